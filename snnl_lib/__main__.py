@@ -1,0 +1,119 @@
+"""The command line: ``python -m snnl_lib list | missing | run | data``."""
+
+import argparse
+import os
+import sys
+
+# Before torch is imported: one thread a process, as the records promise.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from snnl_lib import SnnlError, data, experiments
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m snnl_lib", description="Runs and records of the executable book.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    run = commands.add_parser("run", help="run an experiment's missing and stale runs and write their records")
+    run.add_argument("experiment", help="a name from `list`, or all")
+    _common(run)
+    run.add_argument("--models", nargs="+", help="only these models")
+    run.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    run.add_argument("--jobs", type=int, default=1, help="runs side by side, one process and one thread each (default: 1)")
+    run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
+
+    commands.add_parser("list", help="list the experiments")
+    missing = commands.add_parser("missing", help="list runs that have no record, or a stale one; exit status 1 if there are any")
+    missing.add_argument("experiment", nargs="?", default="all", help="a name from `list` (default: all)")
+    _common(missing)
+
+    dataset = commands.add_parser("data", help="list the data sets, or fetch one")
+    dataset.add_argument("action", nargs="?", choices=["fetch"], help="fetch: get a data set into the cache")
+    dataset.add_argument("name", nargs="?", help="the data set to fetch")
+    return parser
+
+
+def _common(parser):
+    parser.add_argument("--profile", default="full", help=f"one of {', '.join(experiments.PROFILES)} (default: full)")
+    parser.add_argument("--dataset", default="auto", help="a name from `data`; auto: AG News if at hand, else the embedded default")
+    parser.add_argument("--seeds", nargs="+", default=None, help="whole numbers (default: the paper's five)")
+
+
+def _seeds(args):
+    return experiments.PAPER_SEEDS if args.seeds is None else experiments.parse_seeds(",".join(args.seeds))
+
+
+def _status(args):
+    names = list(experiments.EXPERIMENTS) if args.experiment == "all" else [args.experiment]
+    return [row for name in names for row in experiments.status(name, args.profile, args.dataset, _seeds(args))]
+
+
+def _run(args):
+    device = experiments.check_device(args.device)
+    if args.jobs < 1:
+        raise SnnlError(f"--jobs must be 1 or more, got {args.jobs}")
+    rows = _status(args)
+    models = {spec.model for spec, _, _ in rows}
+    if args.models and (unknown := [name for name in args.models if name not in models]):
+        raise SnnlError(f"there is no model {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(models))}")
+    specs = [spec for spec, verdict, _ in rows if (args.again or verdict != "done") and (not args.models or spec.model in args.models)]
+    print(f"{len(specs)} runs to do, {len(rows) - len(specs)} recorded or not asked for")
+    if not specs:
+        return 0
+    failures = 0
+    for i, record in enumerate(experiments.run_all(specs, device, args.jobs, sys.stderr.isatty()), start=1):
+        outcome = record.status + (f" ({record.reason})" if record.reason else "")
+        print(f"[{i}/{len(specs)}] {record.spec}: {outcome}, acc {record.metrics['acc']:.4f}, {record.seconds:.0f} s", flush=True)
+        failures += record.status == "failed"
+    return 1 if failures else 0
+
+
+def _missing(args):
+    rows = [row for row in _status(args) if row[1] != "done"]
+    for spec, verdict, needs in rows:
+        print(f"{verdict}  {spec.experiment}: {spec}" + (f"  [not run: {needs}]" if needs else ""))
+    print(f"{len(rows)} missing or stale")
+    return 1 if rows else 0
+
+
+def _data(args):
+    if args.action == "fetch":
+        if not args.name:
+            raise SnnlError(f"name a data set: {', '.join(data.available_datasets())}")
+        form, folder, place = data.locate(args.name) or data.fetch(args.name)
+        corpus = data.load_dataset(args.name)
+        print(f"{args.name}: {len(corpus.train):,} + {len(corpus.test):,} documents, verified, in {folder} ({place})")
+        return 0
+    for name in data.available_datasets():
+        entry, found = data.describe(name), data.locate(name)
+        form = found[0] if found else entry.forms[0]
+        print(f"{name}: {entry.title}")
+        print(f"  at hand:   {f'yes, from {found[2]} ({found[1]})' if found else f'no (python -m snnl_lib data fetch {name})'}")
+        print(f"  documents: {form.documents[0]:,} train, {form.documents[1]:,} test; {len(entry.class_names)} classes")
+        print(f"  form:      {form.description}")
+        print(f"  terms:     {entry.terms}")
+    return 0
+
+
+def _list(args):
+    for name, experiment in experiments.EXPERIMENTS.items():
+        models = dict.fromkeys(model for model, _, _ in experiment.cells(experiments.PROFILES["full"]))
+        print(f"{name}: {experiment.title}\n  embeddings {', '.join(experiment.embeddings)}; models {', '.join(models)}; revision {experiment.revision}")
+    return 0
+
+
+def main(argv=None) -> int:
+    """Run a command; returns the exit status, 2 with one sentence on standard error where the user can put something right."""
+    args = _parser().parse_args(argv)
+    try:
+        return {"run": _run, "missing": _missing, "data": _data, "list": _list}[args.command](args)
+    except (SnnlError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: finished runs are recorded, the next `run` goes on", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

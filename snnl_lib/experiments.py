@@ -1,0 +1,377 @@
+"""Every table of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record.
+
+Where a paper is silent the choice is made here, in ``CHOICES``, and shown next to the table it can move.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from snnl_lib import SnnlError, data, embeddings, metrics, results
+from snnl_lib.losses import soft_nearest_neighbor_loss
+from snnl_lib.models import Autoencoder, FeedForwardNet
+from snnl_lib.results import Record, Spec
+from snnl_lib.training import build, forward, named_seed, train
+
+PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
+CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
+
+PROFILES = {
+    # documents are upper bounds; "full" is the paper's protocol
+    "tiny": {"n_train": 300, "n_test": 200, "classification_epochs": 2, "clustering_epochs": 2, "kmeans_starts": 2},
+    "quick": {"n_train": 2000, "n_test": 1000, "classification_epochs": 10, "clustering_epochs": 5, "kmeans_starts": 10},
+    "full": {"n_train": 20_000, "n_test": None, "classification_epochs": 30, "clustering_epochs": 30, "kmeans_starts": 10},
+}
+
+CHOICES = {
+    "subset": "the training documents are drawn uniformly without replacement, a new draw for each seed; those without a known word are left out and counted",
+    "hidden": "hidden layers are counted after their nonlinearity, their losses are summed, and the output layer is not one of them",
+    "cross_entropy": "the mean over the batch; a last, smaller batch is used",
+    "epoch": "the last epoch is reported",
+    "scaling": "for the binary cross entropy each feature is scaled to [0, 1] by its training minimum and maximum; test values beyond are clipped",
+    "reconstruction": "the binary cross entropy is the mean over documents and features",
+    "code": "LC(D) applies the loss to units 1-100 of the code; k-means sees all 128",
+    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test documents' codes, and the six metrics are computed on these",
+    "entanglement": "snn is Eq. 4 at T = 0.1 on the first 2,000 test documents: of the code, or the mean over a classifier's hidden layers",
+    "pca": "PCA to 128 components is fitted on the unscaled training vectors",
+}
+
+ENTANGLEMENT_DOCUMENTS = 2000
+COLLAPSED_SHARE = 0.01
+"""A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have distinct codes."""
+
+
+class ExperimentError(SnnlError):
+    """An unknown experiment, profile, seed, data set or device."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named grid: ``cells(profile) -> (model, alpha, settings) ...`` for each embedding, and how to run one of its specs."""
+
+    title: str
+    revision: int  # raise by hand when a change can move a number; see tests/test_golden.py
+    embeddings: tuple[str, ...]
+    metrics: tuple[str, ...]
+    cells: Callable
+    run: Callable
+
+
+# ---------------------------------------------------------------- the grid
+
+
+def _classification_cells(profile):
+    settings = {"epochs": profile["classification_epochs"], "hidden_sizes": [500, 500], "layers": "sum"}
+    for alpha in (0, 100, -100):
+        yield "ffn", alpha, settings
+
+
+def _clustering_cells(profile):
+    yield "pca", 0, {"components": 128}
+    settings = {"epochs": profile["clustering_epochs"], "scaling": "feature"}
+    yield "ae", 0, settings | {"layers": "none"}
+    yield "lc-d", 100, settings | {"layers": f"code[:{CODE_UNITS}]"}
+    yield "ae-d", 100, settings | {"layers": "sum"}
+
+
+def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=PAPER_SEEDS) -> list[Spec]:
+    """List the run specs of an experiment. Raises ExperimentError or DataError for a name it does not know."""
+    settings, grid = _profile(profile), _experiment(experiment)
+    dataset = data.resolve(dataset)
+    data.describe(dataset)
+    found = []
+    for seed in parse_seeds(seeds):
+        for embedding in grid.embeddings:
+            for model, alpha, own in grid.cells(settings):
+                own = own | {"n_test": settings["n_test"]}
+                if experiment == "clustering":
+                    own |= {"kmeans_starts": settings["kmeans_starts"]}
+                own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in own.items()))
+                temperature = "annealed" if alpha else "none"
+                found.append(Spec(experiment, profile, dataset, embedding, model, alpha, temperature, seed, settings["n_train"], grid.revision, own))
+    return found
+
+
+def _experiment(name):
+    if name not in EXPERIMENTS:
+        raise ExperimentError(f"there is no experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]
+
+
+def _profile(name):
+    if name not in PROFILES:
+        raise ExperimentError(f"there is no profile {name!r}: choose one of {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+# ---------------------------------------------------------------- parameters of a chapter or a command
+
+
+@dataclass(frozen=True)
+class Parameters:
+    profile: str
+    seeds: tuple[int, ...]
+    dataset: str
+    device: str
+
+
+def parse_seeds(seeds) -> tuple[int, ...]:
+    """Read seeds given as a list, one integer or text such as ``"42,73"``. Raises ExperimentError for anything else, or a repeated seed."""
+    try:
+        if isinstance(seeds, str):
+            seeds = [int(part) for part in seeds.strip("[]() ").split(",")]
+        seeds = tuple([seeds] if isinstance(seeds, int) else seeds)
+        valid = len(seeds) > 0 and all(isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32 for seed in seeds)
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ExperimentError(f'seeds must be whole numbers from 0 to 4294967295, as a list, one number or "42,73", got {seeds!r}')
+    if len(set(seeds)) < len(seeds):
+        raise ExperimentError(f"seeds must differ, got {list(seeds)}")
+    return seeds
+
+
+def check_device(device: str) -> str:
+    """Return the torch device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. Raises ExperimentError for another name or one that is not there."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" or (isinstance(device, str) and device.split(":")[0] == "cuda" and torch.cuda.is_available()):
+        return device
+    raise ExperimentError(f"the device {device!r} is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda")
+
+
+def parameters(namespace: dict) -> Parameters:
+    """Check a chapter's parameters: call it as ``parameters(globals())`` right after the cell that papermill overrides.
+
+    Raises ExperimentError for an unknown parameter name (papermill itself only warns), a wrong type or a value out of range.
+    """
+    notebook_names = {"In", "Out", "exit", "quit", "get_ipython", "open", "parameters"}
+    known = {"profile", "seeds", "dataset", "device"}
+    unknown = [name for name in namespace if not name.startswith("_") and name not in known | notebook_names]
+    missing = [name for name in sorted(known) if name not in namespace]
+    if unknown or missing:
+        raise ExperimentError(f"{'unknown' if unknown else 'missing'} parameter {(unknown or missing)[0]!r}: a chapter takes {', '.join(sorted(known))}")
+    for name in ("profile", "dataset", "device"):
+        if not isinstance(namespace[name], str):
+            raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
+    _profile(namespace["profile"])
+    dataset = data.resolve(namespace["dataset"])
+    data.describe(dataset)
+    return Parameters(namespace["profile"], parse_seeds(namespace["seeds"]), dataset, check_device(namespace["device"]))
+
+
+# ---------------------------------------------------------------- data of a run
+
+
+@dataclass(frozen=True)
+class Task:
+    """The vectors and labels of one run, and how many documents had no known word and were left out."""
+
+    train_x: np.ndarray
+    train_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+    classes: int
+    empty_train: int
+    empty_test: int
+
+
+_load = lru_cache(maxsize=2)(data.load_dataset)
+
+
+@lru_cache(maxsize=2)
+def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None) -> Task:
+    """Draw a run's documents (``CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set."""
+    corpus = _load(dataset)
+    train_rows = np.random.default_rng(named_seed(seed, "subset")).permutation(len(corpus.train))[:n_train]
+    test_rows = np.arange(len(corpus.test))
+    if n_test is not None:
+        test_rows = np.random.default_rng(named_seed(seed, "test subset")).permutation(test_rows)[:n_test]
+    train_texts, test_texts = ([split.texts[i] for i in rows] for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)))
+    train_x = embeddings.embed(train_texts, embedding)
+    test_x = embeddings.embed(test_texts, embedding, fit_texts=train_texts)
+    train_kept, test_kept = embeddings.has_words(train_x), embeddings.has_words(test_x)
+    return Task(
+        train_x[train_kept], corpus.train.labels[train_rows][train_kept], test_x[test_kept], corpus.test.labels[test_rows][test_kept],
+        len(corpus.class_names), int((~train_kept).sum()), int((~test_kept).sum()),
+    )  # fmt: skip
+
+
+def scale_to_unit(train_x, test_x):
+    """Scale each feature to [0, 1] by the training minimum and maximum (``CHOICES["scaling"]``); arrays [N, D], float32."""
+    low, high = train_x.min(axis=0), train_x.max(axis=0)
+    width = np.where(high > low, high - low, 1)
+    return tuple(np.clip((x - low) / width, 0, 1).astype(np.float32) for x in (train_x, test_x))
+
+
+# ---------------------------------------------------------------- running
+
+
+def cross_entropy(output, features, labels):
+    """Eq. 2, mean over the batch."""
+    return F.cross_entropy(output, labels)
+
+
+def binary_cross_entropy(output, features, labels):
+    """Eq. 3 with its printed sign slip put right, from logits; mean over documents and features."""
+    return F.binary_cross_entropy_with_logits(output, features)
+
+
+def _run_classification(spec, task, device, progress):
+    model = build(FeedForwardNet, task.train_x.shape[1], task.classes, spec["hidden_sizes"], seed=spec.seed)
+
+    def score(model):
+        return metrics.classification_scores(task.test_y, forward(model, task.test_x).argmax(axis=1))
+
+    history = train(
+        model, task.train_x, task.train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
+        layers=spec["layers"], device=device, after_epoch=lambda model: {"test_acc": score(model)["acc"]}, progress=progress,
+    )  # fmt: skip
+    if history.diverged:
+        return {}, history.curve, "diverged", history.diverged
+    predictions = forward(model, task.test_x).argmax(axis=1)
+    layers = [forward(model, task.test_x[:ENTANGLEMENT_DOCUMENTS], layer=f"hidden{i + 1}") for i in range(len(spec["hidden_sizes"]))]
+    snn = float(np.mean([entanglement(layer, task.test_y) for layer in layers]))
+    collapsed = len(np.unique(predictions)) == 1
+    reason = f"every test document was given class {predictions[0]}" if collapsed else ""
+    return score(model) | {"snn": snn}, history.curve, "collapsed" if collapsed else "ok", reason
+
+
+def _run_clustering(spec, task, device, progress):
+    from sklearn.cluster import KMeans
+
+    curve = None
+    if spec.model == "pca":
+        from sklearn.decomposition import PCA
+
+        components = min(spec["components"], *task.train_x.shape)
+        codes = PCA(components, random_state=named_seed(spec.seed, "pca")).fit(task.train_x).transform(task.test_x)
+    else:
+        train_x, test_x = scale_to_unit(task.train_x, task.test_x)
+        model, history = train_autoencoder(spec, train_x, task.train_y, device, progress)
+        curve = history.curve
+        if history.diverged:
+            return {}, curve, "diverged", history.diverged
+        codes = forward(model, test_x, layer="code")
+    kmeans = KMeans(task.classes, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans"))
+    with _one_thread():
+        scores = metrics.clustering_scores(codes, kmeans.fit_predict(codes), task.test_y)
+    scores["snn"] = entanglement(codes, task.test_y)
+    distinct = len(np.unique(codes.round(3), axis=0)) / len(codes)
+    reason = f"only {distinct:.2%} of the test documents have distinct codes (3 decimals)" if distinct < COLLAPSED_SHARE else ""
+    return scores, curve, "collapsed" if reason else "ok", reason
+
+
+def entanglement(features, labels) -> float:
+    """Measure Eq. 4 at one common temperature (``CHOICES["entanglement"]``), comparable between runs; log(classes) is what chance gives."""
+    first = slice(ENTANGLEMENT_DOCUMENTS)
+    return soft_nearest_neighbor_loss(torch.as_tensor(features[first]), torch.as_tensor(labels[first]), temperature=0.1).item()
+
+
+def train_autoencoder(spec: Spec, train_x, train_y, device="cpu", progress=None):
+    """Train the autoencoder of a clustering spec (``ae``, ``lc-d`` or ``ae-d``) on features [N, D] in [0, 1]; returns (model, History)."""
+    model = build(Autoencoder, train_x.shape[1], seed=spec.seed)
+    select = {"lc-d": lambda hidden: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
+    history = train(
+        model, train_x, train_y, binary_cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
+        select=select, device=device, progress=progress,
+    )  # fmt: skip
+    return model, history
+
+
+def _number(temperature):
+    return temperature if temperature == "annealed" else 1.0 if temperature == "none" else float(temperature)
+
+
+def _one_thread():
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
+
+
+EXPERIMENTS = {
+    "classification": Experiment("Text classification (text paper, Tables 1-2)", 1, ("spacy",), ("acc", "f1_micro", "f1_macro", "snn"),
+        _classification_cells, _run_classification),
+    "clustering": Experiment("Text clustering (text paper, Tables 3-4)", 1, ("spacy",), ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
+        _clustering_cells, _run_clustering),
+}  # fmt: skip
+
+
+def fingerprint(dataset: str, embedding: str) -> str | None:
+    """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if the corpus is not at hand."""
+    place = data.locate(dataset)
+    return None if place is None else f"{place[0].fingerprint}-{embeddings.fingerprint(embedding)}"
+
+
+def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
+    """Carry out one run: draw and embed the documents, train, evaluate.
+
+    The record's status tells if the run diverged, collapsed or broke off with an error. Sets torch to one thread.
+    """
+    device, experiment = check_device(device), EXPERIMENTS[spec.experiment]
+    torch.set_num_threads(1)
+    task, started = load_task(spec.dataset, spec.embedding, spec.seed, spec.n_train, spec["n_test"]), time.perf_counter()
+    try:
+        scores, curve, status, reason = experiment.run(spec, task, device, str(spec) if progress else None)
+    except (RuntimeError, ValueError, ArithmeticError, MemoryError) as error:  # shown as a failed run, never dropped
+        scores, curve, status, reason = {}, None, "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    scores = dict.fromkeys(experiment.metrics, np.nan) | scores | {"empty_train": task.empty_train, "empty_test": task.empty_test}
+    return Record(
+        spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started,
+        device_name(device), status, reason, curve,
+    )  # fmt: skip
+
+
+def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False) -> Iterator[Record]:
+    """Carry out runs, write each record as it finishes and yield it; ``jobs`` processes side by side, one torch thread each.
+
+    Interrupting loses only the runs under way.
+    """
+    if jobs == 1:
+        for spec in specs:
+            yield _run_and_write(spec, device, progress)
+        return
+    for name in {spec.dataset for spec in specs}:
+        data.load_dataset(name)  # fetched once, before the workers start
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_run_and_write, spec, device, False) for spec in specs]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _run_and_write(spec, device, progress):
+    record = run(spec, device, progress)
+    results.write_record(record)
+    return record
+
+
+def device_name(device: str) -> str:
+    """Describe a device for a record."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as file:
+        for line in file:
+            if line.startswith("model name"):
+                return f"CPU, one thread ({line.split(':')[1].strip()})"
+    return "CPU, one thread"
+
+
+def status(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[tuple[Spec, str, str]]:
+    """List each spec of an experiment with ``done``, ``stale`` or ``missing``, and what it needs that is not on this machine."""
+    wanted = specs(experiment, profile, dataset, seeds)
+    prints = {(spec.dataset, spec.embedding): fingerprint(spec.dataset, spec.embedding) for spec in wanted}
+    needs = {name: "" if data.locate(name) else f"the data set {name} is not on this machine" for name in {spec.dataset for spec in wanted}}
+    return [(spec, verdict, needs[spec.dataset]) for spec, verdict in results.judge(wanted, prints).items()]

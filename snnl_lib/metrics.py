@@ -1,0 +1,84 @@
+"""Scores of clusterings (Eqs. 9-20 of the text paper) and of classifiers. All return Python floats; fractions, not percent."""
+
+import math
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn import metrics as sk
+
+
+def clustering_accuracy(labels, clusters):
+    """Return the accuracy of the best one-to-one match between clusters and classes (Eq. 20), in [0, 1].
+
+    ``labels`` and ``clusters`` are integer arrays [N]. With more clusters than classes the surplus clusters count as wrong.
+    Raises ValueError for empty or unequal input.
+
+    >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
+    0.75
+    """
+    labels, clusters = _ids("labels", labels), _ids("clusters", clusters)
+    _check_lengths(labels=labels, clusters=clusters)
+    table = sk.cluster.contingency_matrix(labels, clusters)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / len(labels))
+
+
+def clustering_scores(features, clusters, labels):
+    """Score a clustering by the six metrics of the text paper's Tables 3 and 4.
+
+    Args:
+        features: float array [N, D], what was clustered; Euclidean distances.
+        clusters: integer array [N], the predicted clusters.
+        labels: integer array [N], the true classes.
+
+    Returns ``dbi`` (Eqs. 9-10, >= 0, lower is better), ``sil`` (Eqs. 11-13, mean over points, [-1, 1]), ``chs`` (Eqs. 14-16,
+    >= 0), ``nmi`` (Eq. 17, [0, 1], arithmetic mean of the entropies), ``ari`` (Eqs. 18-19, [-0.5, 1]: the paper says [0, 1]) and
+    ``acc`` (Eq. 20). The first three are nan where they are not defined: one cluster only, or as many clusters as points.
+    Raises ValueError for empty, unequal or non-finite input.
+    """
+    features = np.asarray(features)
+    clusters, labels = _ids("clusters", clusters), _ids("labels", labels)
+    if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
+        raise ValueError(f"features must be a numeric array [N, D], got {features.dtype} of shape {features.shape}")
+    _check_lengths(features=features, clusters=clusters, labels=labels)
+    if not np.isfinite(features).all():
+        raise ValueError(f"features must be finite, got {features[~np.isfinite(features)][0]} among them")
+    internal = {"dbi": math.nan, "sil": math.nan, "chs": math.nan}
+    if 1 < len(np.unique(clusters)) < len(clusters):
+        internal = {
+            "dbi": float(sk.davies_bouldin_score(features, clusters)),
+            "sil": float(sk.silhouette_score(features, clusters)),
+            "chs": float(sk.calinski_harabasz_score(features, clusters)),
+        }
+    return internal | {
+        "nmi": float(sk.normalized_mutual_info_score(labels, clusters)),
+        "ari": float(sk.adjusted_rand_score(labels, clusters)),
+        "acc": clustering_accuracy(labels, clusters),
+    }
+
+
+def classification_scores(labels, predictions):
+    """Score predicted classes: ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and ``f1_macro``, each in [0, 1].
+
+    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty or unequal input.
+    """
+    labels, predictions = _ids("labels", labels), _ids("predictions", predictions)
+    _check_lengths(labels=labels, predictions=predictions)
+    return {
+        "acc": float(sk.accuracy_score(labels, predictions)),
+        "f1_micro": float(sk.f1_score(labels, predictions, average="micro")),
+        "f1_macro": float(sk.f1_score(labels, predictions, average="macro", zero_division=0)),
+    }
+
+
+def _ids(name, values):
+    values = np.asarray(values)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"{name} must be a non-empty array of one axis, got shape {values.shape}")
+    if not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"{name} must be whole numbers, got {values.dtype} (first value {values[0]!r})")
+    return values
+
+
+def _check_lengths(**arrays):
+    if len({len(array) for array in arrays.values()}) > 1:
+        raise ValueError("unequal lengths: " + ", ".join(f"{name} {len(array)}" for name, array in arrays.items()))

@@ -1,0 +1,247 @@
+"""Records of runs: one CSV file a run, whole or absent; which are missing or stale.
+
+A record is a tidy table with one row a metric, every row carrying the whole provenance, so that files can be concatenated.
+"""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pandas as pd
+
+from snnl_lib import SnnlError
+
+STATUSES = ("ok", "diverged", "collapsed", "failed")
+# fmt: off
+COLUMNS = [
+    "experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed", "metric", "value", "n_train", "n_test", "status",
+    "reason", "seconds", "device", "versions", "commit", "revision", "fingerprint", "created", "settings", "rows",
+]
+# fmt: on
+_NUMBERS = {"alpha": float, "seed": int, "value": float, "n_train": int, "n_test": int, "seconds": float, "revision": int, "rows": int}
+
+
+class RecordError(SnnlError):
+    """A record is truncated, damaged or cannot be written."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run, told apart by everything that can move its numbers.
+
+    ``settings`` holds what the named fields do not (epochs, layers, scaling, ...) as sorted (name, value) pairs;
+    ``n_train`` is the number of training documents asked for.
+    """
+
+    experiment: str
+    profile: str
+    dataset: str
+    embedding: str
+    model: str
+    alpha: float
+    temperature: str
+    seed: int
+    n_train: int
+    revision: int
+    settings: tuple[tuple[str, object], ...] = ()
+
+    def __getitem__(self, name):
+        return dict(self.settings)[name]
+
+    @property
+    def identity(self) -> tuple:
+        """Everything but the revision and the data's fingerprint, in the form in which records hold it."""
+        own = (self.experiment, self.profile, self.dataset, self.embedding, self.model, float(self.alpha), str(self.temperature), self.seed)
+        return (*own, self.settings_text)
+
+    @property
+    def settings_text(self) -> str:
+        return json.dumps({"n_train": self.n_train, **dict(self.settings)}, sort_keys=True)
+
+    def key(self, fingerprint: str) -> str:
+        """Name the record: the readable fields, then a hash of the settings and of the data's fingerprint."""
+        digest = hashlib.sha256(f"{self.settings_text} {fingerprint}".encode()).hexdigest()[:8]
+        readable = f"{self.dataset}-{self.embedding}-{self.model}-a{self.alpha:g}-t{self.temperature}-s{self.seed}-n{self.n_train}"
+        return f"{readable}-{digest}"
+
+    def __str__(self):
+        return f"{self.model} on {self.dataset}/{self.embedding}, alpha {self.alpha:g}, seed {self.seed}"
+
+
+@dataclass
+class Record:
+    """The outcome of one run: ``metrics`` (name -> number) with provenance, and a curve where there is one."""
+
+    spec: Spec
+    fingerprint: str
+    metrics: dict[str, float]
+    n_train: int
+    n_test: int
+    seconds: float
+    device: str
+    status: str = "ok"
+    reason: str = ""
+    curve: pd.DataFrame | None = None
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def key(self) -> str:
+        return self.spec.key(self.fingerprint)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows that the file holds."""
+        spec = self.spec
+        own = {name: getattr(spec, name) for name in ("experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed")}
+        own |= {name: getattr(self, name) for name in ("n_train", "n_test", "status", "reason", "device", "fingerprint", "created")}
+        own |= {"seconds": round(self.seconds, 2), "versions": versions(), "commit": commit(), "revision": spec.revision}
+        own |= {"settings": spec.settings_text, "rows": len(self.metrics)}
+        return pd.DataFrame([own | {"metric": name, "value": value} for name, value in self.metrics.items()])[COLUMNS]
+
+
+# ---------------------------------------------------------------- provenance
+
+
+@cache
+def versions() -> str:
+    """Name the versions that can move a number."""
+    found = [f"python {platform.python_version()}"]
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "spacy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
+    return "; ".join(found)
+
+
+@cache
+def commit() -> str:
+    """Return the commit of the checkout, with ``+changes`` if the library differs from it, or ``unknown`` outside a checkout."""
+
+    def git(*args):
+        return subprocess.run(["git", *args], cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def results_dir(profile: str = "full") -> Path:
+    """Return where a profile's records lie: ``results/`` (or ``SNNL_RESULTS``) for full, ``_build/results/<profile>`` for the others.
+
+    Outside a checkout the full records are those that the wheel ships, and the others lie under the working directory.
+    """
+    root = Path(__file__).resolve().parent.parent
+    checkout = (root / "pyproject.toml").exists()
+    if os.environ.get("SNNL_RESULTS"):
+        full, rest = Path(os.environ["SNNL_RESULTS"]), Path(os.environ["SNNL_RESULTS"]) / "_build"
+    elif checkout:
+        full, rest = root / "results", root / "_build" / "results"
+    else:
+        full, rest = Path(__file__).resolve().parent / "results", Path.cwd() / "_build" / "results"
+    return full if profile == "full" else rest / profile
+
+
+# ---------------------------------------------------------------- write and read
+
+
+def write_record(record: Record) -> Path:
+    """Write a record, and its curve first, each whole or not at all. Returns the record's path; raises RecordError if the folder refuses."""
+    folder = results_dir(record.spec.profile) / record.spec.experiment
+    path = folder / f"{record.key}.csv"
+    if record.curve is not None:
+        write_atomically(folder / f"{record.key}.curve.csv", record.curve.to_csv(index=False, na_rep="nan", float_format="%.6g"))
+    write_atomically(path, record.frame().to_csv(index=False, na_rep="nan", lineterminator="\n"))
+    return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file under a temporary name and rename it, so that a reader sees it whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False, encoding="utf-8", newline="") as file:
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise RecordError(f"{path} could not be written ({error.strerror}): make room, or set SNNL_RESULTS to a folder you can write to") from error
+
+
+def read_record(path: Path) -> pd.DataFrame:
+    """Read one record. Raises RecordError if it is truncated or damaged."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    try:
+        whole = text.endswith("\n") and list(rows[0]) == COLUMNS and all(int(row["rows"]) == len(rows) for row in rows)
+        frame = pd.DataFrame(rows).astype(_NUMBERS) if whole else None
+    except (IndexError, ValueError, TypeError, KeyError):
+        frame = None
+    if frame is None or not frame["status"].isin(STATUSES).all():
+        raise RecordError(f"the record {path} is truncated or damaged: remove it and run its experiment again")
+    return frame
+
+
+def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
+    """Load the records of an experiment (default: of all) as one tidy frame, one row a metric, with the columns of ``COLUMNS``.
+
+    An empty frame with the same columns if there are none. Raises RecordError if a record is damaged.
+    """
+    folder = results_dir(profile)
+    paths = sorted(folder.glob(f"{experiment or '*'}/*.csv"))
+    frames = [read_record(path).assign(key=path.stem) for path in paths if not path.name.endswith((".curve.csv", ".points.csv"))]
+    frames = [frame for frame in frames if (frame["profile"] == profile).all()]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS, "key"])
+
+
+def load_curves(records: pd.DataFrame) -> pd.DataFrame:
+    """Load the curves that belong to records: one row an epoch, with the record's model, alpha and seed."""
+    frames = []
+    for row in records.drop_duplicates("key").itertuples():
+        path = results_dir(row.profile) / row.experiment / f"{row.key}.curve.csv"
+        if path.exists():
+            frames.append(pd.read_csv(path).assign(model=row.model, alpha=row.alpha, seed=row.seed, status=row.status))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+# ---------------------------------------------------------------- what is there
+
+
+def identities(records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a record with its identity (``Spec.identity``), key, revision, fingerprint and status."""
+    names = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed", "settings"]
+    runs = records.drop_duplicates("key")
+    return runs.assign(identity=list(runs[names].itertuples(index=False, name=None)))[["identity", "key", "revision", "fingerprint", "status"]]
+
+
+def judge(specs: list[Spec], fingerprints: dict[tuple[str, str], str | None]) -> dict[Spec, str]:
+    """Judge each spec ``done``, ``stale`` (an older revision), ``failed`` (the run broke off) or ``missing``.
+
+    ``fingerprints`` maps (dataset, embedding) to the fingerprint of the data at hand, or None where they are not: then a record made
+    elsewhere, from whatever copy of the data, counts.
+    """
+    there: dict[tuple, list] = {}
+    for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
+        for row in identities(load_results(experiment, profile)).itertuples():
+            there.setdefault(row.identity, []).append(row)
+    verdicts = {}
+    for spec in specs:
+        known = fingerprints.get((spec.dataset, spec.embedding))
+        runs = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
+        whole = [run.revision for run in runs if run.status != "failed"]
+        verdicts[spec] = "missing" if not runs else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"
+    return verdicts
