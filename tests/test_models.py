@@ -1,0 +1,218 @@
+"""The networks: shapes, names and values of the hidden layers, initial weights, bad sizes."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from snnl_lib.models import Autoencoder, FeedForwardNet
+from snnl_lib.training import build
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)  # models and inputs below are drawn from the global generator
+
+
+def parameters(model):
+    return [(name, parameter.detach()) for name, parameter in model.named_parameters()]
+
+
+def count(model):
+    return sum(parameter.numel() for _, parameter in parameters(model))
+
+
+# ---------------------------------------------------------------- shapes and names
+
+
+@pytest.mark.parametrize(
+    ("hidden_sizes", "expected"),
+    [
+        ((500, 500), {"hidden1": (3, 500), "hidden2": (3, 500)}),
+        ((500,), {"hidden1": (3, 500)}),
+        ([7, 5, 2], {"hidden1": (3, 7), "hidden2": (3, 5), "hidden3": (3, 2)}),
+    ],
+    ids=str,
+)
+def test_classifier_returns_logits_and_its_hidden_layers_by_name(hidden_sizes, expected):
+    logits, hidden = FeedForwardNet(11, 4, hidden_sizes)(torch.randn(3, 11))
+    assert logits.shape == (3, 4)
+    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == list(expected.items())  # from the input upwards
+
+
+def test_classifier_has_two_layers_of_500_unless_told_otherwise_as_in_section_2_1():
+    assert count(FeedForwardNet(300, 4)) == 300 * 500 + 500 + 500 * 500 + 500 + 500 * 4 + 4
+
+
+def test_autoencoder_is_that_of_section_2_3_and_names_its_hidden_layers():
+    model = Autoencoder(300)
+    output, hidden = model(torch.rand(3, 300))
+    assert output.shape == (3, 300)
+    widths = {"encoder1": 500, "encoder2": 500, "encoder3": 2000, "code": 128, "decoder1": 2000, "decoder2": 500, "decoder3": 500}
+    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [(name, (3, width)) for name, width in widths.items()]
+    sizes = [300, 500, 500, 2000, 128, 2000, 500, 500, 300]
+    assert count(model) == sum(a * b + b for a, b in pairwise(sizes))
+
+
+def test_autoencoder_takes_other_sizes():
+    output, hidden = Autoencoder(6, hidden_sizes=(5, 4), code_size=2)(torch.rand(3, 6))
+    assert output.shape == (3, 6)
+    assert {name: values.shape[1] for name, values in hidden.items()} == {"encoder1": 5, "encoder2": 4, "code": 2, "decoder1": 4, "decoder2": 5}
+
+
+# ---------------------------------------------------------------- values
+
+
+def test_hidden_values_of_the_classifier_are_taken_after_the_relu_and_the_output_before_a_softmax():
+    model, x = FeedForwardNet(6, 3, (5, 4)), torch.randn(8, 6)
+    (w1, b1), (w2, b2), (w3, b3) = ((layer.weight, layer.bias) for layer in (*model.hidden, model.output))
+    for bias in (b1, b2, b3):  # zero biases would hide a layer that forgets its own
+        torch.nn.init.normal_(bias)
+    logits, hidden = model(x)
+    first = (x @ w1.T + b1).clamp(min=0)
+    second = (first @ w2.T + b2).clamp(min=0)
+    assert (first == 0).any() and (first > 0).any()
+    torch.testing.assert_close(hidden["hidden1"], first)
+    torch.testing.assert_close(hidden["hidden2"], second)
+    torch.testing.assert_close(logits, second @ w3.T + b3)
+
+
+def test_hidden_values_of_the_autoencoder_are_taken_after_relu_or_logistic_and_the_output_before_it():
+    model, x = Autoencoder(6, (5, 4), 3), torch.rand(8, 6)
+    layers = [*model.encoder, model.code, *model.decoder, model.output]
+    for layer in layers:
+        torch.nn.init.normal_(layer.bias)
+    output, hidden = model(x)
+    for (name, values), layer in zip(hidden.items(), layers, strict=False):
+        linear = x @ layer.weight.T + layer.bias
+        x = 1 / (1 + torch.exp(-linear)) if name == "code" else linear.clamp(min=0)
+        torch.testing.assert_close(values, x, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(output, x @ model.output.weight.T + model.output.bias)
+    assert output.min() < 0  # logits: binary cross entropy applies the logistic function itself
+
+
+@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (20, 15))), (Autoencoder, (6, (20, 15), 10))])
+def test_hidden_values_belong_to_the_one_forward_pass(model_class, arguments):
+    model = model_class(*arguments)
+    output, hidden = model(torch.rand(8, 6))
+    # Each tensor handed out must lie on the way to the output: a copy computed aside would have no gradient from it.
+    for name, gradient in zip(hidden, torch.autograd.grad(output.square().sum(), list(hidden.values()), retain_graph=True), strict=True):
+        assert gradient.abs().max() > 0, name
+    # And a loss on the first hidden layer reaches the weight and bias before it, and no others.
+    next(iter(hidden.values())).square().sum().backward()
+    reached = [name for name, parameter in model.named_parameters() if parameter.grad is not None]
+    assert reached == [name for name, _ in model.named_parameters()][:2]
+
+
+def test_output_does_not_depend_on_the_rest_of_the_batch():
+    model, x = FeedForwardNet(6, 3, (5, 4)), torch.randn(8, 6)
+    torch.testing.assert_close(model(x)[0][2:3], model(x[2:3])[0])
+
+
+# ---------------------------------------------------------------- initial weights
+
+
+def hidden_and_output_layers(model):
+    if isinstance(model, FeedForwardNet):
+        return list(model.hidden), [model.output]
+    return [*model.encoder, *model.decoder], [model.code, model.output]  # Sec. 2.3: encoder and decoder each have an output layer
+
+
+@pytest.fixture(scope="module", params=["classifier", "autoencoder"])
+def model(request):
+    return build(FeedForwardNet, 400, 100, seed=3) if request.param == "classifier" else build(Autoencoder, 400, seed=3)
+
+
+def test_hidden_layers_start_from_kaiming_normal_weights(model):
+    for layer in hidden_and_output_layers(model)[0]:
+        standard = layer.weight / math.sqrt(2 / layer.in_features)  # standard normal, if He et al. were followed
+        assert layer.weight.numel() >= 200_000
+        assert standard.mean().item() == pytest.approx(0, abs=0.01)
+        assert standard.std().item() == pytest.approx(1, rel=0.01)
+        assert (standard.abs() < 1).float().mean().item() == pytest.approx(0.6827, abs=0.01)  # normal, not uniform: that would give 0.577
+        assert standard.abs().max() > 3.5
+
+
+def test_output_layers_start_from_xavier_uniform_weights(model):
+    for layer in hidden_and_output_layers(model)[1]:
+        unit = layer.weight / math.sqrt(6 / (layer.in_features + layer.out_features))  # uniform on [-1, 1]
+        assert unit.abs().max().item() == pytest.approx(1, abs=1e-3) and unit.abs().max() <= 1 + 1e-6
+        assert unit.std().item() == pytest.approx(1 / math.sqrt(3), rel=0.01)
+        assert unit.mean().item() == pytest.approx(0, abs=0.01)
+
+
+def test_biases_start_at_zero(model):
+    biases = [parameter for name, parameter in parameters(model) if name.endswith("bias")]
+    assert len(biases) == sum(map(len, hidden_and_output_layers(model)))
+    assert all(torch.equal(bias, torch.zeros_like(bias)) for bias in biases)
+
+
+@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (5, 4))), (Autoencoder, (6, (5, 4), 3))])
+def test_initial_weights_depend_on_the_seed_alone(model_class, arguments):
+    torch.manual_seed(1)
+    first = parameters(build(model_class, *arguments, seed=42))
+    torch.manual_seed(2)  # whatever ran before must not matter
+    torch.rand(10)
+    second = parameters(build(model_class, *arguments, seed=42))
+    other = parameters(build(model_class, *arguments, seed=43))
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
+    assert not any(torch.equal(a, b) for (name, a), (_, b) in zip(first, other, strict=True) if name.endswith("weight"))
+
+
+def test_building_a_model_leaves_the_global_random_state_as_it_was():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    build(FeedForwardNet, 6, 3, seed=42)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_building_a_model_leaves_the_random_state_of_the_gpu_as_it_was():
+    torch.cuda.manual_seed_all(5)
+    before = torch.cuda.get_rng_state()
+    build(FeedForwardNet, 6, 3, seed=42)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+# ---------------------------------------------------------------- bad sizes
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "3", True, None])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("in_features", lambda value: FeedForwardNet(value, 3)),
+        ("classes", lambda value: FeedForwardNet(6, value)),
+        ("hidden_sizes", lambda value: FeedForwardNet(6, 3, (5, value))),
+        ("in_features", lambda value: Autoencoder(value)),
+        ("hidden_sizes", lambda value: Autoencoder(6, (value, 5))),
+        ("code_size", lambda value: Autoencoder(6, (5,), value)),
+    ],
+)
+def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown(name, make, value):
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        make(value)
+
+
+@pytest.mark.parametrize("hidden_sizes", ["55", 5, None])
+def test_hidden_sizes_must_be_a_sequence(hidden_sizes):
+    with pytest.raises((TypeError, ValueError)):
+        FeedForwardNet(6, 3, hidden_sizes)
+
+
+@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3)), (Autoencoder, (6,))])
+def test_an_input_of_another_width_raises(model_class, arguments):
+    with pytest.raises(RuntimeError, match="4x7"):
+        model_class(*arguments)(torch.rand(4, 7))
+
+
+def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():
+    model, x = Autoencoder(6, (5,), 2), torch.rand(4, 6)
+    output, _ = model(x)
+    by_hand = -(x * torch.sigmoid(output).log() + (1 - x) * (1 - torch.sigmoid(output)).log()).mean()
+    torch.testing.assert_close(F.binary_cross_entropy_with_logits(output, x), by_hand)

@@ -1,0 +1,44 @@
+"""The README keeps its word: its example runs, its commands exist, its numbers are those of the records."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from snnl_lib import report
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_runs_and_leaves_a_gradient():
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(example.strip().splitlines()) <= 7
+    scope = {}
+    exec(example, scope)
+    assert scope["features"].grad.abs().sum() > 0
+
+
+def test_the_make_commands_exist():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([a-z-]+)", README)) <= set(targets)
+
+
+@pytest.mark.parametrize(
+    ("row", "experiment", "label"),
+    [
+        ("*Orig.*", "clustering", "Orig."),
+        ("*AE(D)*", "clustering", "AE(D)"),
+        ("*Baseline*", "classification", "Baseline"),
+        ("*SNNL 100*", "classification", "SNNL 100"),
+    ],
+)
+def test_the_numbers_are_the_records_means(row, experiment, label):
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+    records = report.recorded(experiment, "ag_news")
+    ours = records[(records["label"] == label) & (records["metric"] == "acc")]["value"]
+    assert len(ours) == 5
+    assert line.split("|")[-2].strip() == f"{ours.mean():.3f}"
+    paper = report.paper_table(1 if experiment == "classification" else 4)
+    theirs = paper.query("label == @label and metric == 'acc' and embedding == 'spacy' and statistic == 'mean'")["value"].item()
+    assert float(line.split("|")[-3]) == pytest.approx(theirs)

@@ -1,0 +1,103 @@
+"""Intervals, verdicts and tables, on numbers worked out by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snnl_lib import report
+
+
+def runs(label, values, metric="acc", status="ok"):
+    rows = [{"label": label, "metric": metric, "seed": seed, "value": value, "status": status, "stale": False} for seed, value in enumerate(values)]
+    return pd.DataFrame(rows)
+
+
+def test_the_interval_is_students():
+    # mean 3, standard deviation sqrt(2.5), t(0.975, 4) = 2.776445
+    low, high = report.interval([1, 2, 3, 4, 5])
+    half = 2.776445 * np.sqrt(2.5 / 5)
+    assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-5)
+
+
+def test_one_run_has_no_interval_and_attempts_no_claim():
+    assert np.isnan(report.interval([0.5])).all()
+    assert report.paired(pd.concat([runs("A", [0.5]), runs("B", [0.4])]), "acc", "A", "B")["verdict"] == "not attempted"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ([0.81, 0.82, 0.83], [0.71, 0.72, 0.73], "reproduced"),
+        ([0.81, 0.62, 0.83], [0.71, 0.72, 0.73], "not reproduced"),  # the interval contains 0
+        ([0.61, 0.62, 0.63], [0.71, 0.72, 0.73], "not reproduced"),  # it lies on the other side
+    ],
+)
+def test_a_claim_is_judged_by_the_paired_interval(a, b, verdict):
+    assert report.paired(pd.concat([runs("A", a), runs("B", b)]), "acc", "A", "B")["verdict"] == verdict
+
+
+def test_differences_are_paired_by_seed_not_by_position():
+    a, b = runs("A", [0.2, 0.5, 0.8]), runs("B", [0.1, 0.4, 0.7])
+    result = report.paired(pd.concat([a, b.sample(frac=1, random_state=0)]), "acc", "A", "B")
+    assert result["difference"] == pytest.approx(0.1)
+    assert result["verdict"] == "reproduced"
+
+
+def test_lower_is_better_turns_the_sign():
+    pair = pd.concat([runs("A", [0.4, 0.5, 0.6], "dbi"), runs("B", [2.4, 2.5, 2.7], "dbi")])
+    assert report.paired(pair, "dbi", "A", "B")["verdict"] == "reproduced"
+    assert report.paired(pair, "dbi", "B", "A")["verdict"] == "not reproduced"
+
+
+def test_a_seed_that_only_one_side_has_is_left_out():
+    assert report.paired(pd.concat([runs("A", [0.2, 0.5, 0.8]), runs("B", [0.1, 0.4])]), "acc", "A", "B")["seeds"] == 2
+
+
+def test_a_claim_over_several_cells_can_hold_partly():
+    assert report.together(["reproduced", "not reproduced"]) == "partly"
+    assert report.together(["reproduced", "reproduced"]) == "reproduced"
+    records = pd.concat([runs("A", [0.8, 0.81, 0.82]), runs("B", [0.7, 0.71, 0.72]), runs("C", [0.9, 0.91, 0.92])])
+    table = report.claim_table(records, [("A is best", "acc", "A", "B"), ("A is best", "acc", "A", "C"), ("C beats B", "acc", "C", "B")])
+    assert list(table["verdict"]) == ["reproduced", "not reproduced", "reproduced"]
+    assert list(table["the sentence"]) == ["partly", "partly", "reproduced"]
+
+
+def test_a_value_matches_inside_the_interval_or_within_a_point_and_a_half():
+    assert report.matches(0.88, [0.86, 0.87, 0.90], "acc")
+    assert report.matches(0.8149, [0.8, 0.8, 0.8], "acc")
+    assert not report.matches(0.8151, [0.8, 0.8, 0.8], "acc")
+    assert not report.matches(2.71, [2.70, 2.70, 2.70], "dbi")  # an index has no points
+
+
+@pytest.mark.parametrize(("number", "rows"), [(1, 24), (2, 24), (3, 48), (4, 48)])
+def test_the_papers_tables_are_whole(number, rows):
+    table = report.paper_table(number)
+    assert len(table) == rows
+    assert not table.isna().any(axis=None)
+    assert not table.duplicated(["label", "embedding", "metric", "statistic"]).any()
+    printed = [float(text.rstrip("%")) / (100 if text.endswith("%") else 1) for text in table["printed"]]
+    assert table["value"].to_numpy() == pytest.approx(np.array(printed))
+
+
+def test_the_papers_numbers_are_those_of_its_text():
+    table = report.paper_table(1).set_index(["label", "embedding", "metric", "statistic"])["printed"]
+    assert table["SNNL -100", "infersent", "acc", "best"] == "90.11%"
+    assert table["SNNL -100", "spacy", "f1_micro", "mean"] == "0.8109"
+    table = report.paper_table(3).set_index(["label", "embedding", "metric", "statistic"])["printed"]
+    assert table["AE", "spacy", "chs", "best"] == "1036948.01"
+
+
+def test_a_missing_row_is_shown_as_not_attempted_and_an_odd_run_is_named():
+    ours = pd.concat([runs("Orig.", [0.78, 0.79], "acc"), runs("AE", [0.25], "acc", "collapsed"), runs("LC(D)", [np.nan], "acc", "diverged")])
+    table = report.beside_paper(4, ours).set_index(["model", "metric"])
+    assert len(table) == 12
+    assert table.loc[("AE(D)", "acc"), "our verdict"] == "not attempted"
+    assert table.loc[("AE", "acc"), "runs"] == "1, 1 collapsed"
+    assert table.loc[("Orig.", "acc"), "our mean"] == "0.785"
+    assert table.loc[("LC(D)", "acc"), "runs"] == "1, 1 diverged"
+    assert table.loc[("LC(D)", "acc"), "our verdict"] == "no run ended with a number"
+
+
+def test_a_stale_run_is_marked():
+    table = report.beside_paper(4, runs("Orig.", [0.78, 0.79]).assign(stale=True)).set_index(["model", "metric"])
+    assert "stale" in table.loc[("Orig.", "acc"), "runs"]

@@ -1,0 +1,406 @@
+"""Records: whole or absent, told apart by everything that can move a number, and judged done, stale, failed or missing."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snnl_lib import results
+from snnl_lib.results import COLUMNS, Record, RecordError, Spec, judge, load_curves, load_results, read_record, write_record
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC = Spec("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed", 42, 300, 3, (("epochs", 2), ("hidden_sizes", (500, 500)), ("n_test", None)))
+PRINT = "06bd3138-c2b55dcb"
+
+
+def made_up_record(spec=SPEC, fingerprint=PRINT, **changes):
+    """A record of a run that never was: these tests are about files, not about numbers."""
+    metrics = {"acc": 0.1 + 0.2, "dbi": float("nan"), "chs": 1234567.891234567, "tiny": 1e-300}
+    curve = pd.DataFrame({"epoch": [0, 1], "temperature": [1.0, 0.68], "loss": [1.5, float("nan")]})
+    return Record(spec, fingerprint, **({"metrics": metrics, "n_train": 299, "n_test": 200, "seconds": 1.234, "device": "CPU", "curve": curve} | changes))
+
+
+def files_under(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+# ---------------------------------------------------------------- write and read
+
+
+def test_what_is_written_is_read_back_to_the_last_bit(results_folder):
+    record = made_up_record()
+    frame = read_record(write_record(record))
+    found = dict(zip(frame["metric"], frame["value"], strict=True))
+    assert list(found) == list(record.metrics)
+    np.testing.assert_array_equal([found[name] for name in record.metrics], list(record.metrics.values()))  # NaN equals NaN here
+
+
+def test_every_row_carries_the_whole_provenance(results_folder):
+    before = datetime.now().astimezone()
+    frame = read_record(write_record(made_up_record()))
+    assert list(frame.columns) == COLUMNS
+    for name in set(COLUMNS) - {"metric", "value"}:
+        assert len(set(frame[name])) == 1, name
+        assert name == "reason" or str(frame[name].iloc[0]).strip(), f"{name} is empty"
+    row = frame.iloc[0]
+    expected = {
+        "experiment": "clustering", "profile": "full", "dataset": "newsgroups4", "embedding": "spacy", "model": "lc-d", "alpha": 100.0,
+        "temperature": "annealed", "seed": 42, "n_train": 299, "n_test": 200, "status": "ok", "reason": "", "seconds": 1.23, "device": "CPU",
+        "revision": 3, "fingerprint": PRINT, "rows": 4,
+    }  # fmt: skip
+    assert {name: row[name] for name in expected} == expected
+    assert json.loads(row["settings"]) == {"n_train": 300, "epochs": 2, "hidden_sizes": [500, 500], "n_test": None}
+    assert abs((datetime.fromisoformat(row["created"]) - before).total_seconds()) < 60
+    assert f"numpy {np.__version__}" in row["versions"] and "python 3." in row["versions"] and "torch " in row["versions"]
+
+
+def test_the_commit_is_that_of_the_checkout():
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    head = subprocess.run(git, capture_output=True, text=True)
+    if head.returncode:
+        pytest.skip("this is no git checkout")
+    assert results.commit().removesuffix("+changes") == head.stdout.strip()
+
+
+@pytest.mark.parametrize("reason", ["", "nan", 'ValueError: "a, b"; c', "ein Satz\nüber zwei Zeilen"])
+@pytest.mark.parametrize("status", results.STATUSES)
+def test_status_and_reason_survive_whatever_they_say(results_folder, status, reason):
+    frame = read_record(write_record(made_up_record(status=status, reason=reason)))
+    assert set(frame["status"]) == {status} and set(frame["reason"]) == {reason}
+
+
+def test_a_record_is_one_file_with_its_curve_beside_it_under_the_name_of_its_key(results_folder):
+    record = made_up_record()
+    path = write_record(record)
+    assert path == results_folder / "clustering" / f"{record.key}.csv"
+    assert files_under(results_folder) == [f"clustering/{record.key}.csv", f"clustering/{record.key}.curve.csv"]
+    assert record.key.startswith("newsgroups4-spacy-lc-d-a100-tannealed-s42-n300-")
+    assert path.stat().st_mode & 0o777 == 0o644, "others may read it"
+
+
+def test_writing_the_same_record_again_replaces_it(results_folder):
+    write_record(made_up_record())
+    path = write_record(made_up_record(metrics={"acc": 0.5}))
+    assert read_record(path)["value"].tolist() == [0.5] and len(files_under(results_folder)) == 2
+
+
+def test_records_of_other_profiles_lie_apart_from_the_full_ones(results_folder):
+    for profile in ("tiny", "quick"):
+        path = write_record(made_up_record(replace(SPEC, profile=profile)))
+        assert path.parent == results_folder / "_build" / profile / "clustering"
+
+
+def test_without_snnl_results_full_records_lie_in_the_checkout_and_others_in_its_build_folder(monkeypatch):
+    monkeypatch.delenv("SNNL_RESULTS", raising=False)
+    assert results.results_dir() == ROOT / "results"
+    assert results.results_dir("tiny") == ROOT / "_build" / "results" / "tiny"
+
+
+# ---------------------------------------------------------------- damaged records
+
+
+@pytest.mark.parametrize("metrics", [{"acc": 0.5}, {"acc": 0.5, "dbi": float("nan"), "chs": 22.0}])
+def test_a_record_cut_off_at_any_byte_is_refused(results_folder, metrics):
+    # The reason holds what is awkward to cut: a quoted line break and a letter of two bytes.
+    path = write_record(made_up_record(metrics=metrics, status="failed", reason="größer,\nals 1"))
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(RecordError, match="is truncated or damaged: remove it and run its experiment again") as caught:
+            read_record(path)
+        assert str(path) in str(caught.value)
+    path.write_bytes(whole)
+    assert len(read_record(path)) == len(metrics)
+
+
+def lines(text, *chosen):
+    return "".join(text.splitlines(keepends=True)[i] for i in chosen)
+
+
+DAMAGES = {
+    "nothing but the header": lambda text: lines(text, 0),
+    "a row lost": lambda text: lines(text, 0, 1, 3, 4),
+    "a row twice": lambda text: lines(text, 0, 1, 1, 2, 3, 4),
+    "two records in one": lambda text: text + text,
+    "no header": lambda text: lines(text, 1, 2, 3, 4),
+    "an unknown status": lambda text: text.replace(",ok,", ",fine,"),
+    "a status that one row does not share": lambda text: text.replace(",ok,", ",okay,", 1),
+    "a number that is none": lambda text: text.replace(",42,", ",forty-two,"),
+    "a seed that is no whole number": lambda text: text.replace(",42,", ",42.5,"),
+    "an unknown column": lambda text: text.replace("experiment,", "experience,", 1),
+    "columns in another order": lambda text: text.replace("experiment,profile", "profile,experiment", 1),
+    "marks of a merge": lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n",
+    "a web page": lambda text: "<!doctype html>\n<title>404</title>\n",
+    "zeros": lambda text: "\0" * len(text),
+    "zeros and a line end": lambda text: "\0" * len(text) + "\n",
+    "one endless line": lambda text: "x" * 200_000 + "\n",
+    "one endless line under the header": lambda text: lines(text, 0) + "x" * 200_000 + "\n",
+    "an endless field": lambda text: text.replace(",CPU,", f',"{"C" * 200_000}",'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_record_is_refused_and_named(results_folder, damage):
+    path = write_record(made_up_record())
+    text = path.read_text()
+    damaged = DAMAGES[damage](text)
+    assert damaged != text
+    path.write_text(damaged)
+    for read in (lambda: read_record(path), lambda: load_results("clustering"), lambda: judge([SPEC], {})):
+        with pytest.raises(RecordError, match="is truncated or damaged: remove it") as caught:
+            read()
+        assert str(path) in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(results_folder):
+    path = write_record(made_up_record())
+    path.write_bytes(np.random.default_rng(0).bytes(5000))
+    with pytest.raises(RecordError, match="is truncated or damaged"):
+        read_record(path)
+
+
+# ---------------------------------------------------------------- whole or absent
+
+
+@pytest.mark.parametrize("moment", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_write_that_breaks_off_leaves_the_old_record_and_nothing_else(results_folder, monkeypatch, moment, interruption):
+    def break_off(*args):
+        raise interruption
+
+    path = write_record(made_up_record())
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, moment, break_off)
+        with pytest.raises((KeyboardInterrupt, RecordError)):
+            write_record(made_up_record(metrics={"acc": 0.9}))
+    assert path.read_bytes() == before
+    assert len(files_under(results_folder)) == 2, "a temporary file stayed behind"
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do(results_folder, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RecordError, match=r"\.csv could not be written \(No space left on device\): make room, or set SNNL_RESULTS to a folder"):
+        write_record(made_up_record())
+
+
+def test_a_folder_that_refuses_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+    # A file where the folder should be refuses a superuser too, as a read-only folder does not.
+    (tmp_path / "results").write_text("no folder")
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "results"))
+    with pytest.raises(RecordError, match=r"could not be written .*set SNNL_RESULTS to a folder you can write to"):
+        write_record(made_up_record())
+
+
+WRITER = """
+import sys
+from snnl_lib.results import Record, Spec, write_record
+spec = Spec("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed", 42, 300, 3, (("epochs", 2),))
+number, rows = float(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(150):
+    write_record(Record(spec, "0", {f"metric{i}": number for i in range(rows)}, 1, 1, 1.0, "CPU"))
+"""
+
+
+def test_two_processes_that_write_the_same_record_never_show_half_of_it(results_folder):
+    # The two records differ in length and in every value, so that a mixture of both would be seen.
+    command = [sys.executable, "-c", WRITER]
+    writers = [
+        subprocess.Popen([*command, *arguments], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for arguments in (("1", "3"), ("2", "40"))
+    ]
+    for writer in writers:
+        writer.stdout.readline()
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    seen = set()
+    while True:
+        running = any(writer.poll() is None for writer in writers)
+        for path in (results_folder / "clustering").glob("*.csv"):
+            frame = read_record(path)
+            seen.add((len(frame), *frame["value"].unique()))
+        if not running:
+            break
+    for writer in writers:
+        writer.communicate()
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert seen <= {(3, 1.0), (40, 2.0)} and seen
+    assert len(files_under(results_folder)) == 1, "a temporary file stayed behind"
+
+
+# ---------------------------------------------------------------- the key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dataset": "ag_news"},
+        {"embedding": "tfidf"},
+        {"model": "ae-d"},
+        {"alpha": -100},
+        {"alpha": 50},
+        {"temperature": "0.1"},
+        {"seed": 73},
+        {"n_train": 301},
+        {"settings": (("epochs", 3), ("hidden_sizes", (500, 500)), ("n_test", None))},
+        {"settings": (("epochs", 2), ("hidden_sizes", (500,)), ("n_test", None))},
+        {"settings": (("epochs", 2), ("hidden_sizes", (500, 500)), ("n_test", 200))},
+        {"settings": ()},
+    ],
+)
+def test_the_key_and_the_identity_change_with_everything_that_can_move_the_number(change):
+    other = replace(SPEC, **change)
+    assert other.key(PRINT) != SPEC.key(PRINT)
+    assert other.identity != SPEC.identity
+
+
+def test_alphas_that_print_alike_have_different_keys():
+    # "%g" shows six digits.
+    assert replace(SPEC, alpha=0.1234567).key(PRINT) != replace(SPEC, alpha=0.1234568).key(PRINT)
+
+
+def test_the_key_changes_with_the_data_and_not_with_the_revision():
+    assert SPEC.key("another") != SPEC.key(PRINT)
+    assert replace(SPEC, revision=4).key(PRINT) == SPEC.key(PRINT), "a new revision replaces the stale record"
+
+
+def test_specs_that_mean_the_same_have_the_same_key():
+    shuffled = replace(SPEC, alpha=100.0, settings=tuple(reversed(SPEC.settings)))
+    assert shuffled.key(PRINT) == SPEC.key(PRINT) and shuffled.identity == SPEC.identity
+
+
+def test_experiments_and_profiles_are_told_apart_by_the_identity():
+    assert len({SPEC.identity, replace(SPEC, experiment="classification").identity, replace(SPEC, profile="quick").identity}) == 3
+
+
+def test_the_identity_of_a_spec_is_the_one_its_record_is_read_back_with(results_folder):
+    specs = [SPEC, replace(SPEC, seed=31415926), replace(SPEC, alpha=0), replace(SPEC, alpha=0.1, temperature="0.1"), replace(SPEC, settings=())]
+    for spec in specs:
+        write_record(made_up_record(spec))
+    assert set(results.identities(load_results())["identity"]) == {spec.identity for spec in specs}
+
+
+# ---------------------------------------------------------------- many records
+
+
+def test_results_are_loaded_by_experiment_and_profile(results_folder):
+    for experiment, profile, seed in (("clustering", "full", 42), ("clustering", "full", 73), ("classification", "full", 42), ("clustering", "tiny", 42)):
+        write_record(made_up_record(replace(SPEC, experiment=experiment, profile=profile, seed=seed)))
+    assert len(load_results()) == 12 and len(load_results("clustering")) == 8 and len(load_results("classification")) == 4
+    assert set(load_results("clustering")["seed"]) == {42, 73}
+    assert len(load_results("clustering", "tiny")) == 4 and set(load_results(profile="tiny")["profile"]) == {"tiny"}
+    assert load_results("images").empty and load_results(profile="quick").empty
+
+
+def test_a_frame_of_many_records_has_types_and_a_key_for_each(results_folder):
+    records = [made_up_record(replace(SPEC, seed=seed)) for seed in (42, 73)]
+    for record in records:
+        write_record(record)
+    frame = load_results("clustering")
+    assert list(frame.columns) == [*COLUMNS, "key"] and frame.index.is_unique
+    assert set(frame["key"]) == {record.key for record in records}
+    for name in ("seed", "n_train", "n_test", "revision"):
+        assert pd.api.types.is_integer_dtype(frame[name]), name
+    for name in ("value", "alpha", "seconds"):
+        assert pd.api.types.is_float_dtype(frame[name]), name
+
+
+def test_no_records_are_an_empty_frame_with_the_same_columns(results_folder):
+    assert load_results().empty and list(load_results().columns) == [*COLUMNS, "key"]
+    assert load_curves(load_results()).empty
+
+
+def test_a_record_copied_among_those_of_another_profile_is_not_counted_there(results_folder):
+    write_record(made_up_record())
+    path = write_record(made_up_record(replace(SPEC, profile="tiny", seed=73)))
+    (results_folder / "clustering" / path.name).write_bytes(path.read_bytes())
+    assert set(load_results("clustering")["seed"]) == {42}
+
+
+def test_curves_come_with_their_records_model_alpha_seed_and_status(results_folder):
+    write_record(made_up_record())
+    write_record(made_up_record(replace(SPEC, model="pca", alpha=0, temperature="none", seed=73), curve=None))
+    write_record(made_up_record(replace(SPEC, seed=1024), status="diverged", reason="the loss was nan in epoch 1"))
+    curves = load_curves(load_results("clustering"))
+    assert curves.groupby(["model", "alpha", "seed", "status"]).size().to_dict() == {("lc-d", 100.0, 42, "ok"): 2, ("lc-d", 100.0, 1024, "diverged"): 2}
+    one = curves[curves["seed"] == 42]
+    assert one["epoch"].tolist() == [0, 1] and one["temperature"].tolist() == [1.0, 0.68]
+    assert one["loss"].iloc[0] == 1.5 and np.isnan(one["loss"].iloc[1])
+
+
+def test_curves_are_those_of_the_records_asked_for(results_folder):
+    for seed in (42, 73):
+        write_record(made_up_record(replace(SPEC, seed=seed)))
+    records = load_results("clustering")
+    assert set(load_curves(records[records["seed"] == 73])["seed"]) == {73}
+
+
+# ---------------------------------------------------------------- missing, stale, failed, done
+
+AT_HAND = {("newsgroups4", "spacy"): PRINT}
+OUT_OF_REACH = {("newsgroups4", "spacy"): None}
+
+
+def test_without_a_record_a_run_is_missing(results_folder):
+    assert judge([SPEC], AT_HAND) == judge([SPEC], OUT_OF_REACH) == {SPEC: "missing"}
+
+
+@pytest.mark.parametrize("status", ["ok", "diverged", "collapsed"])
+def test_a_run_that_ended_is_done_however_it_ended(results_folder, status):
+    write_record(made_up_record(status=status))
+    assert judge([SPEC], AT_HAND) == {SPEC: "done"}
+
+
+def test_a_run_that_broke_off_is_failed(results_folder):
+    write_record(made_up_record(status="failed", reason="RuntimeError: no memory"))
+    assert judge([SPEC], AT_HAND) == {SPEC: "failed"}
+
+
+def test_a_record_of_an_older_revision_is_stale_until_the_run_is_repeated(results_folder):
+    write_record(made_up_record(replace(SPEC, revision=2)))
+    assert judge([SPEC], AT_HAND) == {SPEC: "stale"}
+    write_record(made_up_record())
+    assert judge([SPEC], AT_HAND) == {SPEC: "done"} and len(load_results()["key"].unique()) == 1
+
+
+def test_a_record_of_a_newer_revision_is_done(results_folder):
+    write_record(made_up_record(replace(SPEC, revision=4)))
+    assert judge([SPEC], AT_HAND) == {SPEC: "done"}
+
+
+def test_a_record_made_from_other_data_counts_only_where_the_data_is_out_of_reach(results_folder):
+    write_record(made_up_record(fingerprint="another-copy"))
+    assert judge([SPEC], AT_HAND) == {SPEC: "missing"}
+    assert judge([SPEC], OUT_OF_REACH) == judge([SPEC], {}) == {SPEC: "done"}
+
+
+def test_of_several_copies_the_best_counts_where_the_data_is_out_of_reach(results_folder):
+    write_record(made_up_record(replace(SPEC, revision=2), fingerprint="old"))
+    write_record(made_up_record(fingerprint="broken", status="failed"))
+    assert judge([SPEC], OUT_OF_REACH) == {SPEC: "stale"}
+    write_record(made_up_record(fingerprint="new"))
+    assert judge([SPEC], OUT_OF_REACH) == {SPEC: "done"}
+
+
+@pytest.mark.parametrize("change", [{"seed": 73}, {"alpha": -100}, {"n_train": 20_000}, {"model": "ae-d"}, {"settings": (("epochs", 30),)}])
+def test_a_record_of_another_run_does_not_count(results_folder, change):
+    write_record(made_up_record(replace(SPEC, **change)))
+    assert judge([SPEC], AT_HAND) == {SPEC: "missing"}
+
+
+def test_each_spec_is_judged_by_its_own_profile_and_experiment(results_folder):
+    specs = [SPEC, replace(SPEC, profile="tiny"), replace(SPEC, experiment="classification")]
+    write_record(made_up_record(specs[1]))
+    assert judge(specs, AT_HAND) == dict(zip(specs, ["missing", "done", "missing"], strict=True))
