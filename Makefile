@@ -6,7 +6,7 @@ PROFILE ?= quick
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env book lab test test-slow lint format reproduce missing lock clean
+.PHONY: help env book lab test test-slow lint format reproduce missing picture lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of t
 
 missing: .venv/.ready  ## list the runs of the full profile that have no record
 	-$(PYTHON) -m snnl_lib missing
+
+picture: .venv/.ready  ## draw the README's picture from the records
+	$(PYTHON) book/picture.py
 
 lock: .venv/.ready  ## pin what requirements.txt pulls in (after changing it)
 	(echo "# Versions of everything that requirements.txt pulls in; written by make lock."; \

@@ -37,7 +37,7 @@ def copy_sources() -> None:
     for name in ("_config.yml", "_toc.yml"):
         shutil.copyfile(ROOT / name, SOURCE / name)
     for path in (ROOT / "book").rglob("*"):
-        if path.is_file() and path.suffix in {".md", ".bib", ".css", ".py", ".svg"} and "tables" not in path.parts:
+        if path.is_file() and path.suffix in {".md", ".bib", ".css", ".py", ".png"} and "tables" not in path.parts:
             target = SOURCE / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)

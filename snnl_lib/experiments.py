@@ -150,7 +150,8 @@ def check_device(device: str) -> str:
     """Return the torch device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. Raises ExperimentError for another name or one that is not there."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu" or (isinstance(device, str) and device.split(":")[0] == "cuda" and torch.cuda.is_available()):
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "cpu" or (gpus and device == "cuda") or device in [f"cuda:{index}" for index in range(gpus)]:
         return device
     raise ExperimentError(f"the device {device!r} is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda")
 

@@ -66,7 +66,7 @@ def classification_scores(labels, predictions):
     return {
         "acc": float(sk.accuracy_score(labels, predictions)),
         "f1_micro": float(sk.f1_score(labels, predictions, average="micro")),
-        "f1_macro": float(sk.f1_score(labels, predictions, average="macro", zero_division=0)),
+        "f1_macro": float(sk.f1_score(labels, predictions, average="macro")),
     }
 
 

