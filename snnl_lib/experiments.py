@@ -7,13 +7,12 @@ import contextlib
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 
+import joblib
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -355,14 +354,7 @@ def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bo
         return
     for name in {spec.dataset for spec in specs}:
         data.load_dataset(name)  # fetched once, before the workers start
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_run_and_write, spec, device, False) for spec in specs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    yield from joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(joblib.delayed(_run_and_write)(spec, device, False) for spec in specs)
 
 
 def _run_and_write(spec, device, progress):

@@ -58,7 +58,8 @@ def train(
     order = torch.Generator().manual_seed(named_seed(seed, "batches"))
     history = History(pd.DataFrame())
     rows = []
-    bar = tqdm(range(epochs), desc=progress, disable=progress is None, unit="epoch", leave=False)
+    # no disabled bar: it too takes a lock between processes, which a worker that is stopped leaves behind
+    bar = range(epochs) if progress is None else tqdm(range(epochs), desc=progress, unit="epoch", leave=False)
     for epoch in bar:
         now = annealed_temperature(epoch) if temperature == "annealed" else temperature
         sums = torch.zeros(2, device=device)
@@ -87,7 +88,8 @@ def train(
             row |= after_epoch(model)
             model.train()
         rows.append(row)
-        bar.set_postfix(loss=f"{mean_loss:.3f}")
+        if progress is not None:
+            bar.set_postfix(loss=f"{mean_loss:.3f}")
     model.eval()
     history.curve = pd.DataFrame(rows)
     return history

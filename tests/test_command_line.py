@@ -307,15 +307,16 @@ def interrupt_after_the_first_run(*arguments):
     return process.returncode, error, time.monotonic() - interrupted
 
 
-@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(packages, results_folder, command, jobs):
-    status, error, _ = interrupt_after_the_first_run("-m", "snnl_lib", "run", "all", *TINY, "--jobs", jobs)
+    many = [*TINY[: TINY.index("--seeds")], "--seeds", *map(str, range(6))]  # enough runs that the signal comes before the last one
+    status, error, _ = interrupt_after_the_first_run("-m", "snnl_lib", "run", "all", *many, "--jobs", jobs)
     assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
     assert all(path.suffix == ".csv" for path in results_folder.rglob("*") if path.is_file())
     finished = len(results.load_results(profile="tiny")["key"].unique())  # reading them shows that they are whole
-    assert 1 <= finished < 7
-    status, said, _ = command("run", "all", *TINY)
-    assert status == 0 and said.startswith(f"{7 - finished} runs to do, {finished} recorded or not asked for\n")
+    assert 1 <= finished < 42
+    status, said, _ = command("run", "all", *many)
+    assert status == 0 and said.startswith(f"{42 - finished} runs to do, {finished} recorded or not asked for\n")
 
 
 LONG_RUNS = """
@@ -333,7 +334,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkeypatch):
     # Runs of the full profile take minutes: who interrupts must not wait for those that were still in the workers' queue.
     script = tmp_path / "long_runs.py"
