@@ -475,3 +475,15 @@ def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
     found = {experiments.fingerprint(name, method) for name in ("newsgroups4", "newsgroups20") for method in ("spacy", "tfidf")}
     assert len(found) == 4 and None not in found
     assert experiments.fingerprint("newsgroups4", "spacy") == f"{data.describe('newsgroups4').forms[0].fingerprint}-c2b55dcb"
+
+
+@pytest.mark.slow
+def test_the_recorded_orig_row_comes_out_again():
+    # The check on the whole way from the corpus to the score: no training, so nothing but the pipeline can move it.
+    if data.locate("ag_news") is None:
+        pytest.skip("AG News is not at hand")
+    (spec,) = [spec for spec in specs("clustering", "full", "ag_news", 42) if spec.model == "pca"]
+    recorded = results.load_results("clustering").query("model == 'pca' and seed == 42").set_index("metric")["value"]
+    found = run(spec, "cpu").metrics
+    assert found == pytest.approx(recorded.to_dict(), rel=1e-3)
+    assert found["acc"] == pytest.approx(0.78, abs=0.015) and found["sil"] == pytest.approx(0.10, abs=0.015) and found["dbi"] == pytest.approx(2.72, abs=0.1)
