@@ -100,8 +100,9 @@ def _data(args):
 
 def _list(args):
     for name, experiment in experiments.EXPERIMENTS.items():
-        models = dict.fromkeys(model for model, _, _ in experiment.cells(experiments.PROFILES["full"]))
-        print(f"{name}: {experiment.title}\n  embeddings {', '.join(experiment.embeddings)}; models {', '.join(models)}; revision {experiment.revision}")
+        cells = list(experiment.cells(experiments.PROFILES["full"]))
+        of = {kind: ", ".join(dict.fromkeys(getattr(cell, kind) for cell in cells)) for kind in ("embedding", "model")}
+        print(f"{name}: {experiment.title}\n  embeddings {of['embedding']}; models {of['model']}; revision {experiment.revision}")
     return 0
 
 

@@ -1,7 +1,4 @@
-"""Every table of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record.
-
-Where a paper is silent the choice is made here, in ``CHOICES``, and shown next to the table it can move.
-"""
+"""Every table and figure of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record."""
 
 import contextlib
 import textwrap
@@ -15,40 +12,19 @@ from types import ModuleType
 import joblib
 import numpy as np
 import torch
-import torch.nn.functional as F
 
-from snnl_lib import SnnlError, data, embeddings, metrics, results
-from snnl_lib.losses import soft_nearest_neighbor_loss
-from snnl_lib.models import Autoencoder, FeedForwardNet
+from snnl_lib import SnnlError, data, embeddings, results, text
 from snnl_lib.results import Record, Spec
-from snnl_lib.training import build, forward, named_seed, train
+from snnl_lib.training import named_seed
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
-CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
 
 PROFILES = {
     # documents are upper bounds; "full" is the paper's protocol
-    "tiny": {"n_train": 300, "n_test": 200, "classification_epochs": 2, "clustering_epochs": 2, "kmeans_starts": 2},
-    "quick": {"n_train": 2000, "n_test": 1000, "classification_epochs": 10, "clustering_epochs": 5, "kmeans_starts": 10},
-    "full": {"n_train": 20_000, "n_test": None, "classification_epochs": 30, "clustering_epochs": 30, "kmeans_starts": 10},
+    "tiny": {"n_train": 300, "n_test": 200, "classification_epochs": 2, "convolution_epochs": 1, "clustering_epochs": 2, "kmeans_starts": 2},
+    "quick": {"n_train": 2000, "n_test": 1000, "classification_epochs": 10, "convolution_epochs": 3, "clustering_epochs": 5, "kmeans_starts": 10},
+    "full": {"n_train": 20_000, "n_test": None, "classification_epochs": 30, "convolution_epochs": 50, "clustering_epochs": 30, "kmeans_starts": 10},
 }
-
-CHOICES = {
-    "subset": "the training documents are drawn uniformly without replacement, a new draw for each seed; those without a known word are left out and counted",
-    "hidden": "hidden layers are counted after their nonlinearity, their losses are summed, and the output layer is not one of them",
-    "cross_entropy": "the mean over the batch; a last, smaller batch is used",
-    "epoch": "the last epoch is reported",
-    "scaling": "for the binary cross entropy each feature is scaled to [0, 1] by its training minimum and maximum; test values beyond are clipped",
-    "reconstruction": "the binary cross entropy is the mean over documents and features",
-    "code": "LC(D) applies the loss to units 1-100 of the code; k-means sees all 128",
-    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test documents' codes, and the six metrics are computed on these",
-    "entanglement": "snn is Eq. 4 at T = 0.1 on the first 2,000 test documents: of the code, or the mean over a classifier's hidden layers",
-    "pca": "PCA to 128 components is fitted on the unscaled training vectors",
-}
-
-ENTANGLEMENT_DOCUMENTS = 2000
-COLLAPSED_SHARE = 0.01
-"""A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have distinct codes."""
 
 
 class ExperimentError(SnnlError):
@@ -57,31 +33,24 @@ class ExperimentError(SnnlError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named grid: ``cells(profile) -> (model, alpha, settings) ...`` for each embedding, and how to run one of its specs."""
+    """A named grid: ``cells(profile)`` gives what is run for each seed, ``run`` carries one spec out."""
 
     title: str
     revision: int  # raise by hand when a change can move a number; see tests/test_golden.py
-    embeddings: tuple[str, ...]
     metrics: tuple[str, ...]
     cells: Callable
     run: Callable
 
 
+EXPERIMENTS = {
+    "classification": Experiment("Text classification (text paper, Tables 1-2)", 1, ("acc", "f1_micro", "f1_macro", "snn"),
+        text.classification_cells, text.run_classification),
+    "clustering": Experiment("Text clustering (text paper, Tables 3-4)", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
+        text.clustering_cells, text.run_clustering),
+}  # fmt: skip
+
+
 # ---------------------------------------------------------------- the grid
-
-
-def _classification_cells(profile):
-    settings = {"epochs": profile["classification_epochs"], "hidden_sizes": [500, 500], "layers": "sum"}
-    for alpha in (0, 100, -100):
-        yield "ffn", alpha, settings
-
-
-def _clustering_cells(profile):
-    yield "pca", 0, {"components": 128}
-    settings = {"epochs": profile["clustering_epochs"], "scaling": "feature"}
-    yield "ae", 0, settings | {"layers": "none"}
-    yield "lc-d", 100, settings | {"layers": f"code[:{CODE_UNITS}]"}
-    yield "ae-d", 100, settings | {"layers": "sum"}
 
 
 def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=PAPER_SEEDS) -> list[Spec]:
@@ -89,16 +58,16 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=P
     settings, grid = _profile(profile), _experiment(experiment)
     dataset = data.resolve(dataset)
     data.describe(dataset)
-    found = []
-    for seed in parse_seeds(seeds):
-        for embedding in grid.embeddings:
-            for model, alpha, own in grid.cells(settings):
-                own = own | {"n_test": settings["n_test"]}
-                if experiment == "clustering":
-                    own |= {"kmeans_starts": settings["kmeans_starts"]}
-                own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in own.items()))
-                temperature = "annealed" if alpha else "none"
-                found.append(Spec(experiment, profile, dataset, embedding, model, alpha, temperature, seed, settings["n_train"], grid.revision, own))
+    seeds, found = parse_seeds(seeds), []
+    for index, seed in enumerate(seeds):
+        for cell in grid.cells(settings):
+            if cell.seeds is not None and index >= cell.seeds:
+                continue
+            own = cell.settings | {"n_test": settings["n_test"]}
+            own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in own.items()))
+            temperature = cell.temperature if cell.alpha else "none"
+            named = (experiment, profile, dataset, cell.embedding, cell.model, cell.alpha, temperature, seed)
+            found.append(Spec(*named, settings["n_train"], grid.revision, own))
     return found
 
 
@@ -213,104 +182,7 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
     )  # fmt: skip
 
 
-def scale_to_unit(train_x, test_x):
-    """Scale each feature to [0, 1] by the training minimum and maximum (``CHOICES["scaling"]``); arrays [N, D], float32."""
-    low, high = train_x.min(axis=0), train_x.max(axis=0)
-    width = np.where(high > low, high - low, 1)
-    return tuple(np.clip((x - low) / width, 0, 1).astype(np.float32) for x in (train_x, test_x))
-
-
 # ---------------------------------------------------------------- running
-
-
-def cross_entropy(output, features, labels):
-    """Eq. 2, mean over the batch."""
-    return F.cross_entropy(output, labels)
-
-
-def binary_cross_entropy(output, features, labels):
-    """Eq. 3 with its printed sign slip put right, from logits; mean over documents and features."""
-    return F.binary_cross_entropy_with_logits(output, features)
-
-
-def _run_classification(spec, task, device, progress):
-    model = build(FeedForwardNet, task.train_x.shape[1], task.classes, spec["hidden_sizes"], seed=spec.seed)
-
-    def score(model):
-        return metrics.classification_scores(task.test_y, forward(model, task.test_x).argmax(axis=1))
-
-    history = train(
-        model, task.train_x, task.train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
-        layers=spec["layers"], device=device, after_epoch=lambda model: {"test_acc": score(model)["acc"]}, progress=progress,
-    )  # fmt: skip
-    if history.diverged:
-        return {}, history.curve, "diverged", history.diverged
-    predictions = forward(model, task.test_x).argmax(axis=1)
-    layers = [forward(model, task.test_x[:ENTANGLEMENT_DOCUMENTS], layer=f"hidden{i + 1}") for i in range(len(spec["hidden_sizes"]))]
-    snn = float(np.mean([entanglement(layer, task.test_y) for layer in layers]))
-    collapsed = len(np.unique(predictions)) == 1
-    reason = f"every test document was given class {predictions[0]}" if collapsed else ""
-    return score(model) | {"snn": snn}, history.curve, "collapsed" if collapsed else "ok", reason
-
-
-def _run_clustering(spec, task, device, progress):
-    from sklearn.cluster import KMeans
-
-    curve = None
-    if spec.model == "pca":
-        from sklearn.decomposition import PCA
-
-        components = min(spec["components"], *task.train_x.shape)
-        codes = PCA(components, random_state=named_seed(spec.seed, "pca")).fit(task.train_x).transform(task.test_x)
-    else:
-        train_x, test_x = scale_to_unit(task.train_x, task.test_x)
-        model, history = train_autoencoder(spec, train_x, task.train_y, device, progress)
-        curve = history.curve
-        if history.diverged:
-            return {}, curve, "diverged", history.diverged
-        codes = forward(model, test_x, layer="code")
-    kmeans = KMeans(task.classes, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans"))
-    with _one_thread():
-        scores = metrics.clustering_scores(codes, kmeans.fit_predict(codes), task.test_y)
-    scores["snn"] = entanglement(codes, task.test_y)
-    distinct = len(np.unique(codes.round(3), axis=0)) / len(codes)
-    reason = f"only {distinct:.2%} of the test documents have distinct codes (3 decimals)" if distinct < COLLAPSED_SHARE else ""
-    return scores, curve, "collapsed" if reason else "ok", reason
-
-
-def entanglement(features, labels) -> float:
-    """Measure Eq. 4 at one common temperature (``CHOICES["entanglement"]``), comparable between runs; log(classes) is what chance gives."""
-    first = slice(ENTANGLEMENT_DOCUMENTS)
-    return soft_nearest_neighbor_loss(torch.as_tensor(features[first]), torch.as_tensor(labels[first]), temperature=0.1).item()
-
-
-def train_autoencoder(spec: Spec, train_x, train_y, device="cpu", progress=None):
-    """Train the autoencoder of a clustering spec (``ae``, ``lc-d`` or ``ae-d``) on features [N, D] in [0, 1]; returns (model, History)."""
-    model = build(Autoencoder, train_x.shape[1], seed=spec.seed)
-    select = {"lc-d": lambda hidden: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
-    history = train(
-        model, train_x, train_y, binary_cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
-        select=select, device=device, progress=progress,
-    )  # fmt: skip
-    return model, history
-
-
-def _number(temperature):
-    return temperature if temperature == "annealed" else 1.0 if temperature == "none" else float(temperature)
-
-
-def _one_thread():
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1)
-
-
-EXPERIMENTS = {
-    "classification": Experiment("Text classification (text paper, Tables 1-2)", 1, ("spacy",), ("acc", "f1_micro", "f1_macro", "snn"),
-        _classification_cells, _run_classification),
-    "clustering": Experiment("Text clustering (text paper, Tables 3-4)", 1, ("spacy",), ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
-        _clustering_cells, _run_clustering),
-}  # fmt: skip
 
 
 def fingerprint(dataset: str, embedding: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The networks of the text paper (Secs. 2.1 and 2.3). Each returns (output, hidden): hidden maps layer name to tensor.
+"""The networks of the text paper (Secs. 2.1-2.3). Each returns (output, hidden): hidden maps layer name to tensor.
 
 Hidden layers: Kaiming normal weights (He et al., 2015) and ReLU; output layers: Xavier uniform (Glorot and Bengio, 2010);
 biases zero. The papers name the initialisers but not whether they are normal or uniform; these are their authors' own forms.
@@ -31,16 +31,18 @@ class FeedForwardNet(nn.Module):
     """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1): 500-500 on spaCy vectors, one layer of 500 on InferSent.
 
     ``forward(x)`` takes [B, in_features] and returns the class logits [B, classes] (the softmax of the paper is inside the
-    cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``, values after the ReLU.
+    cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``, values after the ReLU. ``before_relu=True`` hands out
+    the values before it instead.
 
     >>> logits, hidden = FeedForwardNet(300, 4)(torch.zeros(2, 300))
     >>> logits.shape, list(hidden)
     (torch.Size([2, 4]), ['hidden1', 'hidden2'])
     """
 
-    def __init__(self, in_features, classes, hidden_sizes=(500, 500)):
+    def __init__(self, in_features, classes, hidden_sizes=(500, 500), *, before_relu=False):
         super().__init__()
         _check_sizes(in_features=in_features, classes=classes, hidden_sizes=hidden_sizes)
+        self.before_relu = before_relu
         sizes = [in_features, *hidden_sizes]
         self.hidden = nn.ModuleList(_linear(a, b) for a, b in pairwise(sizes))
         self.output = _linear(sizes[-1], classes, output=True)
@@ -48,8 +50,45 @@ class FeedForwardNet(nn.Module):
     def forward(self, x):
         hidden = {}
         for i, layer in enumerate(self.hidden, start=1):
-            x = hidden[f"hidden{i}"] = torch.relu(layer(x))
+            z = layer(x)
+            x = torch.relu(z)
+            hidden[f"hidden{i}"] = z if self.before_relu else x
         return self.output(x), hidden
+
+
+class ConvNet(nn.Module):
+    """A classifier with one 1-D convolution over the features of an embedding, then layers of 2048, 1024 and 512 units (Sec. 2.2).
+
+    The paper gives neither filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` = 2,048 values leave the
+    convolution whatever the number of features: the stride is in_features // positions and the kernel just long enough to end
+    at the last feature (4 and 48 for 300 features, 64 and 64 for 4,096). With a ``kernel`` the stride is 1, the convolution is
+    padded to the input's length, and max pooling brings it down to ``positions``.
+
+    ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits [B, classes] and the hidden
+    layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048], ``hidden2`` [B, 1024], ``hidden3`` [B, 512], after the ReLU.
+
+    >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
+    >>> {name: layer.shape[1] for name, layer in hidden.items()}
+    {'conv': 2048, 'hidden1': 2048, 'hidden2': 1024, 'hidden3': 512}
+    """
+
+    def __init__(self, in_features, classes, hidden_sizes=(2048, 1024, 512), *, filters=32, positions=64, kernel=None):
+        super().__init__()
+        _check_sizes(in_features=in_features, filters=filters, positions=positions, kernel=kernel or 1)
+        if in_features < positions:
+            raise ValueError(f"in_features must be at least positions = {positions}, got {in_features}")
+        stride = in_features // positions if kernel is None else 1
+        width, padding = (in_features - (positions - 1) * stride, 0) if kernel is None else (kernel, "same")
+        self.conv = nn.Conv1d(1, filters, width, stride, padding)
+        nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
+        nn.init.zeros_(self.conv.bias)
+        self.pool = nn.Identity() if kernel is None else nn.AdaptiveMaxPool1d(positions)
+        self.dense = FeedForwardNet(filters * positions, classes, hidden_sizes)
+
+    def forward(self, x):
+        x = self.pool(torch.relu(self.conv(x[:, None]))).flatten(1)
+        logits, hidden = self.dense(x)
+        return logits, {"conv": x} | hidden
 
 
 class Autoencoder(nn.Module):

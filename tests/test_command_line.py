@@ -1,5 +1,6 @@
 """The command line: runs, resumes, says what is missing, and meets every mishap with one sentence and an exit status."""
 
+import functools
 import os
 import re
 import signal
@@ -293,7 +294,9 @@ def interrupt_after_the_first_run(*arguments):
 
     Returns its exit status, what it said on standard error and the seconds it took to stop.
     """
-    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a test run in the background has inherited that it is ignored
+    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": heed}
+    process = subprocess.Popen([sys.executable, *arguments], **options)
     try:
         for line in process.stdout:
             if line.startswith("[1/"):
