@@ -1,13 +1,16 @@
-"""The command line: ``python -m snnl_lib list | missing | run | data``."""
+"""The command line: ``python -m snnl_lib list | missing | run | pack | nli | data``."""
 
 import argparse
 import os
 import sys
+from pathlib import Path
 
 # Before torch is imported: one thread a process, as the records promise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from snnl_lib import SnnlError, data, experiments
+import numpy as np
+
+from snnl_lib import SnnlError, data, embeddings, experiments, infersent, pack, results
 
 
 def _parser():
@@ -18,9 +21,22 @@ def _parser():
     run.add_argument("experiment", help="a name from `list`, or all")
     _common(run)
     run.add_argument("--models", nargs="+", help="only these models")
+    run.add_argument("--embeddings", nargs="+", help="only these embeddings")
+    run.add_argument("--pack", type=Path, help="take the data from a file of `pack`")
     run.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     run.add_argument("--jobs", type=int, default=1, help="runs side by side, one process and one thread each (default: 1)")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
+
+    packing = commands.add_parser("pack", help="write what experiments need into one file, for `run --pack` on a machine without spaCy, network or git")
+    packing.add_argument("experiment", nargs="+", help="names from `list`, or all")
+    packing.add_argument("out", type=Path, help="the file to write")
+    packing.add_argument("--dataset", default="auto", help="a name from `data` (default: auto)")
+
+    nli = commands.add_parser("nli", help="train the encoder of infersent-nli and tell its accuracy on SNLI; with any option a small version, not kept")
+    nli.add_argument("--units", type=int, help="LSTM units a direction (default: 2048)")
+    nli.add_argument("--epochs", type=int)
+    nli.add_argument("--pairs", type=int, help="only so many training pairs")
+    nli.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
 
     commands.add_parser("list", help="list the experiments")
     missing = commands.add_parser("missing", help="list runs that have no record, or a stale one; exit status 1 if there are any")
@@ -50,14 +66,21 @@ def _status(args):
 
 def _run(args):
     device = experiments.check_device(args.device)
+    if args.pack:
+        pack.open_pack(args.pack)
     if args.jobs < 1:
         raise SnnlError(f"--jobs must be 1 or more, got {args.jobs}")
     rows = _status(args)
-    models = {spec.model for spec, _, _ in rows}
-    if args.models and (unknown := [name for name in args.models if name not in models]):
-        raise SnnlError(f"there is no model {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(models))}")
-    specs = [spec for spec, verdict, _ in rows if (args.again or verdict != "done") and (not args.models or spec.model in args.models)]
-    print(f"{len(specs)} runs to do, {len(rows) - len(specs)} recorded or not asked for")
+    for kind, wanted in (("model", args.models), ("embedding", args.embeddings)):
+        known = {getattr(spec, kind) for spec, _, _ in rows}
+        if wanted and (unknown := [name for name in wanted if name not in known]):
+            raise SnnlError(f"there is no {kind} {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(known))}")
+        rows = [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
+    todo = [row for row in rows if args.again or row[1] != "done"]
+    specs = [spec for spec, _, needs in todo if not needs]
+    if len(specs) < len(todo):
+        print(f"{len(todo) - len(specs)} runs cannot be made here: see `missing`")
+    print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
     if not specs:
         return 0
     failures = 0
@@ -74,6 +97,32 @@ def _missing(args):
         print(f"{verdict}  {spec.experiment}: {spec}" + (f"  [not run: {needs}]" if needs else ""))
     print(f"{len(rows)} missing or stale")
     return 1 if rows else 0
+
+
+def _pack(args):
+    names = list(experiments.EXPERIMENTS) if "all" in args.experiment else args.experiment
+    specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
+    splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": ""}
+    for name in {spec.dataset for spec in specs}:
+        corpus = data.load_dataset(name)
+        facts["corpora"][name] = corpus.fingerprint
+        for split in ("train", "test"):
+            documents = getattr(corpus, split)
+            splits[f"{name}/{split}"] = embeddings.word_rows(documents.texts), documents.labels
+    if any(spec.embedding == "infersent-nli" for spec in specs):
+        facts["nli"] = infersent.pairs_fingerprint()
+        for split, (premises, hypotheses, labels) in embeddings.nli_pairs().items():
+            splits[f"nli/{split}"] = [rows for pair in zip(premises, hypotheses, strict=True) for rows in pair], np.repeat(labels, 2)
+    pack.write_pack(args.out, embeddings.word_vectors(), splits, facts)
+    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {', '.join(splits)}")
+    return 0
+
+
+def _nli(args):
+    changes = {name: value for name in ("units", "epochs", "pairs") if (value := getattr(args, name)) is not None}
+    scores = embeddings.train_infersent_nli(device=experiments.check_device(args.device), **changes)
+    print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+    return 0
 
 
 def _data(args):
@@ -110,7 +159,7 @@ def main(argv=None) -> int:
     """Run a command; returns the exit status, 2 with one sentence on standard error where the user can put something right."""
     args = _parser().parse_args(argv)
     try:
-        return {"run": _run, "missing": _missing, "data": _data, "list": _list}[args.command](args)
+        return {"run": _run, "missing": _missing, "pack": _pack, "nli": _nli, "data": _data, "list": _list}[args.command](args)
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

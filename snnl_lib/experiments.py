@@ -21,9 +21,9 @@ PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
 
 PROFILES = {
     # documents are upper bounds; "full" is the paper's protocol
-    "tiny": {"n_train": 300, "n_test": 200, "classification_epochs": 2, "convolution_epochs": 1, "clustering_epochs": 2, "kmeans_starts": 2},
-    "quick": {"n_train": 2000, "n_test": 1000, "classification_epochs": 10, "convolution_epochs": 3, "clustering_epochs": 5, "kmeans_starts": 10},
-    "full": {"n_train": 20_000, "n_test": None, "classification_epochs": 30, "convolution_epochs": 50, "clustering_epochs": 30, "kmeans_starts": 10},
+    "tiny": dict(n_train=300, n_test=200, classification_epochs=2, convolution_epochs=1, clustering_epochs=2, kmeans_starts=2, sentence_vectors=False),
+    "quick": dict(n_train=2000, n_test=1000, classification_epochs=10, convolution_epochs=3, clustering_epochs=5, kmeans_starts=10, sentence_vectors=False),
+    "full": dict(n_train=20_000, n_test=None, classification_epochs=30, convolution_epochs=50, clustering_epochs=30, kmeans_starts=10, sentence_vectors=True),
 }
 
 
@@ -45,6 +45,9 @@ class Experiment:
 EXPERIMENTS = {
     "classification": Experiment("Text classification (text paper, Tables 1-2)", 1, ("acc", "f1_micro", "f1_macro", "snn"),
         text.classification_cells, text.run_classification),
+    "classification-readings": Experiment("What the text paper leaves open about classification", 1, ("acc", "f1_micro", "f1_macro", "snn"),
+        text.reading_cells, text.run_classification),
+    "classification-rivals": Experiment("Other uses of the same labels", 1, ("acc", "f1_micro", "f1_macro"), text.rival_cells, text.run_rival),
     "clustering": Experiment("Text clustering (text paper, Tables 3-4)", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
         text.clustering_cells, text.run_clustering),
 }  # fmt: skip
@@ -67,7 +70,7 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=P
             own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in own.items()))
             temperature = cell.temperature if cell.alpha else "none"
             named = (experiment, profile, dataset, cell.embedding, cell.model, cell.alpha, temperature, seed)
-            found.append(Spec(*named, settings["n_train"], grid.revision, own))
+            found.append(Spec(*named, cell.n_train or settings["n_train"], grid.revision, own, cell.needs))
     return found
 
 
@@ -165,16 +168,16 @@ _load = lru_cache(maxsize=2)(data.load_dataset)
 
 
 @lru_cache(maxsize=2)
-def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None) -> Task:
-    """Draw a run's documents (``CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set."""
+def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None, device: str = "cpu") -> Task:
+    """Draw a run's documents (``text.CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set."""
     corpus = _load(dataset)
     train_rows = np.random.default_rng(named_seed(seed, "subset")).permutation(len(corpus.train))[:n_train]
     test_rows = np.arange(len(corpus.test))
     if n_test is not None:
         test_rows = np.random.default_rng(named_seed(seed, "test subset")).permutation(test_rows)[:n_test]
     train_texts, test_texts = ([split.texts[i] for i in rows] for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)))
-    train_x = embeddings.embed(train_texts, embedding)
-    test_x = embeddings.embed(test_texts, embedding, fit_texts=train_texts)
+    train_x = embeddings.embed(train_texts, embedding, device=device)
+    test_x = embeddings.embed(test_texts, embedding, fit_texts=train_texts, device=device)
     train_kept, test_kept = embeddings.has_words(train_x), embeddings.has_words(test_x)
     return Task(
         train_x[train_kept], corpus.train.labels[train_rows][train_kept], test_x[test_kept], corpus.test.labels[test_rows][test_kept],
@@ -186,9 +189,22 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
 
 
 def fingerprint(dataset: str, embedding: str) -> str | None:
-    """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if the corpus is not at hand."""
-    place = data.locate(dataset)
-    return None if place is None else f"{place[0].fingerprint}-{embeddings.fingerprint(embedding)}"
+    """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if they are not all at hand."""
+    if data.locate(dataset) is None:
+        return None
+    with contextlib.suppress(SnnlError):  # the published InferSent weights
+        return f"{data.locate(dataset)[0].fingerprint}-{embeddings.fingerprint(embedding)}"
+
+
+def unmet(spec: Spec) -> str:
+    """Say what a run needs that is not on this machine, or nothing."""
+    if data.locate(spec.dataset) is None:
+        return f"the data set {spec.dataset} is not on this machine"
+    if fingerprint(spec.dataset, spec.embedding) is None:
+        return "the published InferSent weights are not on this machine"
+    if spec.needs == "gpu" and not torch.cuda.is_available():
+        return "needs a GPU, where it takes a minute; hours on a CPU core"
+    return ""
 
 
 def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
@@ -198,12 +214,13 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     """
     device, experiment = check_device(device), EXPERIMENTS[spec.experiment]
     torch.set_num_threads(1)
-    task, started = load_task(spec.dataset, spec.embedding, spec.seed, spec.n_train, spec["n_test"]), time.perf_counter()
+    task, started = load_task(spec.dataset, spec.embedding, spec.seed, spec.n_train, spec["n_test"], device), time.perf_counter()
     try:
         scores, curve, status, reason = experiment.run(spec, task, device, str(spec) if progress else None)
     except (RuntimeError, ValueError, ArithmeticError, MemoryError) as error:  # shown as a failed run, never dropped
         scores, curve, status, reason = {}, None, "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     scores = dict.fromkeys(experiment.metrics, np.nan) | scores | {"empty_train": task.empty_train, "empty_test": task.empty_test}
+    scores |= embeddings.facts(spec.embedding)
     return Record(
         spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started,
         device_name(device), status, reason, curve,
@@ -211,8 +228,8 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
 
 
 def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[Spec]:
-    """List the runs of an experiment that have no record, a stale one or a failed one."""
-    return [spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"]
+    """List the runs of an experiment that have no record, a stale one or a failed one, and can be made on this machine."""
+    return [spec for spec, verdict, needs in status(experiment, profile, dataset, seeds) if verdict != "done" and not needs]
 
 
 def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False) -> Iterator[Record]:
@@ -247,8 +264,7 @@ def device_name(device: str) -> str:
 
 
 def status(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[tuple[Spec, str, str]]:
-    """List each spec of an experiment with ``done``, ``stale`` or ``missing``, and what it needs that is not on this machine."""
+    """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and what it needs that is not on this machine."""
     wanted = specs(experiment, profile, dataset, seeds)
     prints = {(spec.dataset, spec.embedding): fingerprint(spec.dataset, spec.embedding) for spec in wanted}
-    needs = {name: "" if data.locate(name) else f"the data set {name} is not on this machine" for name in {spec.dataset for spec in wanted}}
-    return [(spec, verdict, needs[spec.dataset]) for spec, verdict in results.judge(wanted, prints).items()]
+    return [(spec, verdict, unmet(spec)) for spec, verdict in results.judge(wanted, prints).items()]

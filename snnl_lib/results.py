@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from snnl_lib import SnnlError
+from snnl_lib import SnnlError, pack
 
 STATUSES = ("ok", "diverged", "collapsed", "failed")
 # fmt: off
@@ -55,9 +55,13 @@ class Spec:
     n_train: int
     revision: int
     settings: tuple[tuple[str, object], ...] = ()
+    needs: str = field(default="", compare=False)  # "gpu" for a run that is too long without one
 
     def __getitem__(self, name):
         return dict(self.settings)[name]
+
+    def get(self, name, default=None):
+        return dict(self.settings).get(name, default)
 
     @property
     def identity(self) -> tuple:
@@ -77,7 +81,8 @@ class Spec:
         return f"{readable}-{digest}"
 
     def __str__(self):
-        return f"{self.model} on {self.dataset}/{self.embedding}, alpha {self.alpha:g}, seed {self.seed}"
+        reading = f" ({self.get('reading')})" if self.get("reading") else ""
+        return f"{self.model}{reading} on {self.dataset}/{self.embedding}, alpha {self.alpha:g}, seed {self.seed}"
 
 
 @dataclass
@@ -130,6 +135,8 @@ def commit() -> str:
     def git(*args):
         return subprocess.run(["git", *args], cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 
+    if pack.opened:
+        return pack.opened.facts["commit"]
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):

@@ -23,6 +23,8 @@ CHOICES = {
     "hidden": "hidden layers are counted after their nonlinearity, their losses are summed, and the output layer is not one of them",
     "cross_entropy": "the mean over the batch; a last, smaller batch is used",
     "epoch": "the last epoch is reported",
+    "standardising": "each feature of an InferSent embedding is standardised by its training mean and standard deviation; word-vector means are fed as they "
+    "are",
     "convolution": "the convolution has 32 filters and no pooling; its stride and kernel grow with the number of features, so that 64 positions, "
     "2,048 values in all, are left",
     "scaling": "for the binary cross entropy each feature is scaled to [0, 1] by its training minimum and maximum; test values beyond are clipped",
@@ -34,13 +36,21 @@ CHOICES = {
 }
 
 ENTANGLEMENT_DOCUMENTS = 2000
+NEIGHBOURS = 10  # of the nearest-neighbour classifiers
 COLLAPSED_SHARE = 0.01
 """A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have distinct codes."""
 
 
+ALL = 1_000_000  # as many training documents as there are
+
+
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: what is run for each seed. ``seeds`` limits it to the first few of those asked for."""
+    """One cell of a table: what is run for each seed.
+
+    ``seeds`` limits it to the first few of those asked for; ``n_train`` replaces the profile's number of training documents;
+    ``needs`` is "gpu" where it would take hours without one.
+    """
 
     embedding: str
     model: str
@@ -48,18 +58,74 @@ class Cell:
     settings: dict
     temperature: str = "annealed"
     seeds: int | None = None
+    n_train: int | None = None
+    needs: str = ""
 
 
 # ---------------------------------------------------------------- the grids
 
 
+def _ffn(profile, embedding="spacy", **changes):
+    """Settings of the feed-forward network (Sec. 2.1: two hidden layers on averaged vectors, one on InferSent)."""
+    own = {"hidden_sizes": [500, 500]} if embedding == "spacy" else {"hidden_sizes": [500], "standardize": True}
+    return {"epochs": profile["classification_epochs"], "layers": "sum"} | own | changes
+
+
+def _cnn(profile, embedding="spacy", **changes):
+    own = {} if embedding == "spacy" else {"standardize": True}
+    return {"epochs": profile["convolution_epochs"], "filters": 32, "positions": 64, "kernel": None, "layers": "sum"} | own | changes
+
+
 def classification_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 1 and 2."""
-    ffn = {"epochs": profile["classification_epochs"], "hidden_sizes": [500, 500], "layers": "sum"}
-    cnn = {"epochs": profile["convolution_epochs"], "filters": 32, "positions": 64, "kernel": None, "layers": "sum"}
-    for model, settings in (("ffn", ffn), ("cnn", cnn)):
-        for alpha in (0, 100, -100):
-            yield Cell("spacy", model, alpha, settings)
+    """Tables 1 and 2. On InferSent vectors the paper trains on every document: that is a row of its own, for a GPU."""
+    sentences = profile["sentence_vectors"]
+    for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
+        for model, settings in (("ffn", _ffn(profile, embedding)), ("cnn", _cnn(profile, embedding))):
+            for alpha in (0, 100, -100):
+                yield Cell(embedding, model, alpha, settings)
+    if sentences:
+        for embedding, model, settings, seeds in (
+            ("infersent-random", "ffn", _ffn(profile, "infersent"), None),
+            ("infersent-random", "cnn", _cnn(profile, "infersent"), None),
+            ("infersent-nli", "ffn", _ffn(profile, "infersent"), 3),
+            ("infersent", "ffn", _ffn(profile, "infersent"), None),
+        ):
+            for alpha in (0, 100, -100):
+                yield Cell(embedding, model, alpha, settings, seeds=seeds, n_train=ALL, needs="gpu")
+
+
+def reading_cells(profile: dict) -> Iterator[Cell]:
+    """What the text leaves open, one choice changed at a time from the main setting (Table 1, averaged vectors, alpha 100)."""
+
+    def ffn(reading, alpha=100, temperature="annealed", **changes):
+        return Cell("spacy", "ffn", alpha, _ffn(profile, **changes) | {"reading": reading}, temperature)
+
+    yield ffn("minimum over layers", layers="min")
+    yield ffn("before the nonlinearity", before_relu=True)
+    yield ffn("output layer counted too", with_output=True)
+    for alpha in (1, 10, 1000):
+        yield ffn(f"alpha {alpha}", alpha)
+    for temperature in ("1.0", "0.1"):
+        yield ffn(f"fixed temperature {temperature}", temperature=temperature)
+    for alpha in (0, 100, -100):
+        yield ffn("best epoch on a held-out tenth", alpha, held_out=0.1)
+        yield ffn("five hidden layers", alpha, hidden_sizes=[500] * 5)
+    for reading, changes in (("kernel 3, max pooling", {"kernel": 3}), ("8 filters, 256 positions", {"filters": 8, "positions": 256})):
+        yield Cell("spacy", "cnn", 0, _cnn(profile, **changes) | {"reading": reading}, seeds=1)
+    if profile["sentence_vectors"]:
+        yield Cell("infersent-random", "ffn", 100, _ffn(profile, "infersent", standardize=False) | {"reading": "InferSent not standardised"}, seeds=1)
+
+
+def rival_cells(profile: dict) -> Iterator[Cell]:
+    """Other uses of the same labels and the same vectors."""
+    for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
+        own = {} if embedding == "spacy" else {"standardize": True}
+        yield Cell(embedding, "lda", 0, own)
+        yield Cell(embedding, "logreg", 0, own)
+        yield Cell(embedding, "knn", 0, own | {"neighbours": NEIGHBOURS})
+    yield Cell("spacy", "supcon", 100, _ffn(profile))
+    for alpha in (0, 100):
+        yield Cell("spacy", "ffn-knn", alpha, _ffn(profile) | {"neighbours": NEIGHBOURS})
 
 
 def clustering_cells(profile: dict) -> Iterator[Cell]:
@@ -98,6 +164,27 @@ def entanglement(features, labels) -> float:
     return soft_nearest_neighbor_loss(torch.as_tensor(features[first]), torch.as_tensor(labels[first]), temperature=0.1).item()
 
 
+def standardize(train_x, test_x):
+    """Give each feature a training mean of 0 and standard deviation of 1 (``CHOICES["standardising"]``); arrays [N, D], float32."""
+    mean, deviation = train_x.mean(axis=0), train_x.std(axis=0)
+    deviation[deviation == 0] = 1
+    return (train_x - mean) / deviation, (test_x - mean) / deviation
+
+
+def supervised_contrastive_loss(features, labels, temperature):
+    """Compute the supervised contrastive loss of Khosla et al. (2020) on cosines, "out" form: a rival of Eq. 4.
+
+    Like Eq. 4 it is a softmax over the rest of the batch, but the mean over the class mates stands outside the logarithm, so
+    that every class mate has to be near, and not only one. features [B, D], labels [B]; anchors without a class mate are left out.
+    """
+    unit = F.normalize(features, dim=1)
+    itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+    logits = (unit @ unit.T / temperature).masked_fill(itself, torch.finfo(unit.dtype).min / 4)
+    mates = (labels[:, None] == labels) & ~itself
+    losses = -((logits - logits.logsumexp(dim=1, keepdim=True)) * mates).sum(dim=1) / mates.sum(dim=1).clamp_min(1)
+    return losses.sum() / mates.any(dim=1).sum().clamp_min(1)
+
+
 def _number(temperature):
     return temperature if temperature == "annealed" else 1.0 if temperature == "none" else float(temperature)
 
@@ -106,39 +193,89 @@ def _number(temperature):
 
 
 def build_classifier(spec: Spec, in_features: int, classes: int):
-    """Build the network of a classification spec, ``ffn`` or ``cnn``, with the weights of its seed."""
+    """Build the network of a classification spec with the weights of its seed."""
     if spec.model == "cnn":
         sizes = {name: spec[name] for name in ("filters", "positions", "kernel")}
         return build(ConvNet, in_features, classes, **sizes, seed=spec.seed)
-    return build(FeedForwardNet, in_features, classes, spec["hidden_sizes"], seed=spec.seed)
+    return build(FeedForwardNet, in_features, classes, spec["hidden_sizes"], before_relu=spec.get("before_relu", False), seed=spec.seed)
+
+
+def _inputs(spec, task):
+    return standardize(task.train_x, task.test_x) if spec.get("standardize") else (task.train_x, task.test_x)
+
+
+def _train_classifier(spec, train_x, train_y, task, device, after_epoch=None, progress=None):
+    model = build_classifier(spec, train_x.shape[1], task.classes)
+    history = train(
+        model, train_x, train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
+        layers=spec["layers"], select=(lambda hidden, output: hidden | {"output": output}) if spec.get("with_output") else None,
+        regularizer=supervised_contrastive_loss if spec.model == "supcon" else None, device=device, after_epoch=after_epoch, progress=progress,
+    )  # fmt: skip
+    return model, history
 
 
 def run_classification(spec: Spec, task, device, progress):
-    """Train a classifier on Eq. 7 and score it on the test documents: (metrics, curve, status, reason)."""
-    model = build_classifier(spec, task.train_x.shape[1], task.classes)
+    """Train a classifier on Eq. 7 and score it on the test documents: (metrics, curve, status, reason).
 
-    def score(model):
-        return metrics.classification_scores(task.test_y, forward(model, task.test_x).argmax(axis=1))
+    With ``held_out`` a share of the training documents is kept back, and the epoch with the best accuracy on it is reported.
+    """
+    (train_x, test_x), train_y = _inputs(spec, task), task.train_y
+    kept_back = round(len(train_y) * spec.get("held_out", 0))
+    held_x, held_y = train_x[:kept_back], train_y[:kept_back]
+    best = {"held_acc": -1.0}
 
-    history = train(
-        model, task.train_x, task.train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
-        layers=spec["layers"], device=device, after_epoch=lambda model: {"test_acc": score(model)["acc"]}, progress=progress,
-    )  # fmt: skip
+    def after_epoch(model):
+        found = {"test_acc": metrics.classification_scores(task.test_y, forward(model, test_x).argmax(axis=1))["acc"]}
+        if kept_back:
+            found["held_acc"] = metrics.classification_scores(held_y, forward(model, held_x).argmax(axis=1))["acc"]
+            if found["held_acc"] > best["held_acc"]:
+                best.update(held_acc=found["held_acc"], weights={name: value.clone() for name, value in model.state_dict().items()})
+        return found
+
+    model, history = _train_classifier(spec, train_x[kept_back:], train_y[kept_back:], task, device, after_epoch, progress)
     if history.diverged:
         return {}, history.curve, "diverged", history.diverged
-    predictions = forward(model, task.test_x).argmax(axis=1)
-    _, hidden = model(torch.as_tensor(task.test_x[:1], device=device))
-    layers = [forward(model, task.test_x[:ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
-    snn = float(np.mean([entanglement(layer, task.test_y) for layer in layers]))
+    if kept_back:
+        model.load_state_dict(best["weights"])
+    predictions = forward(model, test_x).argmax(axis=1)
+    scores = metrics.classification_scores(task.test_y, predictions)
+    _, hidden = model(torch.as_tensor(test_x[:1], device=device))
+    layers = [forward(model, test_x[:ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
+    scores["snn"] = float(np.mean([entanglement(layer, task.test_y) for layer in layers]))
     collapsed = len(np.unique(predictions)) == 1
     reason = f"every test document was given class {predictions[0]}" if collapsed else ""
-    return score(model) | {"snn": snn}, history.curve, "collapsed" if collapsed else "ok", reason
+    return scores, history.curve, "collapsed" if collapsed else "ok", reason
+
+
+def run_rival(spec: Spec, task, device, progress):
+    """Classify the test documents in another way, from the same documents, labels and vectors: (metrics, curve, status, reason)."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from threadpoolctl import threadpool_limits
+
+    if spec.model == "supcon":
+        return run_classification(spec, task, device, progress)
+    (train_x, test_x), curve = _inputs(spec, task), None
+    if spec.model == "ffn-knn":  # neighbours in the last hidden layer
+        model, history = _train_classifier(spec, train_x, task.train_y, task, device, progress=progress)
+        curve, layer = history.curve, f"hidden{len(spec['hidden_sizes'])}"
+        if history.diverged:
+            return {}, curve, "diverged", history.diverged
+        train_x, test_x = forward(model, train_x, layer=layer), forward(model, test_x, layer=layer)
+    with threadpool_limits(1):
+        classifier = {
+            "lda": lambda: LinearDiscriminantAnalysis(solver="lsqr"),
+            "logreg": lambda: LogisticRegression(max_iter=1000),
+        }.get(spec.model, lambda: KNeighborsClassifier(spec["neighbours"]))()
+        predictions = classifier.fit(train_x, task.train_y).predict(test_x)
+    return metrics.classification_scores(task.test_y, predictions), curve, "ok", ""
 
 
 def train_autoencoder(spec: Spec, train_x, train_y, device="cpu", progress=None):
     """Train the autoencoder of a clustering spec (``ae``, ``lc-d`` or ``ae-d``) on features [N, D] in [0, 1]; returns (model, History)."""
     model = build(Autoencoder, train_x.shape[1], seed=spec.seed)
-    select = {"lc-d": lambda hidden: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
+    select = {"lc-d": lambda hidden, output: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
     history = train(
         model, train_x, train_y, binary_cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
         select=select, device=device, progress=progress,

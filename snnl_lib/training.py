@@ -35,7 +35,7 @@ class History:
 
 
 def train(
-    model, features, labels, primary, *, epochs, seed, alpha=0.0, temperature="annealed", layers="sum", select=None,
+    model, features, labels, primary, *, epochs, seed, alpha=0.0, temperature="annealed", layers="sum", select=None, regularizer=None,
     learning_rate=1e-3, batch_size=256, device="cpu", after_epoch=None, progress=None,
 ):  # fmt: skip
     """Train a model on Eq. 7 or 8 with Adam; the last, smaller batch of an epoch is used too.
@@ -45,7 +45,8 @@ def train(
         features, labels: arrays [N, D] float32 and [N] int.
         primary: (output, batch features, batch labels) -> loss of one value.
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
-        select: (hidden) -> dict of the tensors that the loss sees; default: all hidden layers.
+        select: (hidden, output) -> dict of the tensors that the loss sees; default: all hidden layers.
+        regularizer: (tensor, labels, temperature) -> loss of one value, summed over what is seen in place of Eq. 4; for rivals.
         after_epoch: (model) -> dict of numbers added to the epoch's row.
         progress: text for a progress bar, None for no bar.
 
@@ -67,9 +68,11 @@ def train(
             batch = batch.to(device)
             output, hidden = model(features[batch])
             first = primary(output, features[batch], labels[batch])
-            seen = hidden if select is None else select(hidden)
-            # A NaN is looked for once an epoch below: a look at every step would stall a GPU.
-            loss = composite_loss(first, seen, labels[batch], alpha=alpha, temperature=now, layers=layers, check_finite=False)
+            seen = hidden if select is None else select(hidden, output)
+            if regularizer is not None:
+                loss = first + alpha * sum(regularizer(values, labels[batch], now) for values in seen.values())
+            else:  # a NaN is looked for once an epoch below: a look at every step would stall a GPU
+                loss = composite_loss(first, seen, labels[batch], alpha=alpha, temperature=now, layers=layers, check_finite=False)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

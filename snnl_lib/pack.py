@@ -1,0 +1,75 @@
+"""One file that carries corpora to a machine without spaCy, network or git: word rows, word vectors, labels and the commit.
+
+``python -m snnl_lib pack EXPERIMENT ... OUT`` writes it, ``python -m snnl_lib run ... --pack OUT`` opens it. Documents are then
+integer arrays of rows of the packed vector table instead of texts, which is all that ``spacy`` and ``infersent-...`` need.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from snnl_lib import SnnlError
+
+
+class PackError(SnnlError):
+    """A pack that is damaged, or does not hold what is asked for."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """``vectors`` [V, 300]; ``splits`` name -> (documents, labels), names such as ``ag_news/train``; ``facts`` as they were written."""
+
+    vectors: np.ndarray
+    splits: dict[str, tuple[list[np.ndarray], np.ndarray]]
+    facts: dict
+
+
+opened: Pack | None = None
+"""The pack in use, if any: ``data``, ``embeddings`` and ``results`` look here first."""
+
+
+def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict) -> None:
+    """Write a pack, whole or not at all; only the vectors that occur are kept, and rows are renumbered to them.
+
+    ``splits`` maps a name to (documents, labels); ``facts`` is anything JSON can hold.
+    """
+    used = np.unique(np.concatenate([rows for documents, _ in splits.values() for rows in documents]))
+    used = used[used >= 0]
+    arrays = {"vectors": vectors[used]}
+    for name, (documents, labels) in splits.items():
+        rows = np.concatenate(documents)
+        arrays[f"{name}/rows"] = np.where(rows < 0, -1, np.searchsorted(used, rows)).astype(np.int32)
+        arrays[f"{name}/lengths"] = np.array([len(document) for document in documents], dtype=np.int32)
+        arrays[f"{name}/labels"] = np.asarray(labels, dtype=np.int8)
+    arrays["facts"] = np.frombuffer(json.dumps(facts | {"splits": list(splits), "id": hashlib.sha256(used.tobytes()).hexdigest()[:8]}).encode(), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        try:
+            np.savez_compressed(file, **arrays)
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def open_pack(path: Path) -> Pack:
+    """Open a pack and use it from now on. Raises PackError if it is not there or damaged."""
+    global opened
+    try:
+        with np.load(path) as arrays:
+            facts = json.loads(arrays["facts"].tobytes())
+            splits = {}
+            for name in facts.pop("splits"):
+                ends = np.cumsum(arrays[f"{name}/lengths"])[:-1]
+                splits[name] = np.split(arrays[f"{name}/rows"], ends), arrays[f"{name}/labels"].astype(np.int64)
+            opened = Pack(arrays["vectors"], splits, facts)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise PackError(f"the pack {path} is missing or damaged ({error}): write it again with `python -m snnl_lib pack`") from error
+    return opened
