@@ -1,5 +1,6 @@
 """Records beside the papers: tables, intervals, verdicts and figures. Nothing here trains."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +8,22 @@ import pandas as pd
 from scipy import stats
 
 from snnl_lib import results
-from snnl_lib.experiments import EXPERIMENTS
+from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS
 
 LOWER_IS_BETTER = {"dbi", "snn"}
 POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "ari", "sil"}  # fractions, for which "within 1.5 points" means something
 MATCH = 0.015
-LABELS = {("ffn", 0): "Baseline", ("ffn", 100): "SNNL 100", ("ffn", -100): "SNNL -100"}
+LABELS = {(model, alpha): label for model in ("ffn", "cnn") for alpha, label in ((0, "Baseline"), (100, "SNNL 100"), (-100, "SNNL -100"))}
 LABELS |= {("pca", 0): "Orig.", ("ae", 0): "AE", ("lc-d", 100): "LC(D)", ("ae-d", 100): "AE(D)"}
-PALETTE = dict(zip(LABELS.values(), ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"], strict=True))
-MARKERS = dict(zip(LABELS.values(), "osDosD^", strict=True))
+LABELS |= {("lda", 0): "linear discriminant analysis", ("logreg", 0): "logistic regression", ("knn", 0): "nearest neighbours"}
+LABELS |= {("supcon", 100): "supervised contrastive", ("ffn-knn", 0): "neighbours in Baseline", ("ffn-knn", 100): "neighbours in SNNL 100"}
+_SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
+PALETTE = dict(zip(_SHOWN, ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"], strict=True))
+MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
 """Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker shape of their own."""
+
+FORMS = {"spacy": "spacy", "infersent-random": "infersent", "infersent-nli": "infersent", "infersent": "infersent"}
+"""Our embeddings, and the columns of the paper's tables beside which they stand."""
 
 
 # ---------------------------------------------------------------- the papers' numbers, ours, and verdicts
@@ -27,22 +34,34 @@ def paper_table(number: int) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / "paper" / f"table{number}.csv", dtype={"printed": str})
 
 
-def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=None) -> pd.DataFrame:
-    """Load an experiment's records on one corpus and embedding, with each row's label, of the largest number of documents that has all seeds.
+def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=PAPER_SEEDS, model=None) -> pd.DataFrame:
+    """Load an experiment's records on one corpus and embedding for some seeds (None: all there are), with each row's label.
 
-    Adds ``label`` (the paper's name of the row) and ``stale`` (made by an older revision of the experiment).
+    ``model`` takes that model's runs only. Of a row that was run on several numbers of documents, the largest that has all the
+    seeds is taken. Adds ``label`` (the paper's name of the row, or the reading) and ``stale`` (made by an older revision).
     """
     records = results.load_results(experiment, profile)
     records = records[(records["dataset"] == dataset) & (records["embedding"] == embedding)]
     if seeds is not None:
         records = records[records["seed"].isin(seeds)]
+    if model is not None:
+        records = records[records["model"] == model]
     if records.empty:
         return records.assign(label=[], stale=[])
-    asked = records["settings"].str.extract(r'"n_train": (\d+)')[0].astype(int)
-    by_size = records.groupby(asked)["seed"].nunique()
-    records = records[asked == max(by_size.index[by_size == by_size.max()])]
-    labels = [LABELS.get((model, alpha), f"{model} {alpha:g}") for model, alpha in zip(records["model"], records["alpha"], strict=True)]
-    return records.assign(label=labels, stale=records["revision"] < EXPERIMENTS[experiment].revision)
+    settings = records["settings"].map(json.loads)
+    records = records.assign(asked=settings.str["n_train"], label=[_label(*row) for row in zip(records["model"], records["alpha"], settings, strict=True)])
+    seeds_of = records.groupby(["label", "model", "asked"])["seed"].transform("nunique")
+    full = seeds_of == seeds_of.groupby([records["label"], records["model"]]).transform("max")
+    largest = records["asked"] == records["asked"].where(full).groupby([records["label"], records["model"]]).transform("max")
+    records = records[largest].drop(columns="asked").assign(stale=records["revision"] < EXPERIMENTS[experiment].revision)
+    order = list(dict.fromkeys(LABELS.values()))
+    return records.sort_values("label", key=lambda labels: labels.map(lambda label: order.index(label) if label in order else len(order)), kind="stable")
+
+
+def _label(model, alpha, settings):
+    if reading := settings.get("reading"):
+        return reading if str(alpha).removesuffix(".0") in (reading.removeprefix("alpha "), "100") or model == "cnn" else f"{reading}, alpha {alpha:g}"
+    return LABELS.get((model, alpha), f"{model} {alpha:g}")
 
 
 def interval(values) -> tuple[float, float]:
@@ -63,25 +82,38 @@ def matches(paper_mean: float, values, metric: str) -> bool:
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Judge "winner beats loser on metric" from differences paired by seed.
 
-    Returns the claim, the mean difference in the claimed direction, its 95 % interval, the number of seeds and the verdict: ``reproduced`` if
-    the interval lies wholly on the claimed side, else ``not reproduced``; ``not attempted`` with fewer than two seeds.
+    Returns the claim, the mean difference in the claimed direction, its 95 % interval, the probability of improvement (that a run of the
+    winner, whatever its seed, beats a run of the loser, whatever its seed; ties count half), the number of seeds and the verdict:
+    ``reproduced`` if the interval lies wholly on the claimed side, else ``not reproduced``; ``not attempted`` with fewer than two seeds.
     """
     values = records[records["metric"] == metric].pivot_table(index="seed", columns="label", values="value")
     pair = values.reindex(columns=[winner, loser]).dropna()
-    difference = (pair[winner] - pair[loser]).to_numpy() * (-1 if metric in LOWER_IS_BETTER else 1)
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    difference = sign * (pair[winner] - pair[loser]).to_numpy()
+    crossed = sign * np.subtract.outer(pair[winner].to_numpy(), pair[loser].to_numpy())
     low, high = interval(difference)
     verdict = "not attempted" if len(difference) < 2 else "reproduced" if low > 0 else "not reproduced"
     mean = difference.mean() if len(difference) else np.nan
-    return {"winner": winner, "loser": loser, "metric": metric, "difference": mean, "low": low, "high": high, "seeds": len(difference), "verdict": verdict}
+    found = {"winner": winner, "loser": loser, "metric": metric, "difference": mean, "low": low, "high": high}
+    return found | {"probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan, "seeds": len(difference), "verdict": verdict}
 
 
 def together(verdicts) -> str:
-    """Combine the verdicts of a claim's cells: all, some (``partly``) or none reproduced."""
-    verdicts = set(verdicts)
-    return verdicts.pop() if len(verdicts) == 1 else "partly"
+    """Combine the verdicts of a claim's cells: all, some (``partly``) or none reproduced, and how many were attempted if not all."""
+    verdicts = list(verdicts)
+    attempted = [verdict for verdict in verdicts if verdict != "not attempted"]
+    if not attempted:
+        return "not attempted"
+    combined = attempted[0] if len(set(attempted)) == 1 else "partly"
+    return combined if len(attempted) == len(verdicts) else f"{combined} ({len(attempted)} of {len(verdicts)} cells attempted)"
 
 
 # ---------------------------------------------------------------- tables
+
+
+def show_interval(low: float, high: float, metric: str) -> str:
+    """Format an interval; a dash where there is none."""
+    return f"{show_number(low, metric)} to {show_number(high, metric)}" if np.isfinite(low) else "–"
 
 
 def show_number(value: float, metric: str) -> str:
@@ -91,10 +123,11 @@ def show_number(value: float, metric: str) -> str:
     return f"{value:.3f}" if metric in POINTS or metric == "snn" else f"{value:,.0f}" if metric == "chs" else f"{value:.2f}"
 
 
-def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy") -> pd.DataFrame:
-    """Set our records beside one of the paper's tables: one row a model and metric, ready to print."""
+def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy", metrics=None) -> pd.DataFrame:
+    """Set our records beside the columns of one of the paper's tables (``spacy`` or ``infersent``): one row a model and metric, ready to print."""
     rows = []
     paper = paper_table(number)
+    paper = paper if metrics is None else paper[paper["metric"].isin(metrics)].copy()
     paper["printed"] = [text if not text.endswith("%") else f"{value:.4f}" for text, value in zip(paper["printed"], paper["value"], strict=True)]
     for (label, metric), cells in paper[paper["embedding"] == embedding].groupby(["label", "metric"], sort=False):
         cell = cells.set_index("statistic")
@@ -102,6 +135,7 @@ def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy") -
         row = {"model": label, "metric": metric, "paper mean": cell.loc["mean", "printed"], "paper best": cell.loc["best", "printed"]}
         finite = ours["value"].dropna()
         odd = ours.loc[ours["status"] != "ok", "status"].value_counts()
+        row["documents"] = " to ".join(f"{n:,}" for n in sorted({ours["n_train"].min(), ours["n_train"].max()})) if len(ours) else "–"
         row["runs"] = f"{len(ours)}" + "".join(f", {count} {name}" for name, count in odd.items()) + (", stale" if len(ours) and ours["stale"].any() else "")
         if finite.empty:
             rows.append(row | {"our verdict": "not attempted" if ours.empty else "no run ended with a number"})
@@ -110,15 +144,27 @@ def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy") -
         theirs, mean = cell.loc["mean", "value"], finite.mean()
         row |= {
             "our mean": show_number(mean, metric),
-            "95 % interval": f"{show_number(low, metric)} to {show_number(high, metric)}",
+            "95 % interval": show_interval(low, high, metric),
             "sd": show_number(finite.std(), metric),
             "our best": show_number(finite.min() if metric in LOWER_IS_BETTER else finite.max(), metric),
             "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
             "our verdict": "matches" if matches(theirs, finite, metric) else "differs",
         }
         rows.append(row)
-    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "sd", "our best", "difference", "runs", "our verdict"]
+    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "sd", "our best", "difference", "documents", "runs"]
+    columns.append("our verdict")
     return pd.DataFrame(rows).reindex(columns=columns).fillna("–")
+
+
+def classification_tables(records: dict[tuple[str, str], pd.DataFrame], metrics=None) -> pd.DataFrame:
+    """Set records by (network, embedding) beside Tables 1 (``ffn``) and 2 (``cnn``), in one table that names both, ready to print."""
+    tables = []
+    for (model, form), found in records.items():
+        table = beside_paper(1 if model == "ffn" else 2, found, FORMS[form], metrics)
+        table.insert(0, "network", model)
+        table.insert(1, "vectors", form)
+        tables.append(table)
+    return pd.concat(tables)
 
 
 def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) -> pd.DataFrame:
@@ -126,11 +172,26 @@ def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) 
     rows = []
     for sentence, metric, winner, loser in claims:
         result = paired(records, metric, winner, loser)
-        spread = f"{show_number(result['low'], metric)} to {show_number(result['high'], metric)}"
+        spread = show_interval(result["low"], result["high"], metric)
         row = {"the paper says": sentence, "tested as": f"{winner} against {loser}, {metric}", "gain": show_number(result["difference"], metric)}
-        rows.append(row | {"95 % interval": spread, "seeds": result["seeds"], "verdict": result["verdict"]})
+        row |= {"95 % interval": spread, "P(better)": f"{result['probability']:.2f}" if result["seeds"] else "–", "seeds": result["seeds"]}
+        rows.append(row | {"verdict": result["verdict"]})
     table = pd.DataFrame(rows)
     return table.assign(**{"the sentence": table.groupby("the paper says")["verdict"].transform(together)})
+
+
+def compare(records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "acc") -> pd.DataFrame:
+    """Compare rows with a reference row, paired by seed, without a claim to judge: one row a (label, reference), ready to print."""
+    rows = []
+    for label, reference in pairs:
+        ours, result = records[(records["label"] == label) & (records["metric"] == metric)], paired(records, metric, label, reference)
+        odd = ours.loc[ours["status"] != "ok", "status"].value_counts()
+        row = {"what": label, "against": reference, "runs": f"{len(ours)}" + "".join(f", {count} {name}" for name, count in odd.items())}
+        row |= {"mean": show_number(ours["value"].mean(), metric), "sd": show_number(ours["value"].std(), metric)}
+        row |= {"difference": show_number(result["difference"], metric)}
+        row |= {"95 % interval": show_interval(result["low"], result["high"], metric)}
+        rows.append(row | {"P(better)": f"{result['probability']:.2f}" if result["seeds"] else "–"})
+    return pd.DataFrame(rows)
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
@@ -187,27 +248,32 @@ def style() -> None:
     mpl.rcParams["figure.constrained_layout.use"] = True
 
 
-def seed_figure(records: pd.DataFrame, paper: pd.DataFrame, metrics: list[str], title: str):
-    """Draw every run as a point with the 95 % interval of the mean, and the paper's mean as a black bar; one panel a metric."""
+def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title: str):
+    """Draw every run as a point with the 95 % interval of the mean, and the paper's mean as a black bar.
+
+    One panel for each (records, rows of a ``paper_table``, metric, name of the vertical axis).
+    """
     import matplotlib.pyplot as plt
 
-    labels = list(dict.fromkeys(paper["label"]))
-    figure, axes = plt.subplots(1, len(metrics), figsize=(3.4 * len(metrics), 3.4), squeeze=False)
-    for axis, metric in zip(axes[0], metrics, strict=True):
+    columns = 2 if len(panels) == 4 else len(panels)
+    figure, axes = plt.subplots(len(panels) // columns, columns, figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns), squeeze=False)
+    for axis, (records, paper, metric, name) in zip(axes.flat, panels, strict=True):
+        labels = list(dict.fromkeys(paper["label"]))
         for x, label in enumerate(labels):
-            values = records[(records["label"] == label) & (records["metric"] == metric)]["value"].dropna()
-            axis.scatter(x + np.linspace(-0.16, 0.16, len(values)), values, color=PALETTE[label], marker=MARKERS[label], s=34, alpha=0.8)
-            low, high = interval(values)
-            axis.vlines(x + 0.3, low, high, color=PALETTE[label], linewidth=2.5)
+            ours = records[(records["label"] == label) & (records["metric"] == metric)].dropna(subset="value")
+            offsets = x + np.linspace(-0.16, 0.16, len(ours))
+            for whole, marker in ((ours["status"] == "ok", MARKERS[label]), (ours["status"] != "ok", "x")):
+                axis.scatter(offsets[whole], ours["value"][whole], color=PALETTE[label], marker=marker, s=34, alpha=0.8)
+            axis.vlines(x + 0.3, *interval(ours["value"]), color=PALETTE[label], linewidth=2.5)
             mean = paper[(paper["label"] == label) & (paper["metric"] == metric) & (paper["statistic"] == "mean")]["value"]
             axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
-        axis.set_xticks(range(len(labels)), labels)
+        axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
         axis.set_xlim(-0.6, len(labels) - 0.4)
-        axis.set_ylabel(metric + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
+        axis.set_ylabel(name + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
         if metric == "chs":
             axis.set_yscale("log")
     signs = [
-        plt.Line2D([], [], color="grey", marker="o", linestyle="", label="one of our runs"),
+        plt.Line2D([], [], color="grey", marker="o", linestyle="", label="one of our runs (a cross: collapsed)"),
         plt.Line2D([], [], color="grey", marker="|", linestyle="", markersize=12, markeredgewidth=2.5, label="95 % interval of our mean"),
         plt.Line2D([], [], color="black", linewidth=1.6, label="the paper's mean"),
     ]

@@ -51,6 +51,7 @@ def test_every_figure_has_alt_text_and_every_table_a_file(path):
     assert all(re.search(r"^:alt: \S.{30,}", figure, re.MULTILINE) for figure in figures)
     tables = re.findall(r"```\{csv-table\}.*?```", text, re.DOTALL)
     assert all(re.search(r"^:file: tables/\S+\.csv", table, re.MULTILINE) for table in tables)
+    assert not re.findall(r"^```\{[^\n]*`", text, re.MULTILINE)  # a backtick in a directive's title makes it no directive, without a warning
 
 
 def execute(chapter, output, *parameters, results):

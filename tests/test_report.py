@@ -8,8 +8,8 @@ from snnl_lib import report
 
 
 def runs(label, values, metric="acc", status="ok"):
-    rows = [{"label": label, "metric": metric, "seed": seed, "value": value, "status": status, "stale": False} for seed, value in enumerate(values)]
-    return pd.DataFrame(rows)
+    rows = [{"label": label, "metric": metric, "seed": seed, "value": value, "status": status} for seed, value in enumerate(values)]
+    return pd.DataFrame(rows).assign(stale=False, n_train=20_000)
 
 
 def test_the_interval_is_students():
@@ -56,6 +56,8 @@ def test_a_seed_that_only_one_side_has_is_left_out():
 def test_a_claim_over_several_cells_can_hold_partly():
     assert report.together(["reproduced", "not reproduced"]) == "partly"
     assert report.together(["reproduced", "reproduced"]) == "reproduced"
+    assert report.together(["not attempted", "not attempted"]) == "not attempted"
+    assert report.together(["reproduced", "not attempted"]) == "reproduced (1 of 2 cells attempted)"
     records = pd.concat([runs("A", [0.8, 0.81, 0.82]), runs("B", [0.7, 0.71, 0.72]), runs("C", [0.9, 0.91, 0.92])])
     table = report.claim_table(records, [("A is best", "acc", "A", "B"), ("A is best", "acc", "A", "C"), ("C beats B", "acc", "C", "B")])
     assert list(table["verdict"]) == ["reproduced", "not reproduced", "reproduced"]
@@ -67,6 +69,20 @@ def test_a_value_matches_inside_the_interval_or_within_a_point_and_a_half():
     assert report.matches(0.8149, [0.8, 0.8, 0.8], "acc")
     assert not report.matches(0.8151, [0.8, 0.8, 0.8], "acc")
     assert not report.matches(2.71, [2.70, 2.70, 2.70], "dbi")  # an index has no points
+
+
+def test_the_probability_of_improvement_counts_all_pairs_of_seeds_and_ties_half():
+    # A wins 5 of the 9 pairs and ties 1.
+    pair = pd.concat([runs("A", [1, 3, 5]), runs("B", [1, 2, 4])])
+    assert report.paired(pair, "acc", "A", "B")["probability"] == pytest.approx(5.5 / 9)
+    assert report.paired(pair, "acc", "B", "A")["probability"] == pytest.approx(3.5 / 9)
+    assert report.claim_table(pair, [("A is best", "acc", "A", "B")])["P(better)"].item() == "0.61"
+
+
+def test_a_comparison_shows_rows_against_their_reference_and_those_without_runs():
+    table = report.compare(pd.concat([runs("A", [0.8, 0.8, 0.83], status="ok"), runs("B", [0.7, 0.7, 0.7])]), [("A", "B"), ("C", "B")])
+    assert list(table["difference"]) == ["0.110", "–"]
+    assert list(table["mean"]) == ["0.810", "–"] and list(table["runs"]) == ["3", "0"]
 
 
 @pytest.mark.parametrize(("number", "rows"), [(1, 24), (2, 24), (3, 48), (4, 48)])
