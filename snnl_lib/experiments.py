@@ -3,6 +3,7 @@
 import contextlib
 import textwrap
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ import joblib
 import numpy as np
 import torch
 
-from snnl_lib import SnnlError, data, embeddings, results, text
+from snnl_lib import SnnlError, data, embeddings, pack, results, text
 from snnl_lib.results import Record, Spec
 from snnl_lib.training import named_seed
 
@@ -192,7 +193,7 @@ def fingerprint(dataset: str, embedding: str) -> str | None:
     """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if they are not all at hand."""
     if data.locate(dataset) is None:
         return None
-    with contextlib.suppress(SnnlError):  # the published InferSent weights
+    with contextlib.suppress(SnnlError):  # the published InferSent weights, or the inference pairs
         return f"{data.locate(dataset)[0].fingerprint}-{embeddings.fingerprint(embedding)}"
 
 
@@ -201,10 +202,19 @@ def unmet(spec: Spec) -> str:
     if data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine"
     if fingerprint(spec.dataset, spec.embedding) is None:
-        return "the published InferSent weights are not on this machine"
+        what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
+        return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
     if spec.needs == "gpu" and not torch.cuda.is_available():
         return "needs a GPU, where it takes a minute; hours on a CPU core"
     return ""
+
+
+def runnable(specs: list[Spec]) -> list[Spec]:
+    """Keep the runs that can be made on this machine; data sets that are not here are fetched. Raises DataError where one is out of reach."""
+    for name in {spec.dataset for spec in specs}:
+        if data.locate(name) is None and not pack.opened:
+            data.fetch(name)
+    return [spec for spec in specs if not unmet(spec)]
 
 
 def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
@@ -228,8 +238,8 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
 
 
 def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[Spec]:
-    """List the runs of an experiment that have no record, a stale one or a failed one, and can be made on this machine."""
-    return [spec for spec, verdict, needs in status(experiment, profile, dataset, seeds) if verdict != "done" and not needs]
+    """List the runs of an experiment that have no record, a stale one or a failed one, and can be made on this machine (``runnable``)."""
+    return runnable([spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"])
 
 
 def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False) -> Iterator[Record]:
@@ -243,10 +253,21 @@ def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bo
         return
     for name in {spec.dataset for spec in specs}:
         data.load_dataset(name)  # fetched once, before the workers start
-    yield from joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(joblib.delayed(_run_and_write)(spec, device, False) for spec in specs)
+    packed = pack.opened and pack.opened.path
+    calls = (joblib.delayed(_run_and_write)(spec, device, False, packed) for spec in specs)
+    records = joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(calls)
+    try:
+        for record in records:  # noqa: UP028 - `yield from` would close it outside of the finally, with the warning
+            yield record
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib's own, on runs that Ctrl-C has cancelled
+            records.close()
 
 
-def _run_and_write(spec, device, progress):
+def _run_and_write(spec, device, progress, packed=None):
+    if packed and not pack.opened:  # a worker starts without it
+        pack.open_pack(packed)
     record = run(spec, device, progress)
     results.write_record(record)
     return record

@@ -128,12 +128,8 @@ def pairs_fingerprint() -> str:
     return hashlib.sha256(json.dumps([PAIRS, PAIR_SOURCES]).encode()).hexdigest()[:8]
 
 
-def load_pairs() -> dict:
-    """Load natural-language-inference pairs: ``train``, ``dev`` and ``test`` as frames with ``premise``, ``hypothesis`` and ``label``.
-
-    Labels are 0 entailment, 1 neutral, 2 contradiction. dev and test are SNLI's own; train is the part of the file from
-    ``PAIR_SOURCES`` (48,523 pairs). Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
-    """
+def pairs_folder() -> Path:
+    """Find the folder of the inference pairs. Raises DataError if there is none."""
     places = [folder for folder in (data.user_folder("snli"), data.cache_dir() / "snli") if folder]
     folder = next((place for place in places if all((place / f"{split}.parquet").exists() for split in PAIRS)), None)
     if folder is None:
@@ -141,6 +137,16 @@ def load_pairs() -> dict:
             f"the inference pairs are not on this machine (looked in {' and '.join(map(str, places))}): put train.parquet, dev.parquet and test.parquet "
             "with columns premise, hypothesis, label (and source in train) there, or use infersent-random"
         )
+    return folder
+
+
+def load_pairs() -> dict:
+    """Load natural-language-inference pairs: ``train``, ``dev`` and ``test`` as frames with ``premise``, ``hypothesis`` and ``label``.
+
+    Labels are 0 entailment, 1 neutral, 2 contradiction. dev and test are SNLI's own; train is the part of the file from
+    ``PAIR_SOURCES`` (48,523 pairs). Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
+    """
+    folder = pairs_folder()
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")

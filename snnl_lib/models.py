@@ -66,6 +66,7 @@ class ConvNet(nn.Module):
 
     ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits [B, classes] and the hidden
     layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048], ``hidden2`` [B, 1024], ``hidden3`` [B, 512], after the ReLU.
+    Raises ValueError for an input of another width.
 
     >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
     >>> {name: layer.shape[1] for name, layer in hidden.items()}
@@ -74,9 +75,10 @@ class ConvNet(nn.Module):
 
     def __init__(self, in_features, classes, hidden_sizes=(2048, 1024, 512), *, filters=32, positions=64, kernel=None):
         super().__init__()
-        _check_sizes(in_features=in_features, filters=filters, positions=positions, kernel=kernel or 1)
+        _check_sizes(in_features=in_features, filters=filters, positions=positions, kernel=1 if kernel is None else kernel)
         if in_features < positions:
             raise ValueError(f"in_features must be at least positions = {positions}, got {in_features}")
+        self.in_features = in_features
         stride = in_features // positions if kernel is None else 1
         width, padding = (in_features - (positions - 1) * stride, 0) if kernel is None else (kernel, "same")
         self.conv = nn.Conv1d(1, filters, width, stride, padding)
@@ -86,6 +88,8 @@ class ConvNet(nn.Module):
         self.dense = FeedForwardNet(filters * positions, classes, hidden_sizes)
 
     def forward(self, x):
+        if x.shape[1] != self.in_features:  # a convolution takes any width, and would pass over the rest
+            raise ValueError(f"features must be [B, {self.in_features}], got {tuple(x.shape)}")
         x = self.pool(torch.relu(self.conv(x[:, None]))).flatten(1)
         logits, hidden = self.dense(x)
         return logits, {"conv": x} | hidden

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +22,12 @@ class PackError(SnnlError):
 
 @dataclass(frozen=True)
 class Pack:
-    """``vectors`` [V, 300]; ``splits`` name -> (documents, labels), names such as ``ag_news/train``; ``facts`` as they were written."""
+    """``vectors`` [V, 300]; ``splits`` name -> (documents, labels), names such as ``ag_news/train``; ``facts`` as they were written; the file."""
 
     vectors: np.ndarray
     splits: dict[str, tuple[list[np.ndarray], np.ndarray]]
     facts: dict
+    path: Path
 
 
 opened: Pack | None = None
@@ -37,7 +37,7 @@ opened: Pack | None = None
 def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict) -> None:
     """Write a pack, whole or not at all; only the vectors that occur are kept, and rows are renumbered to them.
 
-    ``splits`` maps a name to (documents, labels); ``facts`` is anything JSON can hold.
+    ``splits`` maps a name to (documents, labels); ``facts`` is anything JSON can hold. Raises PackError if the file cannot be written.
     """
     used = np.unique(np.concatenate([rows for documents, _ in splits.values() for rows in documents]))
     used = used[used >= 0]
@@ -48,15 +48,18 @@ def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict) -> No
         arrays[f"{name}/lengths"] = np.array([len(document) for document in documents], dtype=np.int32)
         arrays[f"{name}/labels"] = np.asarray(labels, dtype=np.int8)
     arrays["facts"] = np.frombuffer(json.dumps(facts | {"splits": list(splits), "id": hashlib.sha256(used.tobytes()).hexdigest()[:8]}).encode(), dtype=np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        try:
-            np.savez_compressed(file, **arrays)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            try:
+                np.savez_compressed(file, **arrays)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise PackError(f"the pack {path} could not be written ({error.strerror}): make room, or name another file") from error
 
 
 def open_pack(path: Path) -> Pack:
@@ -69,7 +72,7 @@ def open_pack(path: Path) -> Pack:
             for name in facts.pop("splits"):
                 ends = np.cumsum(arrays[f"{name}/lengths"])[:-1]
                 splits[name] = np.split(arrays[f"{name}/rows"], ends), arrays[f"{name}/labels"].astype(np.int64)
-            opened = Pack(arrays["vectors"], splits, facts)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            opened = Pack(arrays["vectors"], splits, facts, path)
+    except Exception as error:  # a damaged zip archive can raise nearly anything
         raise PackError(f"the pack {path} is missing or damaged ({error}): write it again with `python -m snnl_lib pack`") from error
     return opened

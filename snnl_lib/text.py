@@ -167,7 +167,7 @@ def entanglement(features, labels) -> float:
 def standardize(train_x, test_x):
     """Give each feature a training mean of 0 and standard deviation of 1 (``CHOICES["standardising"]``); arrays [N, D], float32."""
     mean, deviation = train_x.mean(axis=0), train_x.std(axis=0)
-    deviation[deviation == 0] = 1
+    deviation[train_x.min(axis=0) == train_x.max(axis=0)] = 1  # where rounding can leave the deviation a little above 0
     return (train_x - mean) / deviation, (test_x - mean) / deviation
 
 

@@ -7,17 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from snnl_lib import data, experiments, results
+from snnl_lib import data, experiments, infersent, results
 from snnl_lib.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
 MISSING = TINY[:-2]  # `missing` trains nothing and takes no device
+NO_SUCH_EXPERIMENT = "there is no experiment 'clasification': choose one of classification, classification-readings, classification-rivals, clustering"
 
 
 @pytest.fixture
@@ -64,8 +67,13 @@ def records(folder):
 def test_list_names_every_experiment_with_its_models(command):
     status, said, _ = command("list")
     assert status == 0
-    for name, models in (("classification", "ffn"), ("clustering", "pca, ae, lc-d, ae-d")):
-        assert re.search(rf"^{name}: .*\n  embeddings spacy; models {models}; revision \d+$", said, re.MULTILINE)
+    for name, embeddings, models in (
+        ("classification", "spacy, infersent-random, infersent-nli, infersent", "ffn, cnn"),
+        ("classification-readings", "spacy, infersent-random", "ffn, cnn"),
+        ("classification-rivals", "spacy, infersent-random", "lda, logreg, knn, supcon, ffn-knn"),
+        ("clustering", "spacy", "pca, ae, lc-d, ae-d"),
+    ):
+        assert re.search(rf"^{name}: .*\n  embeddings {embeddings}; models {models}; revision \d+$", said, re.MULTILINE)
 
 
 def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms(command, packages):
@@ -100,25 +108,26 @@ def test_data_fetch_needs_the_name_of_something_known(refused):
 
 
 def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stopped(command, packages, results_folder):
-    status, said, _ = command("missing", "classification", *MISSING)
-    assert status == 1 and said.count("missing  classification: ffn on newsgroups4/spacy") == 3 and said.endswith("3 missing or stale\n")
+    status, said, _ = command("missing", "clustering", *MISSING)
+    assert status == 1 and said.count("missing  clustering: ") == 4 and said.endswith("4 missing or stale\n")
 
-    first = experiments.specs("classification", "tiny", "newsgroups4", 42)[0]
+    first = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
     results.write_record(experiments.run(first, "cpu"))  # as if an earlier command had been interrupted after one run
-    status, said, _ = command("run", "classification", *TINY)
-    assert status == 0 and said.startswith("2 runs to do, 1 recorded or not asked for\n")
-    assert re.findall(r"^\[(\d/\d)\] ffn on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{4}, \d+ s$", said, re.M) == [
-        ("1/2", "100"),
-        ("2/2", "-100"),
+    status, said, _ = command("run", "clustering", *TINY)
+    assert status == 0 and said.startswith("3 runs to do, 1 recorded\n")
+    assert re.findall(r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{4}, \d+ s$", said, re.M) == [
+        ("1/3", "ae", "0"),
+        ("2/3", "lc-d", "100"),
+        ("3/3", "ae-d", "100"),
     ]
 
-    status, said, _ = command("missing", "classification", *MISSING)
+    status, said, _ = command("missing", "clustering", *MISSING)
     assert (status, said) == (0, "0 missing or stale\n")
     before = [path.stat().st_mtime_ns for path in records(results_folder)]
-    status, said, _ = command("run", "classification", *TINY)
-    assert (status, said) == (0, "0 runs to do, 3 recorded or not asked for\n")
+    status, said, _ = command("run", "clustering", *TINY)
+    assert (status, said) == (0, "0 runs to do, 4 recorded\n")
     assert [path.stat().st_mtime_ns for path in records(results_folder)] == before
-    assert len(results.load_results("classification", "tiny")["key"].unique()) == 3
+    assert len(results.load_results("clustering", "tiny")["key"].unique()) == 4
 
 
 def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(command, packages, results_folder):
@@ -129,15 +138,56 @@ def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(command, pack
     (path,) = records(results_folder)
     path.write_text(path.read_text().replace(str(first["created"].iloc[0]), "2000-01-01T00:00:00+00:00"))
     status, said, _ = command("run", *only, "--again")
-    assert status == 0 and said.startswith("1 runs to do, 3 recorded or not asked for\n")
+    assert status == 0 and said.startswith("1 runs to do, 0 recorded\n")
     again = results.load_results("clustering", "tiny")
     assert again["created"].iloc[0] > "2000-01-02" and again["value"].equals(first["value"])
 
 
 def test_only_the_models_asked_for_are_run(command, packages):
     status, said, _ = command("run", "all", *TINY, "--models", "pca", "ae")
-    assert status == 0 and said.startswith("2 runs to do, 5 recorded or not asked for\n")
+    assert status == 0 and said.startswith("2 runs to do, 0 recorded\n")
     assert set(results.load_results(profile="tiny")["model"]) == {"pca", "ae"}
+
+
+def test_only_the_embeddings_asked_for_are_run(command, packages, monkeypatch):
+    monkeypatch.setitem(experiments.PROFILES, "tiny", experiments.PROFILES["tiny"] | {"sentence_vectors": True})
+    _, said, _ = command("missing", "classification-rivals", *MISSING)
+    assert said.count("knn on newsgroups4/spacy") == 3 and said.count("knn on newsgroups4/infersent-random") == 1
+    status, said, _ = command("run", "classification-rivals", *TINY, "--models", "knn", "--embeddings", "spacy")
+    assert status == 0 and said.startswith("1 runs to do, 0 recorded\n[1/1] knn on newsgroups4/spacy")
+    assert set(results.load_results(profile="tiny")["embedding"]) == {"spacy"}
+
+
+def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, packages, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    only = ("run", "classification", "--dataset", "newsgroups4", "--embeddings")
+    assert command(*only, "infersent-nli")[:2] == (0, "9 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n")
+    assert command(*only, "infersent-nli", "infersent")[:2] == (0, "24 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n")
+
+
+def test_missing_says_which_runs_need_a_gpu_and_which_the_published_weights_or_the_inference_pairs(command, own_cache, monkeypatch):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def needs():
+        status, said, _ = command("missing", "classification", "--dataset", "newsgroups4", "--seeds", "42")
+        assert status == 1 and said.endswith("24 missing or stale\n")
+        found = re.findall(r"^missing  classification: (\w+) on newsgroups4/(\S+), alpha .*?, seed 42(?:  \[not run: (.*)\])?$", said, re.MULTILINE)
+        return dict(Counter((f"{model} {embedding}", reason) for model, embedding, reason in found))
+
+    gpu, pairs = "needs a GPU, where it takes a minute; hours on a CPU core", "the inference pairs are not on this machine"
+    weights = "the published InferSent weights are not on this machine"
+    rows = {("ffn spacy", ""): 3, ("cnn spacy", ""): 3, ("ffn infersent-random", ""): 3, ("cnn infersent-random", ""): 3}
+    rows |= {("ffn infersent-random", gpu): 3, ("cnn infersent-random", gpu): 3}
+    assert needs() == rows | {("ffn infersent-nli", pairs): 3, ("ffn infersent", weights): 3}
+
+    for name in ("snli/train.parquet", "snli/dev.parquet", "snli/test.parquet", "infersent/infersent1.pkl", "infersent/glove.840B.300d.txt"):
+        (own_cache / name).parent.mkdir(exist_ok=True)
+        (own_cache / name).touch()
+    assert needs() == rows | {("ffn infersent-nli", gpu): 3, ("ffn infersent", gpu): 3}
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert {reason for _, reason in needs()} == {""}
 
 
 @pytest.mark.parametrize("seeds", [("42", "73"), ("42,73",)])
@@ -148,7 +198,7 @@ def test_seeds_are_taken_apart_however_they_are_given(command, seeds):
 
 def test_without_seeds_the_papers_five_are_meant(command):
     _, said, _ = command("missing", "all", "--profile", "full", "--dataset", "newsgroups4")
-    assert said.endswith("35 missing or stale\n")
+    assert said.endswith(f"{sum(len(experiments.specs(name, 'full', 'newsgroups4')) for name in experiments.EXPERIMENTS)} missing or stale\n")
     assert {int(seed) for seed in re.findall(r"seed (\d+)", said)} == {42, 1234, 73, 1024, 31415926}
 
 
@@ -188,18 +238,46 @@ def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(command, co
     assert len(one_by_one) == 18 and one_by_one[["key", "metric", "value"]].equals(side_by_side[["key", "metric", "value"]])
 
 
+# ---------------------------------------------------------------- the encoder trained here
+
+
+def test_nli_with_an_option_trains_a_small_encoder_tells_its_accuracy_and_keeps_nothing(command, own_cache):
+    try:
+        infersent.pairs_folder()
+    except data.DataError:
+        pytest.skip("the inference pairs are not at hand")
+    status, said, error = command("nli", "--units", "8", "--pairs", "200", "--epochs", "1", "--device", "cpu")
+    accuracy = re.fullmatch(r"nli_dev_acc (0\.\d+), nli_epoch 0, nli_test_acc (0\.\d+)\n", said)
+    assert status == 0 and all(0.25 < float(value) < 0.5 for value in accuracy.groups()), "one of three by chance, and little more after 200 pairs"
+    assert re.fullmatch(r"epoch 1 of 1: training loss 1\.\d+, SNLI dev accuracy 0\.\d+\n", error)
+    assert not (own_cache / "infersent").exists()
+
+
+def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    assert refused("nli", "--units", "8").startswith("the inference pairs are not on this machine (looked in ")
+
+
 # ---------------------------------------------------------------- mishaps
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("run", "clasification", *TINY), "there is no experiment 'clasification': choose one of classification, clustering"),
-        (("missing", "clasification"), "there is no experiment 'clasification': choose one of classification, clustering"),
+        (("run", "clasification", *TINY), NO_SUCH_EXPERIMENT),
+        (("missing", "clasification"), NO_SUCH_EXPERIMENT),
         (("run", "clustering", "--profile", "fast"), "there is no profile 'fast': choose one of tiny, quick, full"),
         (("run", "clustering", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
         (("run", "clustering", *TINY, "--models", "cnn"), "there is no model 'cnn' in clustering: choose from ae, ae-d, lc-d, pca"),
-        (("run", "classification", *TINY, "--models", "pca"), "there is no model 'pca' in classification: choose from ffn"),
+        (("run", "classification", *TINY, "--models", "pca"), "there is no model 'pca' in classification: choose from cnn, ffn"),
+        (("run", "clustering", *TINY, "--embeddings", "glove"), "there is no embedding 'glove' in clustering: choose from spacy"),
+        (("run", "all", "--embeddings", "spacy", "elmo"), "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, spacy"),
+        (("pack", "clasification", "out.npz"), NO_SUCH_EXPERIMENT),
+        (("pack", "clustering", "out.npz", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
+        (("nli", "--device", "gpu"), "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"),
+        (("nli", "--epochs", "0"), "--epochs must be 1 or more, got 0"),
+        (("nli", "--units", "-8"), "--units must be 1 or more, got -8"),
+        (("nli", "--pairs", "0"), "--pairs must be 1 or more, got 0"),
         (("run", "clustering", *TINY[:-1], "gpu"), "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"),
         (("run", "clustering", *TINY, "--seeds", "forty-two"), 'seeds must be whole numbers from 0 to 4294967295, as a list, one number or "42,73"'),
         (("run", "clustering", *TINY, "--seeds", "42", "4.2"), "seeds must be whole numbers"),
@@ -213,7 +291,18 @@ def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allow
 
 
 @pytest.mark.parametrize(
-    "arguments", [("run", "clustering", "--jobs", "two"), ("run",), ("train",), ("run", "clustering", "--epochs", "3"), ("data", "get", "x"), ()]
+    "arguments",
+    [
+        ("run", "clustering", "--jobs", "two"),
+        ("run",),
+        ("train",),
+        ("run", "clustering", "--epochs", "3"),
+        ("data", "get", "x"),
+        (),
+        ("pack",),
+        ("pack", "clustering"),
+        ("nli", "--units", "many"),
+    ],
 )
 def test_arguments_that_cannot_be_read_are_told_with_the_usage(command, arguments):
     status, _, error = command(*arguments)
@@ -313,13 +402,13 @@ def interrupt_after_the_first_run(*arguments):
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(packages, results_folder, command, jobs):
     many = [*TINY[: TINY.index("--seeds")], "--seeds", *map(str, range(6))]  # enough runs that the signal comes before the last one
-    status, error, _ = interrupt_after_the_first_run("-m", "snnl_lib", "run", "all", *many, "--jobs", jobs)
+    status, error, _ = interrupt_after_the_first_run("-m", "snnl_lib", "run", "clustering", *many, "--jobs", jobs)
     assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
     assert all(path.suffix == ".csv" for path in results_folder.rglob("*") if path.is_file())
     finished = len(results.load_results(profile="tiny")["key"].unique())  # reading them shows that they are whole
-    assert 1 <= finished < 42
-    status, said, _ = command("run", "all", *many)
-    assert status == 0 and said.startswith(f"{42 - finished} runs to do, {finished} recorded or not asked for\n")
+    assert 1 <= finished < 24
+    status, said, _ = command("run", "clustering", *many)
+    assert status == 0 and said.startswith(f"{24 - finished} runs to do, {finished} recorded\n")
 
 
 LONG_RUNS = """

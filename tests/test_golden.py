@@ -20,23 +20,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from snnl_lib.experiments import EXPERIMENTS, run, specs
 
 GOLDEN = Path(__file__).with_name("golden.csv")
-COLUMNS = ["experiment", "model", "alpha", "metric", "revision", "value"]
+COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]
 TOLERANCE = 1e-4  # absolute; for chs, which has no upper bound, relative
 HOW = "raise the revision of {!r} in snnl_lib/experiments.py and regenerate with `python tests/test_golden.py`"
 
 
 def read_golden(path=GOLDEN):
-    """Read golden values: (experiment, model, alpha, metric) -> (revision, value)."""
+    """Read golden values: (experiment, model, reading, alpha, metric) -> (revision, value)."""
     with path.open(newline="") as file:
         rows = csv.DictReader(file)
-        return {(r["experiment"], r["model"], float(r["alpha"]), r["metric"]): (int(r["revision"]), float(r["value"])) for r in rows}
+        return {(r["experiment"], r["model"], r["reading"], float(r["alpha"]), r["metric"]): (int(r["revision"]), float(r["value"])) for r in rows}
 
 
 def compute(experiment):
-    """Carry out the tiny runs of an experiment for seed 42, in the form of ``read_golden``."""
+    """Carry out the tiny runs of an experiment for seed 42, in the form of ``read_golden``.
+
+    Not linear discriminant analysis: with 300 documents of 300 features its scores hang on the last bits of the processor's arithmetic.
+    """
     return {
-        (experiment, spec.model, float(spec.alpha), metric): (spec.revision, value)
+        (experiment, spec.model, spec.get("reading", ""), float(spec.alpha), metric): (spec.revision, value)
         for spec in specs(experiment, "tiny", "newsgroups4", 42)
+        if spec.model != "lda"
         for metric, value in run(spec, "cpu").metrics.items()
     }
 
@@ -45,14 +49,14 @@ def complaints(golden, computed):
     """List what is wrong between the golden values and those just computed, a sentence each."""
     found = []
     for row in sorted(golden.keys() | computed.keys()):
-        name = "{}, {}, alpha {:g}, {}".format(*row)
+        name = f"{', '.join(filter(None, row[:3]))}, alpha {row[3]:g}, {row[4]}"
         if row not in golden:
             found.append(f"{name}: not in golden.csv; {HOW.format(row[0])}")
         elif row not in computed:
             found.append(f"{name}: in golden.csv, but no longer computed; {HOW.format(row[0])}")
         else:
             (old_revision, old), (revision, value) = golden[row], computed[row]
-            scale = abs(old) if row[3] == "chs" else 1
+            scale = abs(old) if row[4] == "chs" else 1
             same = (math.isnan(old) and math.isnan(value)) or abs(value - old) <= TOLERANCE * scale
             if old_revision != revision:
                 found.append(f"{name}: golden.csv is of revision {old_revision}, the code of {revision}: regenerate with `python tests/test_golden.py`")
@@ -71,7 +75,7 @@ def regenerate(path, computed):
         with path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows([*row[:2], f"{row[2]:g}", row[3], revision, value] for row, (revision, value) in computed.items())
+            writer.writerows([*row[:3], f"{row[3]:g}", row[4], revision, value] for row, (revision, value) in computed.items())
     return refused
 
 
@@ -89,7 +93,7 @@ def test_golden_values_are_of_existing_experiments():
 
 # ---------------------------------------------------------------- the comparison itself, on invented values
 
-ROW, CHS = ("clustering", "ae", 0.0, "acc"), ("clustering", "ae", 0.0, "chs")
+ROW, CHS = ("clustering", "ae", "", 0.0, "acc"), ("clustering", "ae", "", 0.0, "chs")
 
 
 @pytest.mark.parametrize(

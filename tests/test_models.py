@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from snnl_lib.models import Autoencoder, FeedForwardNet
+from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet
 from snnl_lib.training import build
 
 torch.set_num_threads(1)
@@ -64,6 +64,33 @@ def test_autoencoder_takes_other_sizes():
     assert {name: values.shape[1] for name, values in hidden.items()} == {"encoder1": 5, "encoder2": 4, "code": 2, "decoder1": 4, "decoder2": 5}
 
 
+@pytest.mark.parametrize(
+    ("in_features", "kernel", "stride"),
+    [(300, 48, 4), (4096, 64, 64), (64, 1, 1), (127, 64, 1), (128, 2, 2)],  # means of word vectors, InferSent, and the smallest inputs
+)
+def test_2048_values_leave_the_convolution_whatever_the_number_of_features(in_features, kernel, stride):
+    model = ConvNet(in_features, 4)
+    assert (model.conv.kernel_size, model.conv.stride, model.conv.padding) == ((kernel,), (stride,), (0,))
+    logits, hidden = model(torch.randn(3, in_features))
+    assert logits.shape == (3, 4)
+    widths = {"conv": 2048, "hidden1": 2048, "hidden2": 1024, "hidden3": 512}  # Sec. 2.2
+    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [(name, (3, width)) for name, width in widths.items()]
+
+
+def test_convolution_takes_other_numbers_of_filters_positions_and_layers():
+    model = ConvNet(300, 4, (10, 7), filters=8, positions=256)
+    logits, hidden = model(torch.randn(3, 300))
+    assert logits.shape == (3, 4) and (model.conv.kernel_size, model.conv.stride) == ((45,), (1,))
+    assert {name: values.shape[1] for name, values in hidden.items()} == {"conv": 2048, "hidden1": 10, "hidden2": 7}
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 65])
+def test_convolution_with_a_kernel_of_its_own_is_padded_and_pooled_to_the_positions(kernel):
+    model = ConvNet(300, 4, (10,), filters=5, positions=64, kernel=kernel)
+    assert (model.conv.kernel_size, model.conv.stride) == ((kernel,), (1,))
+    assert model(torch.randn(3, 300))[1]["conv"].shape == (3, 5 * 64)
+
+
 # ---------------------------------------------------------------- values
 
 
@@ -81,6 +108,55 @@ def test_hidden_values_of_the_classifier_are_taken_after_the_relu_and_the_output
     torch.testing.assert_close(logits, second @ w3.T + b3)
 
 
+def test_before_relu_hands_out_what_goes_into_it_and_leaves_the_output_as_it_is():
+    x = torch.randn(8, 6)
+    after, before = (build(FeedForwardNet, 6, 3, (5, 4), before_relu=flag, seed=1) for flag in (False, True))
+    (logits, hidden), (same, raw) = after(x), before(x)
+    assert torch.equal(logits, same) and list(raw) == list(hidden)
+    for name, values in raw.items():
+        assert (values < 0).any()
+        assert torch.equal(values.clamp(min=0), hidden[name])
+
+
+def test_convolution_is_a_sliding_product_with_each_filter_then_the_relu():
+    model, x = ConvNet(11, 3, (5,), filters=2, positions=4), torch.randn(6, 11)
+    torch.nn.init.normal_(model.conv.bias)  # a zero bias would hide a layer that forgets its own
+    _, hidden = model(x)
+    windows = x.unfold(1, 5, 2)  # stride 11 // 4 = 2, and from 3 * 2 to the end there are 5 features
+    expected = torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]) + model.conv.bias[:, None]
+    assert expected.shape == (6, 2, 4) and (expected < 0).any()
+    torch.testing.assert_close(hidden["conv"], expected.clamp(min=0).flatten(1))
+
+
+def test_pooling_takes_the_largest_of_each_stretch_of_the_padded_convolution():
+    model, x = ConvNet(12, 3, (5,), filters=2, positions=4, kernel=3), torch.randn(6, 12)
+    _, hidden = model(x)
+    windows = F.pad(x, (1, 1)).unfold(1, 3, 1)
+    expected = torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]).clamp(min=0).unflatten(2, (4, 3)).amax(dim=3)
+    torch.testing.assert_close(hidden["conv"], expected.flatten(1))
+
+
+def test_the_rest_of_the_convolutional_network_is_the_feed_forward_one():
+    model, x = ConvNet(300, 4, (10, 7)), torch.randn(3, 300)
+    logits, hidden = model(x)
+    same, layers = model.dense(hidden["conv"])
+    assert torch.equal(logits, same) and all(torch.equal(hidden[name], values) for name, values in layers.items())
+
+
+@pytest.mark.parametrize("kernel", [None, 3])
+@pytest.mark.parametrize("in_features", [300, 4096, 301, 363])
+def test_every_feature_moves_the_output_of_the_convolution_the_last_one_too(in_features, kernel):
+    # A stride that does not divide the features would pass over the last ones with a kernel of the same length.
+    x = torch.randn(1, in_features, requires_grad=True)
+    model = ConvNet(in_features, 4, (5,), kernel=kernel)
+    features = model.conv(x[:, None])  # before the pooling and the ReLU, which may drop a feature by chance
+    (gradient,) = torch.autograd.grad(features.square().sum(), x)
+    assert (gradient != 0).all()
+    moved = x.detach().clone()
+    moved[0, -1] += 100
+    assert not torch.equal(model(x)[1]["conv"], model(moved)[1]["conv"])
+
+
 def test_hidden_values_of_the_autoencoder_are_taken_after_relu_or_logistic_and_the_output_before_it():
     model, x = Autoencoder(6, (5, 4), 3), torch.rand(8, 6)
     layers = [*model.encoder, model.code, *model.decoder, model.output]
@@ -95,10 +171,10 @@ def test_hidden_values_of_the_autoencoder_are_taken_after_relu_or_logistic_and_t
     assert output.min() < 0  # logits: binary cross entropy applies the logistic function itself
 
 
-@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (20, 15))), (Autoencoder, (6, (20, 15), 10))])
+@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (20, 15))), (Autoencoder, (6, (20, 15), 10)), (ConvNet, (64, 3, (20, 15)))])
 def test_hidden_values_belong_to_the_one_forward_pass(model_class, arguments):
     model = model_class(*arguments)
-    output, hidden = model(torch.rand(8, 6))
+    output, hidden = model(torch.rand(8, arguments[0]))
     # Each tensor handed out must lie on the way to the output: a copy computed aside would have no gradient from it.
     for name, gradient in zip(hidden, torch.autograd.grad(output.square().sum(), list(hidden.values()), retain_graph=True), strict=True):
         assert gradient.abs().max() > 0, name
@@ -119,18 +195,22 @@ def test_output_does_not_depend_on_the_rest_of_the_batch():
 def hidden_and_output_layers(model):
     if isinstance(model, FeedForwardNet):
         return list(model.hidden), [model.output]
+    if isinstance(model, ConvNet):
+        return [model.conv, *model.dense.hidden], [model.dense.output]
     return [*model.encoder, *model.decoder], [model.code, model.output]  # Sec. 2.3: encoder and decoder each have an output layer
 
 
-@pytest.fixture(scope="module", params=["classifier", "autoencoder"])
+@pytest.fixture(scope="module", params=["classifier", "autoencoder", "convolution"])
 def model(request):
+    if request.param == "convolution":  # filters and kernel so large that there are enough weights to look at
+        return build(ConvNet, 500, 400, (600, 400), filters=500, positions=2, seed=3)
     return build(FeedForwardNet, 400, 100, seed=3) if request.param == "classifier" else build(Autoencoder, 400, seed=3)
 
 
 def test_hidden_layers_start_from_kaiming_normal_weights(model):
     for layer in hidden_and_output_layers(model)[0]:
-        standard = layer.weight / math.sqrt(2 / layer.in_features)  # standard normal, if He et al. were followed
-        assert layer.weight.numel() >= 200_000
+        standard = layer.weight / math.sqrt(2 / layer.weight[0].numel())  # standard normal, if He et al. were followed
+        assert layer.weight.numel() >= 100_000
         assert standard.mean().item() == pytest.approx(0, abs=0.01)
         assert standard.std().item() == pytest.approx(1, rel=0.01)
         assert (standard.abs() < 1).float().mean().item() == pytest.approx(0.6827, abs=0.01)  # normal, not uniform: that would give 0.577
@@ -151,7 +231,7 @@ def test_biases_start_at_zero(model):
     assert all(torch.equal(bias, torch.zeros_like(bias)) for bias in biases)
 
 
-@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (5, 4))), (Autoencoder, (6, (5, 4), 3))])
+@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (5, 4))), (Autoencoder, (6, (5, 4), 3)), (ConvNet, (64, 3, (5, 4)))])
 def test_initial_weights_depend_on_the_seed_alone(model_class, arguments):
     torch.manual_seed(1)
     first = parameters(build(model_class, *arguments, seed=42))
@@ -192,11 +272,28 @@ def test_building_a_model_leaves_the_random_state_of_the_gpu_as_it_was():
         ("in_features", lambda value: Autoencoder(value)),
         ("hidden_sizes", lambda value: Autoencoder(6, (value, 5))),
         ("code_size", lambda value: Autoencoder(6, (5,), value)),
+        ("in_features", lambda value: ConvNet(value, 3)),
+        ("classes", lambda value: ConvNet(64, value, (5,))),
+        ("hidden_sizes", lambda value: ConvNet(64, 3, (5, value))),
+        ("filters", lambda value: ConvNet(64, 3, filters=value)),
+        ("positions", lambda value: ConvNet(64, 3, positions=value)),
     ],
 )
 def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown(name, make, value):
     with pytest.raises(ValueError, match=f"{name}.*{value}"):
         make(value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "3", True])
+def test_a_kernel_that_is_no_whole_number_above_0_raises_and_is_shown(value):
+    with pytest.raises(ValueError, match=f"kernel.*{value}"):
+        ConvNet(64, 3, kernel=value)
+
+
+@pytest.mark.parametrize("kernel", [None, 3])
+def test_a_convolution_over_fewer_features_than_positions_raises(kernel):
+    with pytest.raises(ValueError, match="in_features must be at least positions = 64, got 63"):
+        ConvNet(63, 3, kernel=kernel)
 
 
 @pytest.mark.parametrize("hidden_sizes", ["55", 5, None])
@@ -209,6 +306,14 @@ def test_hidden_sizes_must_be_a_sequence(hidden_sizes):
 def test_an_input_of_another_width_raises(model_class, arguments):
     with pytest.raises(RuntimeError, match="4x7"):
         model_class(*arguments)(torch.rand(4, 7))
+
+
+@pytest.mark.parametrize("kernel", [None, 3])
+def test_an_input_of_another_width_raises_in_the_convolution_too(kernel):
+    # 301 features would otherwise pass through the convolution of 300, the last one passed over.
+    for width in (64, 299, 301, 600):
+        with pytest.raises(ValueError, match=rf"features must be \[B, 300\], got \(4, {width}\)"):
+            ConvNet(300, 4, (5,), kernel=kernel)(torch.rand(4, width))
 
 
 def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():

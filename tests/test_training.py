@@ -177,12 +177,39 @@ def test_select_decides_what_the_loss_sees(blobs):
     features, labels = torch.as_tensor(blobs[0]), torch.as_tensor(blobs[1])
     history = train(
         model, features, labels, lambda output, x, y: F.mse_loss(output, x), epochs=1, seed=7, alpha=3.0, temperature=0.5, batch_size=N,
-        learning_rate=0.0, select=lambda hidden: {"code": hidden["code"][:, :2]},
+        learning_rate=0.0, select=lambda hidden, output: {"code": hidden["code"][:, :2]},
     )  # fmt: skip
     output, hidden = model(features)
     primary, term = F.mse_loss(output, features).item(), soft_nearest_neighbor_loss(hidden["code"][:, :2], labels, 0.5).item()
     assert term != pytest.approx(soft_nearest_neighbor_loss(hidden["code"], labels, 0.5).item(), rel=1e-3)
     assert history.curve[["primary", "loss"]].iloc[0].tolist() == pytest.approx([primary, primary + 3 * term], rel=1e-5)
+
+
+def test_select_is_given_the_output_too(blobs):
+    # A reading of the text paper counts the output layer among those that the loss sees.
+    model = build(FeedForwardNet, 6, 3, (8, 6), seed=7)
+    features, labels = torch.as_tensor(blobs[0]), torch.as_tensor(blobs[1])
+    history = train(
+        model, features, labels, cross_entropy, epochs=1, seed=7, alpha=2.0, temperature=0.5, batch_size=N, learning_rate=0.0,
+        select=lambda hidden, output: hidden | {"output": output},
+    )  # fmt: skip
+    output, hidden = model(features)
+    terms = [soft_nearest_neighbor_loss(values, labels, 0.5).item() for values in (*hidden.values(), output)]
+    assert history.curve["loss"].iloc[0] == pytest.approx(history.curve["primary"].iloc[0] + 2 * sum(terms), rel=1e-5)
+
+
+def test_a_regularizer_takes_the_place_of_equation_4_in_every_layer_at_the_temperature_of_the_epoch(blobs):
+    seen = []
+
+    def regularizer(values, labels, temperature):
+        seen.append((tuple(values.shape), len(labels), temperature))
+        return values.square().mean()
+
+    model, history = run(blobs, epochs=2, alpha=3.0, temperature="annealed", regularizer=regularizer, learning_rate=0.0, batch_size=N)
+    assert seen == [((N, 8), N, 1.0), ((N, 6), N, 1.0), ((N, 8), N, 2**-0.55), ((N, 6), N, 2**-0.55)]
+    _, hidden = model(torch.as_tensor(blobs[0]))
+    added = 3 * sum(values.square().mean().item() for values in hidden.values())
+    assert (history.curve["loss"] - history.curve["primary"]).tolist() == pytest.approx([added, added], rel=1e-5)
 
 
 def test_an_unknown_layer_or_temperature_stops_training(blobs):

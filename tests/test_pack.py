@@ -1,0 +1,345 @@
+"""One file that carries corpora: what comes out is what went in, and it is all that a machine without spaCy, network and git needs."""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snnl_lib import data, embeddings, experiments, infersent, pack, results
+from snnl_lib.__main__ import main
+from snnl_lib.data import Dataset, Split
+from snnl_lib.pack import PackError, open_pack, write_pack
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def no_pack_stays_open(monkeypatch):
+    """What a pack changes is undone after each test: the pack in use, and what was remembered from before or since it was opened."""
+    monkeypatch.setattr(pack, "opened", None)
+    monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
+    monkeypatch.setattr(experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__))
+    monkeypatch.setattr(results, "commit", functools.cache(results.commit.__wrapped__))
+
+
+@pytest.fixture(scope="session")
+def packed(packages, tmp_path_factory):
+    """A pack of the real corpus that is always at hand."""
+    path = tmp_path_factory.mktemp("pack") / "deep" / "newsgroups4.npz"
+    assert main(["pack", "clustering", str(path), "--dataset", "newsgroups4"]) == 0
+    return path
+
+
+# ---------------------------------------------------------------- what went in comes out
+
+
+def test_a_pack_gives_the_same_vectors_labels_fingerprint_and_commit(packed, newsgroups4, own_cache):
+    rows = np.r_[0:300, 5000:5300]
+    expected = {split: embeddings.embed([getattr(newsgroups4, split).texts[i] for i in rows], "spacy") for split in ("train", "test")}  # before it is opened
+    fingerprint, commit = experiments.fingerprint("newsgroups4", "spacy"), results.commit()
+    results.commit.cache_clear()
+    open_pack(packed)
+    corpus = data.load_dataset("newsgroups4")
+    for split in ("train", "test"):
+        found, original = getattr(corpus, split), getattr(newsgroups4, split)
+        assert len(found) == len(original) and np.array_equal(found.labels, original.labels) and found.labels.dtype == np.int64
+        np.testing.assert_allclose(embeddings.embed([found.texts[i] for i in rows], "spacy"), expected[split], rtol=0, atol=1e-6)
+    assert (corpus.name, corpus.class_names, corpus.terms, corpus.fingerprint) == (
+        newsgroups4.name, newsgroups4.class_names, newsgroups4.terms, newsgroups4.fingerprint,
+    )  # fmt: skip
+    assert corpus.source.endswith(", from a pack")
+    assert experiments.fingerprint("newsgroups4", "spacy") == fingerprint and results.commit() == commit != "unknown"
+
+
+def test_the_commit_is_that_of_the_machine_that_wrote_the_pack(made_up):
+    open_pack(made_up)
+    assert results.commit() == "0123456789ab+changes"
+
+
+def test_a_pack_is_said_to_be_written_with_its_size_and_parts(made_up_corpus, tmp_path, capsys):
+    assert main(["pack", "clustering", "classification-rivals", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    assert re.fullmatch(rf"{tmp_path}/out.npz: 0\.\d MB, newsgroups4/train, newsgroups4/test\n", capsys.readouterr().out)
+
+
+# ---------------------------------------------------------------- the file, with documents made up for it
+
+VECTORS = np.random.default_rng(0).normal(size=(10, 300)).astype(np.float32)
+TRAIN = [np.array(rows, dtype=np.int32) for rows in ([7, 2, 7], [], [-1, 4], [-1])], np.array([0, 3, 1, 2])
+TEST = [np.array(rows, dtype=np.int32) for rows in ([2], [4, -1, 9])], np.array([3, 0])
+NEWSGROUPS4 = data.describe("newsgroups4").forms[0].fingerprint
+
+
+@pytest.fixture
+def made_up(tmp_path):
+    path = tmp_path / "pack.npz"
+    facts = {"commit": "0123456789ab+changes", "corpora": {"newsgroups4": NEWSGROUPS4}, "nli": ""}
+    write_pack(path, VECTORS, {"newsgroups4/train": TRAIN, "newsgroups4/test": TEST}, facts)
+    return path
+
+
+def test_only_the_vectors_that_occur_are_kept_and_rows_are_renumbered_to_them(made_up):
+    found = open_pack(made_up)
+    assert found is pack.opened
+    np.testing.assert_array_equal(found.vectors, VECTORS[[2, 4, 7, 9]])
+    assert [rows.tolist() for rows in found.splits["newsgroups4/train"][0]] == [[2, 0, 2], [], [-1, 1], [-1]], "unknown words and empty documents stay"
+    assert [rows.tolist() for rows in found.splits["newsgroups4/test"][0]] == [[0], [1, -1, 3]]
+    for name, (_, labels) in (("train", TRAIN), ("test", TEST)):
+        np.testing.assert_array_equal(found.splits[f"newsgroups4/{name}"][1], labels)
+
+
+def test_documents_of_a_pack_are_the_means_of_its_vectors(made_up):
+    open_pack(made_up)
+    train = data.load_dataset("newsgroups4").train
+    found = embeddings.embed(train.texts, "spacy")
+    expected = [(2 * VECTORS[7] + VECTORS[2]) / 3, np.zeros(300), VECTORS[4] / 2, np.zeros(300)]  # an unknown word counts as zero
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert embeddings.has_words(found).tolist() == [True, False, True, False]
+
+
+def test_a_pack_cut_off_anywhere_is_an_error_that_names_it(made_up):
+    whole = made_up.read_bytes()
+    for length in range(0, len(whole), 53):
+        made_up.write_bytes(whole[:length])
+        with pytest.raises(PackError, match="is missing or damaged") as caught:
+            open_pack(made_up)
+        assert str(made_up) in str(caught.value) and pack.opened is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_a_flipped_bit_anywhere_in_a_pack_never_gives_other_data(made_up, bit):
+    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the pack may open as it was.
+    expected, whole, refused = open_pack(made_up), made_up.read_bytes(), 0
+    positions = range(0, len(whole), 13)
+    for position in positions:
+        damaged = bytearray(whole)
+        damaged[position] ^= bit
+        made_up.write_bytes(damaged)
+        try:
+            found = open_pack(made_up)
+        except PackError as error:
+            refused += 1
+            assert str(made_up) in str(error)
+        else:
+            assert np.array_equal(found.vectors, expected.vectors) and found.facts == expected.facts, f"byte {position}"
+            for name, (documents, labels) in expected.splits.items():
+                assert np.array_equal(found.splits[name][1], labels)
+                assert all(np.array_equal(a, b) for a, b in zip(found.splits[name][0], documents, strict=True)), f"byte {position}"
+    assert refused > len(positions) / 2
+
+
+@pytest.mark.parametrize("write", [
+    lambda path: path.unlink(), lambda path: path.write_text("<html>"), lambda path: np.save(path.open("wb"), VECTORS),
+    lambda path: np.savez(path, vectors=VECTORS), lambda path: np.savez(path, facts=np.zeros(3, np.uint8)), lambda path: (path.unlink(), path.mkdir()),
+])  # fmt: skip
+def test_a_file_of_something_else_is_one_sentence_that_names_it_and_says_how_to_get_a_pack(made_up, capsys, write):
+    write(made_up)
+    assert main(["run", "clustering", *TINY, "--pack", str(made_up)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: the pack {made_up} is missing or damaged (") and said.endswith("write it again with `python -m snnl_lib pack`\n")
+
+
+def test_a_pack_that_cannot_be_written_is_one_sentence_that_names_it(made_up_corpus, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["pack", "clustering", str(tmp_path / "file" / "out.npz"), "--dataset", "newsgroups4"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: the pack {tmp_path}/file/out.npz could not be written (")
+
+
+def test_an_interrupted_write_leaves_the_old_pack_and_nothing_else(made_up, monkeypatch):
+    def half_a_save(file, **arrays):
+        file.write(b"PK half of it")
+        raise KeyboardInterrupt
+
+    before = made_up.read_bytes()
+    monkeypatch.setattr(np, "savez_compressed", half_a_save)
+    with pytest.raises(KeyboardInterrupt):
+        write_pack(made_up, VECTORS, {"newsgroups4/train": TEST}, {})
+    assert made_up.read_bytes() == before and [path for path in made_up.parent.iterdir() if path.is_file()] == [made_up]
+
+
+# ---------------------------------------------------------------- what a pack does not hold
+
+
+def test_what_a_pack_does_not_hold_is_not_at_hand(made_up, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path))
+    for name in ("infersent1.pkl", "glove.840B.300d.txt"):  # here, but of no use: a pack holds no texts
+        (tmp_path / "infersent").mkdir(exist_ok=True)
+        (tmp_path / "infersent" / name).touch()
+    open_pack(made_up)
+    assert data.locate("newsgroups20") is None and data.resolve("auto") == "newsgroups4"
+    needs = {spec.embedding: experiments.unmet(spec) for spec in experiments.specs("classification", "full", "newsgroups4", 42) if not spec.needs}
+    needs |= {name: experiments.unmet(spec) for name in ("infersent", "infersent-nli") for spec in specs_of(name)}
+    assert needs == {
+        "spacy": "", "infersent-random": "", "infersent": "the published InferSent weights are not in the pack",
+        "infersent-nli": "the inference pairs are not in the pack",
+    }  # fmt: skip
+    (spec,) = experiments.specs("clustering", "tiny", "newsgroups20", 42)[:1]
+    assert experiments.unmet(spec) == "the data set newsgroups20 is not on this machine"
+    assert main(["run", "clustering", "--profile", "tiny", "--dataset", "newsgroups20", "--seeds", "42", "--pack", str(made_up)]) == 0
+    assert capsys.readouterr().out == "4 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n"
+
+
+def specs_of(embedding):
+    return [spec for spec in experiments.specs("classification", "full", "newsgroups4", 42) if spec.embedding == embedding]
+
+
+@pytest.mark.parametrize("method", ["infersent", "infersent-nli"])
+def test_an_embedding_that_a_pack_cannot_make_is_an_error_that_names_it(made_up, method):
+    open_pack(made_up)
+    with pytest.raises(PackError, match=re.escape(str(made_up))):
+        embeddings.embed(data.load_dataset("newsgroups4").train.texts, method)
+
+
+# ---------------------------------------------------------------- sentence vectors and inference pairs
+
+
+@pytest.fixture
+def made_up_corpus(packages, monkeypatch):
+    """A few texts in place of the real corpus, which takes seconds to look up; the words and their vectors are real."""
+    train, test = Split(["Rain and sun!", "a cat, a dog", "of the"], np.array([0, 1, 2])), Split(["xyzzyplugh rain", "dogs bark"], np.array([0, 3]))
+    corpus = Dataset("newsgroups4", train, test, ("comp", "rec", "sci", "talk"), "", "", NEWSGROUPS4)
+    load_dataset = data.load_dataset
+    monkeypatch.setattr(data, "load_dataset", lambda name: load_dataset(name) if pack.opened else corpus)
+    frame = pd.DataFrame({
+        "premise": ["It rains on the cat.", "A dog barks at me", "The sun is out", "xyzzyplugh!"],
+        "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog"],
+        "label": [0, 1, 2, 0],
+    })  # fmt: skip
+    monkeypatch.setattr(infersent, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
+    monkeypatch.setattr(infersent, "pairs_folder", lambda: Path("made up"))
+    return corpus
+
+
+@pytest.fixture
+def small_encoders(own_cache, monkeypatch):
+    random_encoder = infersent.random_encoder
+    monkeypatch.setattr(infersent, "UNITS", 4)
+    monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, 4))
+    monkeypatch.setattr(infersent, "RECIPE", {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    return own_cache
+
+
+def test_inference_pairs_come_out_of_a_pack_as_they_went_in(made_up_corpus, tmp_path):
+    original, table = embeddings.nli_pairs(), embeddings.word_vectors()
+    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    open_pack(tmp_path / "out.npz")
+    found = embeddings.nli_pairs()
+    assert found.keys() == original.keys() == {"train", "dev", "test"}
+    for split, (*sides, labels) in found.items():
+        assert labels.tolist() == original[split][2].tolist() == [0, 1, 2]
+        for side, before in zip(sides, original[split][:2], strict=True):
+            for rows, same in zip(side, before, strict=True):
+                np.testing.assert_array_equal(pack.opened.vectors[rows], table[same])
+    assert len(pack.opened.vectors) < 40 < len(table)
+
+
+@pytest.mark.parametrize("method", ["infersent-random", "infersent-nli"])
+def test_sentence_vectors_from_a_pack_are_those_without_it_in_a_store_of_their_own(made_up_corpus, small_encoders, tmp_path, method):
+    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    expected, fingerprint, facts = embeddings.embed(made_up_corpus.train.texts, method), embeddings.fingerprint(method), embeddings.facts(method)
+    open_pack(tmp_path / "out.npz")
+    assert embeddings.fingerprint(method) == fingerprint and embeddings.facts(method) == facts
+    found = embeddings.embed(data.load_dataset("newsgroups4").train.texts, method)
+    assert embeddings.has_words(found).tolist() == [True, True, False]
+    np.testing.assert_allclose(found, expected, rtol=2**-9, atol=1e-6)
+    # In one store, rows of the pack and rows of the whole table would be taken for each other.
+    assert len(list((small_encoders / "embeddings").glob(f"{method}*.sqlite"))) == 2
+
+
+def test_infersent_nli_is_trained_from_a_pack_alone_to_the_same_weights(made_up_corpus, small_encoders, tmp_path):
+    scores = embeddings.train_infersent_nli()
+    (weights,) = (small_encoders / "infersent").glob("*.pt")
+    expected = infersent.load_encoder(weights).state_dict()
+    weights.unlink()
+    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    open_pack(tmp_path / "out.npz")
+    assert embeddings.train_infersent_nli() == pytest.approx(scores)
+    found = infersent.load_encoder(weights).state_dict()  # under the same name
+    assert all(np.allclose(found[name], value, atol=1e-6) for name, value in expected.items())
+
+
+# ---------------------------------------------------------------- a bare machine
+
+BARE = """
+import sys
+
+NOT_HERE = {
+    "spacy", "transformers", "matplotlib", "seaborn", "IPython", "ipykernel", "jupyter_core", "jupyter_client", "jupyterlab", "nbformat", "nbclient", "myst_nb",
+    "papermill", "pooch", "platformdirs", "pyarrow", "requests", "git",
+}
+
+class NotHere:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in NOT_HERE:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotHere())
+"""
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Run Python in a process of its own on a machine as a pack is meant for: no spaCy, no git, no network, no data."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(BARE)
+    (tmp_path / "empty").mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SNNL_")}
+    environment |= {"PYTHONPATH": str(folder), "PATH": str(tmp_path / "empty"), "SNNL_CACHE": str(tmp_path / "empty" / "cache")}
+    environment |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9/")
+
+    def run(*arguments, **more):
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=environment | more, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_the_bare_machine_is_bare(bare):
+    status, _, error = bare("-c", "import spacy")
+    assert status == 1 and "No module named 'spacy'" in error
+    status, _, error = bare("-c", "import subprocess; subprocess.run(['git', '--version'])")
+    assert status == 1 and "No such file or directory: 'git'" in error
+
+
+def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(packed, bare, packages, results_folder, tmp_path, monkeypatch, capsys):
+    only = ("run", "all", *TINY, "--models", "pca", "ae", "knn")
+    assert main(only) == 0
+    expected = results.load_results(profile="tiny")
+    status, said, error = bare("-m", "snnl_lib", *only, "--pack", str(packed), "--jobs", "2", SNNL_RESULTS=str(tmp_path / "bare"))
+    assert (status, error) == (0, "") and said.startswith("3 runs to do, 0 recorded\n") and "[3/3]" in said
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "bare"))
+    found = results.load_results(profile="tiny")
+    names = ["key", "metric", "experiment", "n_train", "n_test", "status", "commit", "fingerprint", "settings"]
+    assert found[names].equals(expected[names]) and expected["commit"].ne("unknown").all()
+    chs = expected["metric"] == "chs"  # the one without an upper bound
+    np.testing.assert_allclose(found["value"][~chs], expected["value"][~chs], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(found["value"][chs], expected["value"][chs], rtol=1e-3)
+    capsys.readouterr()
+    assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 3 recorded\n", "and they count here as what they are"
+
+
+def test_run_with_a_pack_in_one_process_gives_the_same_scores(packed, packages, results_folder, monkeypatch, tmp_path):
+    def fails(*args, **kwargs):
+        raise AssertionError("the pack has all that is needed")
+
+    only = ("run", "classification", *TINY, "--models", "ffn")
+    assert main(only) == 0
+    expected = results.load_results(profile="tiny")
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "packed"))
+    for name in ("vocabulary", "_vector_rows", "_cached"):
+        monkeypatch.setattr(embeddings, name, fails)
+    experiments.load_task.cache_clear()
+    experiments._load.cache_clear()
+    assert main((*only, "--pack", str(packed))) == 0
+    found = results.load_results(profile="tiny")
+    assert found[["key", "metric"]].equals(expected[["key", "metric"]]) and len(found) == 18
+    np.testing.assert_allclose(found["value"], expected["value"], rtol=0, atol=1e-3)
