@@ -208,6 +208,7 @@ OTHER_TENSORS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch, on a tensor asked for a name
 @pytest.mark.parametrize("change", OTHER_TENSORS)
 def test_a_file_of_something_else_is_an_error_that_names_it_and_runs_none_of_its_code(encoder, tmp_path, change):
     path = tmp_path / "encoder.pt"

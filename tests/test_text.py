@@ -337,7 +337,7 @@ def test_a_rival_that_diverges_says_so(blobs):
 
 def test_a_convolutional_classifier_learns_real_documents_and_each_of_its_layers_is_measured(newsgroups4, monkeypatch):
     monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
-    task = load_task.__wrapped__("newsgroups4", "spacy", 42, 1000, 200)
+    task = load_task.__wrapped__("newsgroups4", "spacy", 42, 600, 200)
     measured, entanglement = [], text.entanglement
     monkeypatch.setattr(text, "entanglement", lambda features, labels: measured.append(features.shape[1]) or entanglement(features, labels))
     (spec,) = [spec for spec in specs("classification", "tiny", "newsgroups4", 42) if spec.model == "cnn" and spec.alpha == 0]
