@@ -48,6 +48,7 @@ def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: s
         records = records[records["model"] == model]
     if records.empty:
         return records.assign(label=[], stale=[])
+    records = records.sort_values("created", kind="stable")  # readings have no order of their own but that of the grid, in which they were run
     settings = records["settings"].map(json.loads)
     records = records.assign(asked=settings.str["n_train"], label=[_label(*row) for row in zip(records["model"], records["alpha"], settings, strict=True)])
     seeds_of = records.groupby(["label", "model", "asked"])["seed"].transform("nunique")
