@@ -77,7 +77,7 @@ def _run(args):
             raise SnnlError(f"there is no {kind} {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(known))}")
         rows = [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
     todo = [spec for spec, verdict, _ in rows if args.again or verdict != "done"]
-    specs = experiments.runnable(todo)
+    specs = experiments.runnable(todo, device)
     if len(specs) < len(todo):
         print(f"{len(todo) - len(specs)} runs cannot be made here: see `missing`")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
@@ -110,8 +110,13 @@ def _pack(args):
             documents = getattr(corpus, split)
             splits[f"{name}/{split}"] = embeddings.word_rows(documents.texts), documents.labels
     if any(spec.embedding == "infersent-nli" for spec in specs):
-        facts["nli"] = infersent.pairs_fingerprint()
-        for split, (premises, hypotheses, labels) in embeddings.nli_pairs().items():
+        try:
+            pairs = embeddings.nli_pairs()
+            facts["nli"] = infersent.pairs_fingerprint()
+        except data.DataError as error:
+            print(f"without the runs on infersent-nli: {error}")
+            pairs = {}
+        for split, (premises, hypotheses, labels) in pairs.items():
             splits[f"nli/{split}"] = [rows for pair in zip(premises, hypotheses, strict=True) for rows in pair], np.repeat(labels, 2)
     pack.write_pack(args.out, embeddings.word_vectors(), splits, facts)
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {', '.join(splits)}")

@@ -201,9 +201,7 @@ def _encode(documents, method, device):
     if method == "infersent-random":
         encoder, table = infersent.random_encoder(RANDOM_SEED), word_vectors()
     elif method == "infersent-nli":
-        if not _nli_files()[0].exists():
-            train_infersent_nli(device=device)
-        encoder, table = infersent.load_encoder(_nli_files()[0]), word_vectors()
+        encoder, table = infersent.load_encoder(nli_weights(device)), word_vectors()
     else:
         weights, glove = published_files()
         encoder, (documents, table) = infersent.load_encoder(weights), _read_glove(glove, documents)
@@ -283,6 +281,13 @@ def nli_pairs() -> dict:
         kept = [i for i in range(len(frame)) if len(premises[i]) and len(hypotheses[i])]
         found[split] = [premises[i] for i in kept], [hypotheses[i] for i in kept], frame["label"].to_numpy(dtype=np.int64)[kept]
     return found
+
+
+def nli_weights(device: str = "cpu") -> Path:
+    """Return the file of the trained encoder's weights; trains it first if need be."""
+    if not _nli_files()[0].exists():
+        train_infersent_nli(device=device)
+    return _nli_files()[0]
 
 
 def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:

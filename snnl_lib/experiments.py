@@ -197,24 +197,24 @@ def fingerprint(dataset: str, embedding: str) -> str | None:
         return f"{data.locate(dataset)[0].fingerprint}-{embeddings.fingerprint(embedding)}"
 
 
-def unmet(spec: Spec) -> str:
-    """Say what a run needs that is not on this machine, or nothing."""
+def unmet(spec: Spec, device: str = "auto") -> str:
+    """Say what a run needs that is not on this machine, or not on this device, or nothing."""
     if data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine"
     if fingerprint(spec.dataset, spec.embedding) is None:
         what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
-    if spec.needs == "gpu" and not torch.cuda.is_available():
-        return "needs a GPU, where it takes a minute; hours on a CPU core"
+    if spec.needs and not check_device(device).startswith("cuda"):
+        return f"needs a GPU (about {spec.needs})"
     return ""
 
 
-def runnable(specs: list[Spec]) -> list[Spec]:
-    """Keep the runs that can be made on this machine; data sets that are not here are fetched. Raises DataError where one is out of reach."""
+def runnable(specs: list[Spec], device: str = "auto") -> list[Spec]:
+    """Keep the runs that can be made here, on this device; data sets that are not here are fetched. Raises DataError where one is out of reach."""
     for name in {spec.dataset for spec in specs}:
         if data.locate(name) is None and not pack.opened:
             data.fetch(name)
-    return [spec for spec in specs if not unmet(spec)]
+    return [spec for spec in specs if not unmet(spec, device)]
 
 
 def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
@@ -237,9 +237,9 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     )  # fmt: skip
 
 
-def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[Spec]:
-    """List the runs of an experiment that have no record, a stale one or a failed one, and can be made on this machine (``runnable``)."""
-    return runnable([spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"])
+def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS, device="auto") -> list[Spec]:
+    """List the runs of an experiment that have no record, a stale one or a failed one, and can be made here (``runnable``)."""
+    return runnable([spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"], device)
 
 
 def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False) -> Iterator[Record]:
@@ -253,6 +253,8 @@ def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bo
         return
     for name in {spec.dataset for spec in specs}:
         data.load_dataset(name)  # fetched once, before the workers start
+    if any(spec.embedding == "infersent-nli" for spec in specs):
+        embeddings.nli_weights(device)  # and trained once
     packed = pack.opened and pack.opened.path
     calls = (joblib.delayed(_run_and_write)(spec, device, False, packed) for spec in specs)
     records = joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(calls)

@@ -55,7 +55,7 @@ class Spec:
     n_train: int
     revision: int
     settings: tuple[tuple[str, object], ...] = ()
-    needs: str = field(default="", compare=False)  # "gpu" for a run that is too long without one
+    needs: str = field(default="", compare=False)  # what it costs on a CPU core, if it is left to a GPU
 
     def __getitem__(self, name):
         return dict(self.settings)[name]

@@ -49,7 +49,7 @@ class Cell:
     """One cell of a table: what is run for each seed.
 
     ``seeds`` limits it to the first few of those asked for; ``n_train`` replaces the profile's number of training documents;
-    ``needs`` is "gpu" where it would take hours without one.
+    ``needs`` is what it would cost on a CPU core where it is left to a GPU.
     """
 
     embedding: str
@@ -84,14 +84,15 @@ def classification_cells(profile: dict) -> Iterator[Cell]:
             for alpha in (0, 100, -100):
                 yield Cell(embedding, model, alpha, settings)
     if sentences:
-        for embedding, model, settings, seeds in (
-            ("infersent-random", "ffn", _ffn(profile, "infersent"), None),
-            ("infersent-random", "cnn", _cnn(profile, "infersent"), None),
-            ("infersent-nli", "ffn", _ffn(profile, "infersent"), 3),
-            ("infersent", "ffn", _ffn(profile, "infersent"), None),
+        embedded = "on a CPU core, and once an hour to embed the documents"
+        for embedding, model, settings, seeds, cost in (
+            ("infersent-random", "ffn", _ffn(profile, "infersent"), None, f"20 minutes {embedded}"),
+            ("infersent-random", "cnn", _cnn(profile, "infersent"), None, f"an hour {embedded}"),
+            ("infersent-nli", "ffn", _ffn(profile, "infersent"), 3, f"20 minutes {embedded} and seven to train the encoder"),
+            ("infersent", "ffn", _ffn(profile, "infersent"), None, f"20 minutes {embedded}"),
         ):
             for alpha in (0, 100, -100):
-                yield Cell(embedding, model, alpha, settings, seeds=seeds, n_train=ALL, needs="gpu")
+                yield Cell(embedding, model, alpha, settings, seeds=seeds, n_train=ALL, needs=cost)
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:

@@ -175,19 +175,28 @@ def test_missing_says_which_runs_need_a_gpu_and_which_the_published_weights_or_t
         found = re.findall(r"^missing  classification: (\w+) on newsgroups4/(\S+), alpha .*?, seed 42(?:  \[not run: (.*)\])?$", said, re.MULTILINE)
         return dict(Counter((f"{model} {embedding}", reason) for model, embedding, reason in found))
 
-    gpu, pairs = "needs a GPU, where it takes a minute; hours on a CPU core", "the inference pairs are not on this machine"
+    gpu, pairs = "needs a GPU (about {} on a CPU core, and once an hour to embed the documents{})", "the inference pairs are not on this machine"
+    ffn, cnn, nli = gpu.format("20 minutes", ""), gpu.format("an hour", ""), gpu.format("20 minutes", " and seven to train the encoder")
     weights = "the published InferSent weights are not on this machine"
     rows = {("ffn spacy", ""): 3, ("cnn spacy", ""): 3, ("ffn infersent-random", ""): 3, ("cnn infersent-random", ""): 3}
-    rows |= {("ffn infersent-random", gpu): 3, ("cnn infersent-random", gpu): 3}
+    rows |= {("ffn infersent-random", ffn): 3, ("cnn infersent-random", cnn): 3}
     assert needs() == rows | {("ffn infersent-nli", pairs): 3, ("ffn infersent", weights): 3}
 
     for name in ("snli/train.parquet", "snli/dev.parquet", "snli/test.parquet", "infersent/infersent1.pkl", "infersent/glove.840B.300d.txt"):
         (own_cache / name).parent.mkdir(exist_ok=True)
         (own_cache / name).touch()
-    assert needs() == rows | {("ffn infersent-nli", gpu): 3, ("ffn infersent", gpu): 3}
+    assert needs() == rows | {("ffn infersent-nli", nli): 3, ("ffn infersent", ffn): 3}
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert {reason for _, reason in needs()} == {""}
+
+
+def test_runs_left_to_a_gpu_are_not_started_on_the_cpu_of_a_machine_that_has_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    todo = experiments.specs("classification", "full", "newsgroups4", 42)
+    assert experiments.runnable(todo, "cuda") == experiments.runnable(todo) and any(spec.needs for spec in experiments.runnable(todo))
+    assert experiments.runnable(todo, "cpu") == [spec for spec in todo if not spec.needs]
 
 
 @pytest.mark.parametrize("seeds", [("42", "73"), ("42,73",)])

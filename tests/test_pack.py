@@ -68,6 +68,19 @@ def test_a_pack_is_said_to_be_written_with_its_size_and_parts(made_up_corpus, tm
     assert re.fullmatch(rf"{tmp_path}/out.npz: 0\.\d MB, newsgroups4/train, newsgroups4/test\n", capsys.readouterr().out)
 
 
+def test_without_the_inference_pairs_a_pack_says_what_it_leaves_out(made_up_corpus, tmp_path, monkeypatch, capsys):
+    def load_pairs():
+        raise data.DataError("the inference pairs are not on this machine")
+
+    monkeypatch.setattr(infersent, "load_pairs", load_pairs)
+    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "without the runs on infersent-nli: the inference pairs are not on this machine"
+    assert second.endswith("newsgroups4/train, newsgroups4/test")
+    open_pack(tmp_path / "out.npz")
+    assert experiments.unmet(specs_of("infersent-nli")[0]) == "the inference pairs are not in the pack"
+
+
 # ---------------------------------------------------------------- the file, with documents made up for it
 
 VECTORS = np.random.default_rng(0).normal(size=(10, 300)).astype(np.float32)
