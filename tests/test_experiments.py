@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from snnl_lib import SnnlError, data, embeddings, experiments, metrics, results, text
+from snnl_lib.clustering import scale_to_unit
 from snnl_lib.data import DataError, Dataset, Split
 from snnl_lib.experiments import (
     EXPERIMENTS,
@@ -25,7 +26,7 @@ from snnl_lib.experiments import (
     specs,
     status,
 )
-from snnl_lib.text import entanglement, scale_to_unit
+from snnl_lib.text import entanglement
 
 # ---------------------------------------------------------------- the grid
 
