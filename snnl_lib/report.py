@@ -268,7 +268,7 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     """
     import matplotlib.pyplot as plt
 
-    columns = 2 if len(panels) == 4 else len(panels)
+    columns = {4: 2, 6: 3}.get(len(panels), len(panels))
     figure, axes = plt.subplots(len(panels) // columns, columns, figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns), squeeze=False)
     for axis, (records, paper, metric, name) in zip(axes.flat, panels, strict=True):
         labels = list(dict.fromkeys(paper["label"]))
