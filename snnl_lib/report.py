@@ -123,10 +123,10 @@ def show_interval(low: float, high: float, metric: str) -> str:
 
 
 def show_number(value: float, metric: str) -> str:
-    """Format a score as the papers do: points for fractions, two decimals for the indices."""
+    """Format a score as the papers do: two decimals for dbi, none for chs, three for all others."""
     if not np.isfinite(value):
         return "–"
-    return f"{value:.3f}" if metric in POINTS or metric == "snn" else f"{value:,.0f}" if metric == "chs" else f"{value:.2f}"
+    return f"{value:,.0f}" if metric == "chs" else f"{value:.2f}" if metric == "dbi" else f"{value:.3f}"
 
 
 def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy", metrics=None) -> pd.DataFrame:
