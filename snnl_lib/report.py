@@ -210,7 +210,7 @@ def compare(records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Summarise runs of any profile: one row a model, the mean of each metric over the seeds, ready to print."""
     if records.empty:
-        return pd.DataFrame({"model": []})
+        return pd.DataFrame(columns=["model", *metrics, "runs"])
     table = records[records["metric"].isin(metrics)].pivot_table(index="label", columns="metric", values="value", sort=False)
     table = table.reindex(columns=metrics).apply(lambda column: column.map(lambda value: show_number(value, column.name)))
     statuses = records.drop_duplicates("key").groupby("label", sort=False)["status"]
