@@ -1,6 +1,7 @@
 """Every table and figure of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record."""
 
 import contextlib
+import os
 import textwrap
 import time
 import warnings
@@ -293,14 +294,13 @@ def _run_and_write(spec, device, progress, packed=None):
 
 
 def device_name(device: str) -> str:
-    """Describe a device for a record."""
+    """Describe a device for a record; a preloaded library is named, for it can take the place of any arithmetic."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
+    name, preloaded = "", os.environ.get("LD_PRELOAD", "")
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as file:
-        for line in file:
-            if line.startswith("model name"):
-                return f"CPU, one thread ({line.split(':')[1].strip()})"
-    return "CPU, one thread"
+        name = next((f" ({line.split(':')[1].strip()})" for line in file if line.startswith("model name")), "")
+    return f"CPU, one thread{name}" + (f", with {Path(preloaded).name}" if preloaded else "")
 
 
 def status(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[tuple[Spec, str, str]]:
