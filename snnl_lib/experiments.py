@@ -24,7 +24,7 @@ PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
 _TEXT = {
     # documents are upper bounds; "full" is the paper's protocol
     "tiny": dict(n_train=300, n_test=200, classification_epochs=2, convolution_epochs=1, clustering_epochs=2, lexicon_epochs=2),
-    "quick": dict(n_train=2000, n_test=1000, classification_epochs=10, convolution_epochs=3, clustering_epochs=5, lexicon_epochs=10),
+    "quick": dict(n_train=2000, n_test=1000, classification_epochs=10, convolution_epochs=2, clustering_epochs=5, lexicon_epochs=10),
     "full": dict(n_train=20_000, n_test=None, classification_epochs=30, convolution_epochs=50, clustering_epochs=30, lexicon_epochs=50),
 }
 _MORE = {
