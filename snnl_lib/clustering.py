@@ -288,7 +288,8 @@ def run_lexicon(spec: Spec, task, device, progress) -> Outcome:
             plane = PCA(2, random_state=named_seed(spec.seed, "pca")).fit_transform(found[shown])
             frame = {"row": rows[shown], "label": labels[shown], "held_out": held_out, "x": plane[:, 0], "y": plane[:, 1]}
             points.append(pd.DataFrame(frame))
-    return Outcome(scores, curve, points=pd.concat(points))
+    reason = collapsed(codes[1])
+    return Outcome(scores, curve, "collapsed" if reason else "ok", reason, pd.concat(points))
 
 
 def _neighbours(points, labels):

@@ -1,6 +1,7 @@
 """Every table and figure of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record."""
 
 import contextlib
+import importlib.util
 import os
 import textwrap
 import time
@@ -64,7 +65,7 @@ EXPERIMENTS = {
         clustering.rival_cells, clustering.run_rival),
     "labels": Experiment("Clustering accuracy against the number of labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
         clustering.label_cells, clustering.run_labels),
-    "lexicon": Experiment("Words of an opinion lexicon (text paper, Figure 1)", 1, ("acc", "neighbours", "train_acc", "train_neighbours"),
+    "lexicon": Experiment("Words of an opinion lexicon (text paper, Figure 1)", 2, ("acc", "neighbours", "train_acc", "train_neighbours"),
         clustering.lexicon_cells, clustering.run_lexicon),
     "tsne": Experiment("The codes on a plane (text paper, Figure 2)", 1, ("kl", "neighbours"), clustering.tsne_cells, clustering.run_tsne),
 }  # fmt: skip
@@ -222,6 +223,8 @@ def unmet(spec: Spec, device: str = "auto") -> str:
     if fingerprint(spec.dataset, spec.embedding) is None:
         what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
+    if spec.model == "umap" and importlib.util.find_spec("umap") is None:
+        return "umap-learn is not installed"
     if spec.needs and not check_device(device).startswith("cuda"):
         return f"needs a GPU (about {spec.needs})"
     return ""

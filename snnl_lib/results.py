@@ -182,6 +182,9 @@ def write_record(record: Record) -> Path:
         if frame is not None:
             write_atomically(folder / f"{record.key}.{kind}.csv", frame.to_csv(index=False, na_rep="nan", float_format=f"%.{digits}g"))
     write_atomically(path, record.frame().to_csv(index=False, na_rep="nan", lineterminator="\n"))
+    for kind, frame in (("curve", record.curve), ("points", record.points)):
+        if frame is None:  # those of an earlier run of this key would pass for this one's
+            (folder / f"{record.key}.{kind}.csv").unlink(missing_ok=True)
     return path
 
 
