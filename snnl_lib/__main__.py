@@ -86,7 +86,8 @@ def _run(args):
     failures = 0
     for i, record in enumerate(experiments.run_all(specs, device, args.jobs, sys.stderr.isatty()), start=1):
         outcome = record.status + (f" ({record.reason})" if record.reason else "")
-        print(f"[{i}/{len(specs)}] {record.spec}: {outcome}, acc {record.metrics['acc']:.4f}, {record.seconds:.0f} s", flush=True)
+        name = "acc" if "acc" in record.metrics else next(iter(record.metrics))
+        print(f"[{i}/{len(specs)}] {record.spec}: {outcome}, {name} {record.metrics[name]:.4f}, {record.seconds:.0f} s", flush=True)
         failures += record.status == "failed"
     return 1 if failures else 0
 
@@ -108,7 +109,8 @@ def _pack(args):
         facts["corpora"][name] = corpus.fingerprint
         for split in ("train", "test"):
             documents = getattr(corpus, split)
-            splits[f"{name}/{split}"] = embeddings.word_rows(documents.texts), documents.labels
+            rows = embeddings.own_rows if name == "opinion_lexicon" else embeddings.word_rows
+            splits[f"{name}/{split}"] = rows(documents.texts), documents.labels
     if any(spec.embedding == "infersent-nli" for spec in specs):
         try:
             pairs = embeddings.nli_pairs()

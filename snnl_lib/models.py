@@ -100,11 +100,13 @@ class Autoencoder(nn.Module):
 
     ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits [B, in_features] (their logistic function is
     the reconstruction; the binary cross entropy of Eq. 3 takes the logits) and the hidden layers ``encoder1..3`` and
-    ``decoder1..3`` (after the ReLU) and ``code`` [B, code_size] (after the logistic function, in (0, 1)).
+    ``decoder1..3`` (after the ReLU) and ``code`` [B, code_size] (after the logistic function, in (0, 1)). ``linear_code=True`` leaves
+    the code as it is before that function; ``before_nonlinearity=True`` hands out all hidden layers before theirs.
     """
 
-    def __init__(self, in_features, hidden_sizes=(500, 500, 2000), code_size=128):
+    def __init__(self, in_features, hidden_sizes=(500, 500, 2000), code_size=128, *, linear_code=False, before_nonlinearity=False):
         super().__init__()
+        self.linear_code, self.before_nonlinearity = linear_code, before_nonlinearity
         _check_sizes(in_features=in_features, hidden_sizes=hidden_sizes, code_size=code_size)
         down, up = [in_features, *hidden_sizes], [code_size, *reversed(hidden_sizes)]
         self.encoder = nn.ModuleList(_linear(a, b) for a, b in pairwise(down))
@@ -114,9 +116,15 @@ class Autoencoder(nn.Module):
 
     def forward(self, x):
         hidden = {}
+
+        def hand_out(name, z, nonlinearity):
+            value = nonlinearity(z)
+            hidden[name] = z if self.before_nonlinearity else value
+            return value
+
         for i, layer in enumerate(self.encoder, start=1):
-            x = hidden[f"encoder{i}"] = torch.relu(layer(x))
-        x = hidden["code"] = torch.sigmoid(self.code(x))
+            x = hand_out(f"encoder{i}", layer(x), torch.relu)
+        x = hand_out("code", self.code(x), torch.nn.Identity() if self.linear_code else torch.sigmoid)
         for i, layer in enumerate(self.decoder, start=1):
-            x = hidden[f"decoder{i}"] = torch.relu(layer(x))
+            x = hand_out(f"decoder{i}", layer(x), torch.relu)
         return self.output(x), hidden

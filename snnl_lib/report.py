@@ -15,6 +15,8 @@ POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "ari", "sil"}  # fractions, for 
 MATCH = 0.015
 LABELS = {(model, alpha): label for model in ("ffn", "cnn") for alpha, label in ((0, "Baseline"), (100, "SNNL 100"), (-100, "SNNL -100"))}
 LABELS |= {("pca", 0): "Orig.", ("ae", 0): "AE", ("lc-d", 100): "LC(D)", ("ae-d", 100): "AE(D)"}
+LABELS |= {("original", 0): "Orig.", ("logreg-predictions", 0): "logistic regression, its own classes", ("kmeans", 0): "k-means on all dimensions"}
+LABELS |= {("spherical-kmeans", 0): "spherical k-means", ("umap", 0): "UMAP", ("gmm", 0): "Gaussian mixture"}
 LABELS |= {("lda", 0): "linear discriminant analysis", ("logreg", 0): "logistic regression", ("knn", 0): "nearest neighbours"}
 LABELS |= {("supcon", 100): "supervised contrastive", ("ffn-knn", 0): "neighbours in Baseline", ("ffn-knn", 100): "neighbours in SNNL 100"}
 _SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
@@ -60,7 +62,10 @@ def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: s
 
 
 def _label(model, alpha, settings):
-    if reading := settings.get("reading"):
+    reading = settings.get("reading")
+    if reading and model not in ("ffn", "cnn"):
+        return f"{LABELS.get((model, 100)) or LABELS.get((model, 0), model)}, {reading}"
+    if reading:
         return reading if str(alpha).removesuffix(".0") in (reading.removeprefix("alpha "), "100") or model == "cnn" else f"{reading}, alpha {alpha:g}"
     return LABELS.get((model, alpha), f"{model} {alpha:g}")
 
@@ -118,53 +123,61 @@ def show_interval(low: float, high: float, metric: str) -> str:
 
 
 def show_number(value: float, metric: str) -> str:
-    """Format a score as the papers do: points for fractions, two decimals for the indices."""
+    """Format a score as the papers do: two decimals for dbi, none for chs, three for all others."""
     if not np.isfinite(value):
         return "–"
-    return f"{value:.3f}" if metric in POINTS or metric == "snn" else f"{value:,.0f}" if metric == "chs" else f"{value:.2f}"
+    return f"{value:,.0f}" if metric == "chs" else f"{value:.2f}" if metric == "dbi" else f"{value:.3f}"
 
 
 def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy", metrics=None) -> pd.DataFrame:
-    """Set our records beside the columns of one of the paper's tables (``spacy`` or ``infersent``): one row a model and metric, ready to print."""
-    rows = []
-    paper = paper_table(number)
+    """Set our records beside the columns of one of the paper's tables (``spacy`` or ``infersent``): one row a model and metric, ready to print.
+
+    Where some of a model's runs collapsed, a second row leaves these out.
+    """
+    paper, rows = paper_table(number), []
     paper = paper if metrics is None else paper[paper["metric"].isin(metrics)].copy()
     paper["printed"] = [text if not text.endswith("%") else f"{value:.4f}" for text, value in zip(paper["printed"], paper["value"], strict=True)]
     for (label, metric), cells in paper[paper["embedding"] == embedding].groupby(["label", "metric"], sort=False):
-        cell = cells.set_index("statistic")
         ours = records[(records["label"] == label) & (records["metric"] == metric)]
-        row = {"model": label, "metric": metric, "paper mean": cell.loc["mean", "printed"], "paper best": cell.loc["best", "printed"]}
-        finite = ours["value"].dropna()
-        odd = ours.loc[ours["status"] != "ok", "status"].value_counts()
-        row["documents"] = " to ".join(f"{n:,}" for n in sorted({ours["n_train"].min(), ours["n_train"].max()})) if len(ours) else "–"
-        row["runs"] = f"{len(ours)}" + "".join(f", {count} {name}" for name, count in odd.items()) + (", stale" if len(ours) and ours["stale"].any() else "")
-        if finite.empty:
-            rows.append(row | {"our verdict": "not attempted" if ours.empty else "no run ended with a number"})
-            continue
-        low, high = interval(finite)
-        theirs, mean = cell.loc["mean", "value"], finite.mean()
-        row |= {
-            "our mean": show_number(mean, metric),
-            "95 % interval": show_interval(low, high, metric),
-            "sd": show_number(finite.std(), metric),
-            "our best": show_number(finite.min() if metric in LOWER_IS_BETTER else finite.max(), metric),
-            "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
-            "our verdict": "matches" if matches(theirs, finite, metric) else "differs",
-        }
-        rows.append(row)
+        rows.append(_beside(label, metric, cells.set_index("statistic"), ours))
+        collapsed = ours["status"] == "collapsed"
+        if collapsed.any() and not collapsed.all():
+            rows.append(_beside(f"{label}, without collapsed runs", metric, cells.set_index("statistic"), ours[~collapsed]))
     columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "sd", "our best", "difference", "documents", "runs"]
-    columns.append("our verdict")
-    return pd.DataFrame(rows).reindex(columns=columns).fillna("–")
+    return pd.DataFrame(rows).reindex(columns=[*columns, "our verdict"]).fillna("–")
 
 
-def classification_tables(records: dict[tuple[str, str], pd.DataFrame], metrics=None) -> pd.DataFrame:
-    """Set records by (network, embedding) beside Tables 1 (``ffn``) and 2 (``cnn``), in one table that names both, ready to print."""
+def _beside(label, metric, paper, ours):
+    """One row of ``beside_paper``: the paper's mean and best, and our runs."""
+    row = {"model": label, "metric": metric, "paper mean": paper.loc["mean", "printed"], "paper best": paper.loc["best", "printed"]}
+    row["documents"] = " to ".join(f"{n:,}" for n in sorted({ours["n_train"].min(), ours["n_train"].max()})) if len(ours) else "–"
+    row["runs"] = count_runs(ours) + (", stale" if len(ours) and ours["stale"].any() else "")
+    finite = ours["value"].dropna()
+    if finite.empty:
+        return row | {"our verdict": "not attempted" if ours.empty else "no run ended with a number"}
+    theirs, mean = paper.loc["mean", "value"], finite.mean()
+    return row | {
+        "our mean": show_number(mean, metric),
+        "95 % interval": show_interval(*interval(finite), metric),
+        "sd": show_number(finite.std(), metric),
+        "our best": show_number(finite.min() if metric in LOWER_IS_BETTER else finite.max(), metric),
+        "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
+        "our verdict": "matches" if matches(theirs, finite, metric) else "differs",
+    }
+
+
+def count_runs(rows: pd.DataFrame) -> str:
+    """Say how many runs there are, one row each, and how many of them are not ok: ``5, 1 collapsed``."""
+    odd = rows.loc[rows["status"] != "ok", "status"].value_counts()
+    return f"{len(rows)}" + "".join(f", {count} {name}" for name, count in odd.items())
+
+
+def paper_tables(parts: list[tuple[dict[str, str], int, pd.DataFrame]], metrics=None) -> pd.DataFrame:
+    """Put several ``beside_paper`` into one table: for each its own first columns (name -> text, ``vectors`` among them), the paper's table, our records."""
     tables = []
-    for (model, form), found in records.items():
-        table = beside_paper(1 if model == "ffn" else 2, found, FORMS[form], metrics)
-        table.insert(0, "network", model)
-        table.insert(1, "vectors", form)
-        tables.append(table)
+    for names, number, records in parts:
+        table = beside_paper(number, records, FORMS[names["vectors"]], metrics)
+        tables.append(pd.concat([pd.DataFrame([names] * len(table), index=table.index), table], axis=1))
     return pd.concat(tables)
 
 
@@ -186,8 +199,7 @@ def compare(records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "
     rows = []
     for label, reference in pairs:
         ours, result = records[(records["label"] == label) & (records["metric"] == metric)], paired(records, metric, label, reference)
-        odd = ours.loc[ours["status"] != "ok", "status"].value_counts()
-        row = {"what": label, "against": reference, "runs": f"{len(ours)}" + "".join(f", {count} {name}" for name, count in odd.items())}
+        row = {"what": label, "against": reference, "runs": count_runs(ours)}
         row |= {"mean": show_number(ours["value"].mean(), metric), "sd": show_number(ours["value"].std(), metric)}
         row |= {"difference": show_number(result["difference"], metric)}
         row |= {"95 % interval": show_interval(result["low"], result["high"], metric)}
@@ -198,7 +210,7 @@ def compare(records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Summarise runs of any profile: one row a model, the mean of each metric over the seeds, ready to print."""
     if records.empty:
-        return pd.DataFrame({"model": []})
+        return pd.DataFrame(columns=["model", *metrics, "runs"])
     table = records[records["metric"].isin(metrics)].pivot_table(index="label", columns="metric", values="value", sort=False)
     table = table.reindex(columns=metrics).apply(lambda column: column.map(lambda value: show_number(value, column.name)))
     statuses = records.drop_duplicates("key").groupby("label", sort=False)["status"]
@@ -256,7 +268,7 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     """
     import matplotlib.pyplot as plt
 
-    columns = 2 if len(panels) == 4 else len(panels)
+    columns = {4: 2, 6: 3}.get(len(panels), len(panels))
     figure, axes = plt.subplots(len(panels) // columns, columns, figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns), squeeze=False)
     for axis, (records, paper, metric, name) in zip(axes.flat, panels, strict=True):
         labels = list(dict.fromkeys(paper["label"]))

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -85,9 +86,19 @@ class Spec:
         return f"{self.model}{reading} on {self.dataset}/{self.embedding}, alpha {self.alpha:g}, seed {self.seed}"
 
 
+class Outcome(NamedTuple):
+    """What a run leaves: ``metrics`` (name -> number), a ``curve`` (one row an epoch), why it is not ok, ``points`` (row numbers, coordinates)."""
+
+    metrics: dict[str, float]
+    curve: pd.DataFrame | None = None
+    status: str = "ok"
+    reason: str = ""
+    points: pd.DataFrame | None = None
+
+
 @dataclass
 class Record:
-    """The outcome of one run: ``metrics`` (name -> number) with provenance, and a curve where there is one."""
+    """An ``Outcome`` with its provenance."""
 
     spec: Spec
     fingerprint: str
@@ -99,6 +110,7 @@ class Record:
     status: str = "ok"
     reason: str = ""
     curve: pd.DataFrame | None = None
+    points: pd.DataFrame | None = None
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
@@ -122,7 +134,7 @@ class Record:
 def versions() -> str:
     """Name the versions that can move a number."""
     found = [f"python {platform.python_version()}"]
-    for name in ("torch", "numpy", "scipy", "scikit-learn", "spacy"):
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "spacy", "umap-learn"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found.append(f"{name} {metadata.version(name)}")
     return "; ".join(found)
@@ -163,12 +175,16 @@ def results_dir(profile: str = "full") -> Path:
 
 
 def write_record(record: Record) -> Path:
-    """Write a record, and its curve first, each whole or not at all. Returns the record's path; raises RecordError if the folder refuses."""
+    """Write a record, and its curve and points first, each whole or not at all. Returns the record's path; raises RecordError if the folder refuses."""
     folder = results_dir(record.spec.profile) / record.spec.experiment
     path = folder / f"{record.key}.csv"
-    if record.curve is not None:
-        write_atomically(folder / f"{record.key}.curve.csv", record.curve.to_csv(index=False, na_rep="nan", float_format="%.6g"))
+    for kind, frame, digits in (("curve", record.curve, 6), ("points", record.points, 4)):
+        if frame is not None:
+            write_atomically(folder / f"{record.key}.{kind}.csv", frame.to_csv(index=False, na_rep="nan", float_format=f"%.{digits}g"))
     write_atomically(path, record.frame().to_csv(index=False, na_rep="nan", lineterminator="\n"))
+    for kind, frame in (("curve", record.curve), ("points", record.points)):
+        if frame is None:  # those of an earlier run of this key would pass for this one's
+            (folder / f"{record.key}.{kind}.csv").unlink(missing_ok=True)
     return path
 
 
@@ -216,13 +232,13 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS, "key"])
 
 
-def load_curves(records: pd.DataFrame) -> pd.DataFrame:
-    """Load the curves that belong to records: one row an epoch, with the record's model, alpha and seed."""
+def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
+    """Load the curves (or ``points``) that belong to records: one row an epoch (or a point), with the record's embedding, model, alpha, seed and status."""
     frames = []
     for row in records.drop_duplicates("key").itertuples():
-        path = results_dir(row.profile) / row.experiment / f"{row.key}.curve.csv"
+        path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"
         if path.exists():
-            frames.append(pd.read_csv(path).assign(model=row.model, alpha=row.alpha, seed=row.seed, status=row.status))
+            frames.append(pd.read_csv(path).assign(embedding=row.embedding, model=row.model, alpha=row.alpha, seed=row.seed, status=row.status))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 

@@ -1,4 +1,4 @@
-"""The experiments of the text paper: the cells of its tables, and what one run of each does.
+"""The classification experiments of the text paper: the cells of Tables 1-2, their readings and rivals, and what one run does.
 
 Where the paper is silent the choice is made here, in ``CHOICES``, and shown next to the table it can move.
 """
@@ -12,11 +12,9 @@ import torch.nn.functional as F
 
 from snnl_lib import metrics
 from snnl_lib.losses import soft_nearest_neighbor_loss
-from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet
-from snnl_lib.results import Spec
-from snnl_lib.training import build, forward, named_seed, train
-
-CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
+from snnl_lib.models import ConvNet, FeedForwardNet
+from snnl_lib.results import Outcome, Spec
+from snnl_lib.training import build, forward, train
 
 CHOICES = {
     "subset": "the training documents are drawn uniformly without replacement, a new draw for each seed; those without a known word are left out and counted",
@@ -33,13 +31,16 @@ CHOICES = {
     "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test documents' codes, and the six metrics are computed on these",
     "entanglement": "snn is Eq. 4 at T = 0.1 on the first 2,000 test documents: of the code, or the mean over a classifier's hidden layers",
     "pca": "PCA to 128 components is fitted on the unscaled training vectors",
+    "rivals": "labelled rivals are fitted on the training documents, the others on the test documents alone; linear discriminant analysis shrinks its "
+    "covariance (Ledoit and Wolf), UMAP goes to as many dimensions as classes (20 neighbours by cosine, minimal distance 0), the Gaussian mixture has full "
+    "covariances on the 128 components of PCA; InferSent embeddings are standardised except for k-means and the mixture, which see what Orig. sees",
+    "labels": "with few labels the autoencoder sees the labelled documents alone, for as many steps as with all of them; a thirtieth of these is an epoch "
+    "of Eq. 6",
+    "t-SNE": "all test documents, scikit-learn's t-SNE, started from their two principal components",
 }
 
 ENTANGLEMENT_DOCUMENTS = 2000
-NEIGHBOURS = 10  # of the nearest-neighbour classifiers
-COLLAPSED_SHARE = 0.01
-"""A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have distinct codes."""
-
+NEIGHBOURS = 10  # of nearest-neighbour classifiers and scores
 
 ALL = 1_000_000  # as many training documents as there are
 
@@ -49,7 +50,7 @@ class Cell:
     """One cell of a table: what is run for each seed.
 
     ``seeds`` limits it to the first few of those asked for; ``n_train`` replaces the profile's number of training documents;
-    ``needs`` is what it would cost on a CPU core where it is left to a GPU.
+    ``dataset`` replaces the corpus asked for; ``needs`` is what it would cost on a CPU core where it is left to a GPU.
     """
 
     embedding: str
@@ -60,6 +61,7 @@ class Cell:
     seeds: int | None = None
     n_train: int | None = None
     needs: str = ""
+    dataset: str = ""
 
 
 # ---------------------------------------------------------------- the grids
@@ -129,34 +131,12 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
         yield Cell("spacy", "ffn-knn", alpha, _ffn(profile) | {"neighbours": NEIGHBOURS})
 
 
-def clustering_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 3 and 4."""
-    starts = {"kmeans_starts": profile["kmeans_starts"]}
-    yield Cell("spacy", "pca", 0, starts | {"components": 128})
-    settings = starts | {"epochs": profile["clustering_epochs"], "scaling": "feature"}
-    yield Cell("spacy", "ae", 0, settings | {"layers": "none"})
-    yield Cell("spacy", "lc-d", 100, settings | {"layers": f"code[:{CODE_UNITS}]"})
-    yield Cell("spacy", "ae-d", 100, settings | {"layers": "sum"})
-
-
 # ---------------------------------------------------------------- losses and inputs
 
 
 def cross_entropy(output, features, labels):
     """Eq. 2, mean over the batch."""
     return F.cross_entropy(output, labels)
-
-
-def binary_cross_entropy(output, features, labels):
-    """Eq. 3 with its printed sign slip put right, from logits; mean over documents and features."""
-    return F.binary_cross_entropy_with_logits(output, features)
-
-
-def scale_to_unit(train_x, test_x):
-    """Scale each feature to [0, 1] by the training minimum and maximum (``CHOICES["scaling"]``); arrays [N, D], float32."""
-    low, high = train_x.min(axis=0), train_x.max(axis=0)
-    width = np.where(high > low, high - low, 1)
-    return tuple(np.clip((x - low) / width, 0, 1).astype(np.float32) for x in (train_x, test_x))
 
 
 def entanglement(features, labels) -> float:
@@ -186,7 +166,8 @@ def supervised_contrastive_loss(features, labels, temperature):
     return losses.sum() / mates.any(dim=1).sum().clamp_min(1)
 
 
-def _number(temperature):
+def number(temperature):
+    """Turn a spec's temperature into what ``train`` takes."""
     return temperature if temperature == "annealed" else 1.0 if temperature == "none" else float(temperature)
 
 
@@ -208,15 +189,15 @@ def _inputs(spec, task):
 def _train_classifier(spec, train_x, train_y, task, device, after_epoch=None, progress=None):
     model = build_classifier(spec, train_x.shape[1], task.classes)
     history = train(
-        model, train_x, train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
+        model, train_x, train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=number(spec.temperature),
         layers=spec["layers"], select=(lambda hidden, output: hidden | {"output": output}) if spec.get("with_output") else None,
         regularizer=supervised_contrastive_loss if spec.model == "supcon" else None, device=device, after_epoch=after_epoch, progress=progress,
     )  # fmt: skip
     return model, history
 
 
-def run_classification(spec: Spec, task, device, progress):
-    """Train a classifier on Eq. 7 and score it on the test documents: (metrics, curve, status, reason).
+def run_classification(spec: Spec, task, device, progress) -> Outcome:
+    """Train a classifier on Eq. 7 and score it on the test documents.
 
     With ``held_out`` a share of the training documents is kept back, and the epoch with the best accuracy on it is reported.
     """
@@ -235,7 +216,7 @@ def run_classification(spec: Spec, task, device, progress):
 
     model, history = _train_classifier(spec, train_x[kept_back:], train_y[kept_back:], task, device, after_epoch, progress)
     if history.diverged:
-        return {}, history.curve, "diverged", history.diverged
+        return Outcome({}, history.curve, "diverged", history.diverged)
     if kept_back:
         model.load_state_dict(best["weights"])
     predictions = forward(model, test_x).argmax(axis=1)
@@ -245,11 +226,11 @@ def run_classification(spec: Spec, task, device, progress):
     scores["snn"] = float(np.mean([entanglement(layer, task.test_y) for layer in layers]))
     collapsed = len(np.unique(predictions)) == 1
     reason = f"every test document was given class {predictions[0]}" if collapsed else ""
-    return scores, history.curve, "collapsed" if collapsed else "ok", reason
+    return Outcome(scores, history.curve, "collapsed" if collapsed else "ok", reason)
 
 
-def run_rival(spec: Spec, task, device, progress):
-    """Classify the test documents in another way, from the same documents, labels and vectors: (metrics, curve, status, reason)."""
+def run_rival(spec: Spec, task, device, progress) -> Outcome:
+    """Classify the test documents in another way, from the same documents, labels and vectors."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.linear_model import LogisticRegression
     from sklearn.neighbors import KNeighborsClassifier
@@ -262,7 +243,7 @@ def run_rival(spec: Spec, task, device, progress):
         model, history = _train_classifier(spec, train_x, task.train_y, task, device, progress=progress)
         curve, layer = history.curve, f"hidden{len(spec['hidden_sizes'])}"
         if history.diverged:
-            return {}, curve, "diverged", history.diverged
+            return Outcome({}, curve, "diverged", history.diverged)
         train_x, test_x = forward(model, train_x, layer=layer), forward(model, test_x, layer=layer)
     with threadpool_limits(1):
         classifier = {
@@ -270,42 +251,4 @@ def run_rival(spec: Spec, task, device, progress):
             "logreg": lambda: LogisticRegression(max_iter=1000),
         }.get(spec.model, lambda: KNeighborsClassifier(spec["neighbours"]))()
         predictions = classifier.fit(train_x, task.train_y).predict(test_x)
-    return metrics.classification_scores(task.test_y, predictions), curve, "ok", ""
-
-
-def train_autoencoder(spec: Spec, train_x, train_y, device="cpu", progress=None):
-    """Train the autoencoder of a clustering spec (``ae``, ``lc-d`` or ``ae-d``) on features [N, D] in [0, 1]; returns (model, History)."""
-    model = build(Autoencoder, train_x.shape[1], seed=spec.seed)
-    select = {"lc-d": lambda hidden, output: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
-    history = train(
-        model, train_x, train_y, binary_cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=_number(spec.temperature),
-        select=select, device=device, progress=progress,
-    )  # fmt: skip
-    return model, history
-
-
-def run_clustering(spec: Spec, task, device, progress):
-    """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters: (metrics, curve, status, reason)."""
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    curve = None
-    if spec.model == "pca":
-        from sklearn.decomposition import PCA
-
-        components = min(spec["components"], *task.train_x.shape)
-        codes = PCA(components, random_state=named_seed(spec.seed, "pca")).fit(task.train_x).transform(task.test_x)
-    else:
-        train_x, test_x = scale_to_unit(task.train_x, task.test_x)
-        model, history = train_autoencoder(spec, train_x, task.train_y, device, progress)
-        curve = history.curve
-        if history.diverged:
-            return {}, curve, "diverged", history.diverged
-        codes = forward(model, test_x, layer="code")
-    kmeans = KMeans(task.classes, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans"))
-    with threadpool_limits(1):
-        scores = metrics.clustering_scores(codes, kmeans.fit_predict(codes), task.test_y)
-    scores["snn"] = entanglement(codes, task.test_y)
-    distinct = len(np.unique(codes.round(3), axis=0)) / len(codes)
-    reason = f"only {distinct:.2%} of the test documents have distinct codes (3 decimals)" if distinct < COLLAPSED_SHARE else ""
-    return scores, curve, "collapsed" if reason else "ok", reason
+    return Outcome(metrics.classification_scores(task.test_y, predictions), curve)

@@ -1,7 +1,9 @@
 """One training loop for every network of the book, and the named random sources that make runs repeatable and paired."""
 
+import math
 import zlib
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -26,6 +28,12 @@ def build(model_class, *args, seed: int, **kwargs):
         return model_class(*args, **kwargs)
 
 
+def _batches(documents, batch_size, generator):
+    """Yield batches of indices without end, in a new order each time all have been seen."""
+    while True:
+        yield from torch.randperm(documents, generator=generator).split(batch_size)
+
+
 @dataclass
 class History:
     """What a training run leaves: ``curve`` (one row an epoch) and, if it stopped early, why (``diverged``)."""
@@ -36,7 +44,7 @@ class History:
 
 def train(
     model, features, labels, primary, *, epochs, seed, alpha=0.0, temperature="annealed", layers="sum", select=None, regularizer=None,
-    learning_rate=1e-3, batch_size=256, device="cpu", after_epoch=None, progress=None,
+    learning_rate=1e-3, batch_size=256, steps_per_epoch=None, device="cpu", after_epoch=None, progress=None,
 ):  # fmt: skip
     """Train a model on Eq. 7 or 8 with Adam; the last, smaller batch of an epoch is used too.
 
@@ -47,6 +55,7 @@ def train(
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
         select: (hidden, output) -> dict of the tensors that the loss sees; default: all hidden layers.
         regularizer: (tensor, labels, temperature) -> loss of one value, summed over what is seen in place of Eq. 4; for rivals.
+        steps_per_epoch: default: once over the documents. With another number of steps an epoch goes on over them in new orders, or stops early.
         after_epoch: (model) -> dict of numbers added to the epoch's row.
         progress: text for a progress bar, None for no bar.
 
@@ -55,16 +64,16 @@ def train(
     """
     model.to(device).train()
     features, labels = torch.as_tensor(features, device=device), torch.as_tensor(labels, device=device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
-    order = torch.Generator().manual_seed(named_seed(seed, "batches"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)  # one pass over the weights
+    batches = _batches(len(features), batch_size, torch.Generator().manual_seed(named_seed(seed, "batches")))
     history = History(pd.DataFrame())
     rows = []
     # no disabled bar: it too takes a lock between processes, which a worker that is stopped leaves behind
     bar = range(epochs) if progress is None else tqdm(range(epochs), desc=progress, unit="epoch", leave=False)
     for epoch in bar:
         now = annealed_temperature(epoch) if temperature == "annealed" else temperature
-        sums = torch.zeros(2, device=device)
-        for batch in torch.randperm(len(features), generator=order).split(batch_size):
+        sums, seen_documents = torch.zeros(2, device=device), 0
+        for batch in islice(batches, steps_per_epoch or math.ceil(len(features) / batch_size)):
             batch = batch.to(device)
             output, hidden = model(features[batch])
             first = primary(output, features[batch], labels[batch])
@@ -77,7 +86,8 @@ def train(
             loss.backward()
             optimizer.step()
             sums += torch.stack([loss.detach(), first.detach()]) * len(batch)
-        mean_loss, mean_primary = (sums / len(features)).tolist()
+            seen_documents += len(batch)
+        mean_loss, mean_primary = (sums / seen_documents).tolist()
         row = {"epoch": epoch, "temperature": now, "loss": mean_loss, "primary": mean_primary}
         if not np.isfinite(mean_loss):
             history.diverged = f"the loss was {mean_loss} in epoch {epoch}"

@@ -58,7 +58,7 @@ def sentence(error):
 
 
 def records(folder):
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".curve.csv"))
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".curve.csv", ".points.csv")))
 
 
 # ---------------------------------------------------------------- list, data
@@ -71,7 +71,12 @@ def test_list_names_every_experiment_with_its_models(command):
         ("classification", "spacy, infersent-random, infersent-nli, infersent", "ffn, cnn"),
         ("classification-readings", "spacy, infersent-random", "ffn, cnn"),
         ("classification-rivals", "spacy, infersent-random", "lda, logreg, knn, supcon, ffn-knn"),
-        ("clustering", "spacy", "pca, ae, lc-d, ae-d"),
+        ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
+        ("clustering-readings", "spacy", "ae, lc-d, ae-d, pca"),
+        ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
+        ("labels", "spacy", "ae-d, lda"),
+        ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
+        ("tsne", "spacy, infersent-random", "original, ae, lc-d, ae-d"),
     ):
         assert re.search(rf"^{name}: .*\n  embeddings {embeddings}; models {models}; revision \d+$", said, re.MULTILINE)
 
@@ -143,10 +148,50 @@ def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(command, pack
     assert again["created"].iloc[0] > "2000-01-02" and again["value"].equals(first["value"])
 
 
+def points_of(folder, experiment):
+    return {re.split(r"-a\d", path.name)[0]: path for path in folder.rglob(f"{experiment}/*.points.csv")}
+
+
+def test_figure_2_is_computed_recorded_with_its_points_and_comes_out_the_same_again(command, newsgroups4, results_folder):
+    only = ("run", "tsne", *TINY, "--models", "original", "lc-d")
+    status, said, _ = command(*only)
+    assert status == 0 and re.findall(r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha \d+, seed 42: ok, kl \d\.\d{4}, \d+ s$", said, re.M) == [
+        ("1/2", "original"), ("2/2", "lc-d"),
+    ]  # fmt: skip
+    files = points_of(results_folder, "tsne")
+    assert set(files) == {"newsgroups4-spacy-original", "newsgroups4-spacy-lc-d"}
+    before = {name: path.read_bytes() for name, path in files.items()}
+    points = results.load_curves(results.load_results("tsne", "tiny"), kind="points")
+    assert points.groupby("model").size().to_dict() == {"original": 200, "lc-d": 200}
+    assert newsgroups4.test.labels[points["row"]].tolist() == points["label"].tolist()
+    rows = [points.loc[points["model"] == model, "row"].tolist() for model in ("original", "lc-d")]
+    assert rows[0] == rows[1] and len(set(rows[0])) == 200, "the same documents in every panel"
+    for text in before.values():
+        for line in text.decode().splitlines()[1:]:
+            assert all(len(re.sub(r"e.*|[-.]", "", number).lstrip("0")) <= 4 for number in line.split(",")[2:]), line
+    assert command("missing", "tsne", *MISSING)[1].count("missing  tsne: ") == 2
+    assert command(*only, "--again")[0] == 0
+    assert {name: path.read_bytes() for name, path in points_of(results_folder, "tsne").items()} == before
+
+
+def test_figure_1_is_computed_on_the_lexicon_whatever_the_corpus(command, packages, results_folder):
+    status, said, _ = command("run", "lexicon", *TINY, "--models", "original", "ae-d")
+    assert status == 0 and len(re.findall(r"on opinion_lexicon/spacy-word, alpha \d+, seed 42: ok, acc 0\.\d{4}, \d+ s$", said, re.M)) == 2
+    assert set(points_of(results_folder, "lexicon")) == {"opinion_lexicon-spacy-word-original", "opinion_lexicon-spacy-word-ae-d"}
+    points, words = results.load_curves(results.load_results("lexicon", "tiny"), kind="points"), data.load_dataset("opinion_lexicon")
+    for held_out, split in ((0, words.train), (1, words.test)):
+        part = points[points["held_out"] == held_out]
+        assert len(part) > 50 and split.labels[part["row"]].tolist() == part["label"].tolist()
+    assert command("missing", "lexicon", *MISSING[:2], "--seeds", "42")[1].count("missing  lexicon: ") == 2, "the same runs for another corpus"
+
+
 def test_only_the_models_asked_for_are_run(command, packages):
-    status, said, _ = command("run", "all", *TINY, "--models", "pca", "ae")
-    assert status == 0 and said.startswith("2 runs to do, 0 recorded\n")
-    assert set(results.load_results(profile="tiny")["model"]) == {"pca", "ae"}
+    status, said, _ = command("run", "all", *TINY, "--models", "pca", "knn")
+    assert status == 0 and said.startswith("3 runs to do, 0 recorded\n")
+    found = results.load_results(profile="tiny").drop_duplicates("key")
+    assert sorted(zip(found["experiment"], found["model"], strict=True)) == [
+        ("classification-rivals", "knn"), ("clustering", "pca"), ("clustering-readings", "pca"),
+    ]  # fmt: skip
 
 
 def test_only_the_embeddings_asked_for_are_run(command, packages, monkeypatch):
@@ -276,13 +321,19 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
         (("run", "clasification", *TINY), NO_SUCH_EXPERIMENT),
         (("missing", "clasification"), NO_SUCH_EXPERIMENT),
         (("run", "clustering", "--profile", "fast"), "there is no profile 'fast': choose one of tiny, quick, full"),
-        (("run", "clustering", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
+        (("run", "clustering", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
         (("run", "clustering", *TINY, "--models", "cnn"), "there is no model 'cnn' in clustering: choose from ae, ae-d, lc-d, pca"),
         (("run", "classification", *TINY, "--models", "pca"), "there is no model 'pca' in classification: choose from cnn, ffn"),
         (("run", "clustering", *TINY, "--embeddings", "glove"), "there is no embedding 'glove' in clustering: choose from spacy"),
-        (("run", "all", "--embeddings", "spacy", "elmo"), "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, spacy"),
+        (
+            ("run", "all", "--embeddings", "spacy", "elmo"),
+            "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, spacy, spacy-word",
+        ),
         (("pack", "clasification", "out.npz"), NO_SUCH_EXPERIMENT),
-        (("pack", "clustering", "out.npz", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
+        (
+            ("pack", "clustering", "out.npz", "--dataset", "agnews"),
+            "there is no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20",
+        ),
         (("nli", "--device", "gpu"), "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"),
         (("nli", "--epochs", "0"), "--epochs must be 1 or more, got 0"),
         (("nli", "--units", "-8"), "--units must be 1 or more, got -8"),
@@ -421,26 +472,24 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(packages, re
 
 
 LONG_RUNS = """
-import sys, time
+import time
 from dataclasses import replace
-from snnl_lib import __main__, experiments
+from snnl_lib import experiments, results
 
 def run(spec, task, device, progress):
     time.sleep(0 if spec.model == "pca" else 60)
-    return {"acc": 0.5}, None, "ok", ""
+    return results.Outcome({"acc": 0.125})
 
 experiments.EXPERIMENTS["clustering"] = replace(experiments.EXPERIMENTS["clustering"], run=run)
-if __name__ == "__main__":
-    sys.exit(__main__.main(sys.argv[1:]))
 """
 
 
 def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkeypatch):
     # Runs of the full profile take minutes: who interrupts must not wait for those that were still in the workers' queue.
-    script = tmp_path / "long_runs.py"
-    script.write_text(LONG_RUNS)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    status, error, seconds = interrupt_after_the_first_run(str(script), "run", "clustering", *TINY, "--jobs", "2")
+    (tmp_path / "sitecustomize.py").write_text(LONG_RUNS)  # every process reads it when it starts: workers do not import the main script
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    status, error, seconds = interrupt_after_the_first_run("-m", "snnl_lib", "run", "clustering", *TINY, "--jobs", "2")
     assert seconds < 30
     assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
-    assert set(results.load_results("clustering", "tiny")["model"]) == {"pca"}
+    found = results.load_results("clustering", "tiny")
+    assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), "the runs meant here are those above"

@@ -74,6 +74,27 @@ def test_newsgroups_hold_the_documented_documents(packages, name, classes, train
     assert all(isinstance(text, str) and text for text in corpus.test.texts)
 
 
+def test_the_lexicon_holds_the_documented_words_of_two_polarities(packages):
+    corpus, form = load_dataset("opinion_lexicon"), data.describe("opinion_lexicon").forms[0]
+    assert corpus.class_names == ("negative", "positive")
+    assert np.bincount(corpus.train.labels).tolist() == [3787, 1617] and np.bincount(corpus.test.labels).tolist() == [993, 386]
+    assert (len(corpus.train), len(corpus.test)) == form.documents
+    words = corpus.train.texts + corpus.test.texts
+    assert len(set(words)) == len(words) == 6783, "no word is both trained on and held out"
+    assert len(corpus.test) / len(words) == pytest.approx(0.2, abs=0.005)
+    assert not {"envious", "enviously", "enviousness"} & set(words), "the published lists have these three in both"
+    label = dict(zip(words, [*corpus.train.labels, *corpus.test.labels], strict=True))
+    assert [label[word] for word in ("good", "excellent", "happy", "bad", "terrible", "sad")] == [1, 1, 1, 0, 0, 0]
+
+
+def test_a_word_of_the_lexicon_is_held_out_by_its_letters_alone(packages):
+    corpus = load_dataset("opinion_lexicon")
+    for split, held_out in ((corpus.train, False), (corpus.test, True)):
+        assert all((hashlib.sha256(word.encode()).digest()[0] < 51) == held_out for word in split.texts)
+    for name in ("train", "test"):  # so that neither part is a stretch of the alphabet
+        assert len({word[0] for word in getattr(corpus, name).texts if word.isalpha()}) > 20
+
+
 def test_newsgroups_classes_are_not_swapped(newsgroups4):
     telling = {"comp": "windows", "rec": "team", "sci": "orbit", "talk": "christian"}
     for name, word in telling.items():
@@ -97,7 +118,7 @@ def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
 
 
 def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"):
+    with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"):
         load_dataset("agnews")
 
 

@@ -103,6 +103,44 @@ def test_at_least_5000_short_documents_a_second_are_embedded_on_one_core(own_cac
     assert len(texts) / min(seconds) >= 5000
 
 
+# ---------------------------------------------------------------- words
+
+
+def test_a_word_that_shares_the_vector_of_a_more_frequent_one_has_none_of_its_own():
+    words = ["good", "linq", "rain", "xyzzyplugh", "Good"]
+    shared = embeddings.word_rows(words, split=lambda word: [word])
+    own = embeddings.own_rows(words)
+    assert all(rows.shape == (1,) and rows.dtype == np.int32 for rows in own)
+    assert [rows[0] >= 0 for rows in shared[:4]] == [True, True, True, False], "the table has a vector for linq"
+    assert [rows[0] for rows in own[:4]] == [shared[0][0], -1, shared[2][0], -1]
+    vectors = embed(words, "spacy-word")
+    assert has_words(vectors)[:4].tolist() == [True, False, True, False]
+    for word in ("good", "rain"):
+        np.testing.assert_array_equal(vectors[words.index(word)], embeddings.vocabulary().get_vector(word))
+
+
+def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
+    from spacy.strings import hash_string
+
+    strings, row_of = embeddings.vocabulary().strings, embeddings.vocabulary().vectors.key2row
+    # All half a million words of the table, but for a few that spaCy keeps under the number of a symbol of its own ("number", "agent", "root", ...).
+    words = {strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key}
+    assert len(words) > len(row_of) - 100
+    rows, own = np.array(list(words.values())), np.concatenate(embeddings.own_rows(list(words)))
+    assert np.array_equal(own[own >= 0], rows[own >= 0]), "the row is that of the word"
+    owners = dict(zip(own.tolist(), words, strict=True))
+    assert np.unique(own[own >= 0]).size == (own >= 0).sum() == len(owners) - 1 > len(embeddings.word_vectors()) - 30
+    assert len(embeddings.word_vectors()) < len(words) / 20
+    assert [owners[words[word]] for word in ("linq", "excellently", "horrible")] == ["SQL", "excellent", "horrible"]
+
+
+def test_words_are_taken_as_they_are_and_not_cleaned_as_documents_are(own_cache):
+    # "ill" would stay, "no" is a stop word, "up" is too short: all are words with vectors of their own.
+    assert has_words(embed(["no", "up", "ill"], "spacy-word")).all()
+    assert has_words(embed(["no", "up", "ill"], "spacy")).tolist() == [False, False, True]
+    assert not cached_files(own_cache) or len(cached_files(own_cache)) == 1  # of the documents, not of the words
+
+
 # ---------------------------------------------------------------- tf-idf
 
 
@@ -141,7 +179,7 @@ def test_tf_idf_keeps_the_most_frequent_words(own_cache):
 
 
 def test_an_unknown_method_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(EmbeddingError, match="no embedding 'word2vec': choose one of spacy, tfidf"):
+    with pytest.raises(EmbeddingError, match="no embedding 'word2vec': choose one of spacy, spacy-word, tfidf, infersent"):
         embed(["rain"], "word2vec")
 
 

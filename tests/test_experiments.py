@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from snnl_lib import SnnlError, data, embeddings, experiments, metrics, results, text
+from snnl_lib import SnnlError, clustering, data, embeddings, experiments, metrics, results, text
 from snnl_lib.data import DataError, Dataset, Split
 from snnl_lib.experiments import (
     EXPERIMENTS,
@@ -25,7 +25,7 @@ from snnl_lib.experiments import (
     specs,
     status,
 )
-from snnl_lib.text import entanglement, scale_to_unit
+from snnl_lib.text import entanglement
 
 # ---------------------------------------------------------------- the grid
 
@@ -64,7 +64,7 @@ def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_
     assert all(spec["standardize"] for spec in found)
     assert {spec["hidden_sizes"] for spec in found if spec.model == "ffn"} == {(500,)}, "Sec. 2.1: one hidden layer on InferSent"
     for profile in ("tiny", "quick"):  # 2,048 units in either direction are too many for a minute
-        assert all(spec.embedding == "spacy" and not spec.needs for name in EXPERIMENTS for spec in specs(name, profile, "newsgroups4"))
+        assert all(spec.embedding.startswith("spacy") and not spec.needs for name in EXPERIMENTS for spec in specs(name, profile, "newsgroups4"))
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,12 @@ def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_
 )
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_a_profile_says_how_many_documents_and_epochs(experiment, profile, n_train, n_test, epochs):
-    epochs |= dict.fromkeys(("supcon", "ffn-knn"), epochs["ffn"])
+    epochs = epochs | dict.fromkeys(("supcon", "ffn-knn"), epochs["ffn"])
+    if experiment == "lexicon" and profile == "full":  # few words: more epochs
+        epochs = dict.fromkeys(("ae", "lc-d", "ae-d"), 50)
     for spec in specs(experiment, profile, "newsgroups4", 42):
-        assert spec["n_test"] == n_test and (spec.needs or spec.n_train == n_train)
+        of_its_own = spec.needs or experiment == "labels" or (experiment in ("clustering", "clustering-rivals", "tsne") and spec.embedding != "spacy")
+        assert spec["n_test"] == n_test and (of_its_own or spec.n_train == n_train)
         assert spec.get("epochs") == epochs.get(spec.model), "pca and the classifiers of scikit-learn have no epochs"
 
 
@@ -89,7 +92,7 @@ def test_every_run_has_a_key_of_its_own():
     [
         (("clasification",), "no experiment 'clasification': choose one of classification, classification-readings, classification-rivals, clustering"),
         (("classification", "fast"), "no profile 'fast': choose one of tiny, quick, full"),
-        (("classification", "tiny", "agnews"), "no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
+        (("classification", "tiny", "agnews"), "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
         (("classification", "tiny", "newsgroups4", []), "seeds must be whole numbers"),
     ],
 )
@@ -161,7 +164,7 @@ def test_a_chapters_data_set_auto_is_resolved(empty_cache):
         ({"seed": 42}, "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds"),  # what papermill only warns of
         ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
         ({"profile": None}, "profile must be text, got None"),
-        ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4, newsgroups20"),
+        ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
         ({"dataset": 4}, "dataset must be text, got 4"),
         ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
         ({"device": 0}, "device must be text, got 0"),
@@ -287,15 +290,6 @@ def test_tf_idf_of_a_task_knows_the_training_words_only(monkeypatch, own_cache):
     assert task.train_x.shape == (2, 3) and task.test_x.shape == (1, 3) and task.empty_test == 1
 
 
-def test_features_are_scaled_by_the_training_minimum_and_maximum():
-    train = np.array([[0, 5, -1], [10, 5, 1], [5, 5, 0]], dtype=np.float32)
-    test = np.array([[2.5, 5, 0.5], [20, 7, -3]], dtype=np.float32)
-    scaled_train, scaled_test = scale_to_unit(train, test)
-    np.testing.assert_array_equal(scaled_train, [[0, 0, 0], [1, 0, 1], [0.5, 0, 0.5]])
-    np.testing.assert_array_equal(scaled_test, [[0.25, 0, 0.75], [1, 1, 0]])  # beyond the training range: clipped
-    assert scaled_train.dtype == scaled_test.dtype == np.float32
-
-
 # ---------------------------------------------------------------- runs
 
 
@@ -309,17 +303,26 @@ def test_a_run_gives_every_metric_of_its_experiment_and_says_where_they_come_fro
     for spec in specs(experiment, "tiny", "newsgroups4", 42)[:2]:
         record = run(spec, "cpu")
         assert record.status == "ok" and record.reason == "" and record.spec == spec
-        assert set(record.metrics) == {*EXPERIMENTS[experiment].metrics, "empty_train", "empty_test"}
-        assert 0.3 < record.metrics["acc"] <= 1 or spec.model == "lda", "no better than one of four classes by chance"  # 300 documents of 300 features
+        more = {"snn"} if (experiment, spec.model) == ("labels", "ae-d") else set()  # of codes, and linear discriminant analysis has none
+        assert set(record.metrics) == {*EXPERIMENTS[experiment].metrics, "empty_train", "empty_test", *more}
+        chance = 0.5 if experiment == "lexicon" else 0.25
+        score = record.metrics.get("acc", record.metrics.get("neighbours"))
+        hopeless = (experiment, spec.model) == ("classification-rivals", "lda")  # 300 documents of 300 features
+        assert chance + 0.05 < score <= 1 or hopeless, "no better than chance"
         assert 0 <= record.metrics.get("snn", 0) < np.log(4) + 0.2
-        assert (record.n_train + record.metrics["empty_train"], record.n_test + record.metrics["empty_test"]) == (300, 200)
-        assert record.fingerprint == experiments.fingerprint("newsgroups4", "spacy")
+        asked = 100 if experiment == "labels" else 300
+        assert (record.n_train + record.metrics["empty_train"], record.n_test + record.metrics["empty_test"]) == (asked, 200)
+        assert record.fingerprint == experiments.fingerprint(*(("opinion_lexicon", "spacy-word") if experiment == "lexicon" else ("newsgroups4", "spacy")))
         assert record.seconds > 0 and record.device.startswith("CPU, one thread")
         assert spec.get("epochs") is None if record.curve is None else record.curve["epoch"].tolist() == [0, 1]
+        assert (record.points is not None) == (experiment in ("lexicon", "tsne"))
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize(("experiment", "model"), [("classification", "ffn"), ("clustering", "pca"), ("clustering", "ae-d")])
+@pytest.mark.parametrize(
+    ("experiment", "model"),
+    [("classification", "ffn"), ("clustering", "pca"), ("clustering", "ae-d"), ("lexicon", "lc-d"), ("tsne", "original")],
+)
 def test_the_same_seed_gives_the_same_bits_whatever_ran_before_and_another_seed_another_result(packages, experiment, model):
     spec = tiny(experiment, model)
     first = run(spec, "cpu")
@@ -331,8 +334,11 @@ def test_the_same_seed_gives_the_same_bits_whatever_ran_before_and_another_seed_
     assert again.metrics == first.metrics
     if first.curve is not None:
         assert again.curve.equals(first.curve)
+    if first.points is not None:
+        assert again.points.equals(first.points)
     other = run(tiny(experiment, model, seed=73), "cpu")
-    assert all(other.metrics[name] != first.metrics[name] for name in EXPERIMENTS[experiment].metrics if name in ("dbi", "chs", "snn"))
+    assert all(other.metrics[name] != first.metrics[name] for name in EXPERIMENTS[experiment].metrics if name in ("dbi", "chs", "snn", "kl"))
+    assert first.points is None or not other.points.equals(first.points)
 
 
 def test_a_run_leaves_the_global_random_states_alone(packages):
@@ -352,7 +358,7 @@ def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(packag
         started.append(([weights.clone() for weights in model.state_dict().values()], features, labels, settings))
         raise RuntimeError("far enough: what training starts from has been noted")
 
-    monkeypatch.setattr(text, "train", noting)
+    monkeypatch.setattr(text if experiment == "classification" else clustering, "train", noting)
     for model, alpha in models:
         assert run(tiny(experiment, model, alpha), "cpu").status == "failed"
     weights, features, labels, settings = started[0]
@@ -365,7 +371,7 @@ def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(packag
 
 def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatch):
     # Features scaled to [0, 1]; LC(D)'s loss sees units 1-100 of the code, k-means all 128; the labels are the test documents'.
-    seen, train, scores = {}, text.train, metrics.clustering_scores
+    seen, train, scores = {}, clustering.train, metrics.clustering_scores
 
     def noting_train(model, features, labels, primary, **settings):
         seen.update(low=features.min(), high=features.max(), select=settings["select"])
@@ -375,7 +381,7 @@ def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatc
         seen.update(codes=codes, clusters=clusters, labels=labels)
         return scores(codes, clusters, labels)
 
-    monkeypatch.setattr(text, "train", noting_train)
+    monkeypatch.setattr(clustering, "train", noting_train)
     monkeypatch.setattr(metrics, "clustering_scores", noting_scores)
     spec = tiny("clustering", "lc-d")
     record = run(spec, "cpu")
@@ -411,12 +417,19 @@ def test_entanglement_looks_at_the_first_2000_documents():
 
 def constant_task(*args):
     """Documents that are all the same: nothing can be learned, and every code is one point."""
-    labels = np.arange(120) % 4
-    return Task(np.ones((120, 30), np.float32), labels, np.ones((120, 30), np.float32), labels, 4, 0, 0)
+    labels, rows = np.arange(120) % 4, np.arange(120)
+    return Task(np.ones((120, 30), np.float32), labels, np.ones((120, 30), np.float32), labels, 4, 0, 0, rows, rows)
 
 
 @pytest.mark.parametrize(
-    "case", [("classification", "ffn", "every test document was given class"), ("clustering", "ae", "of the test documents have distinct codes")]
+    "case",
+    [
+        ("classification", "ffn", "every test document was given class"),
+        ("clustering", "ae", "of the test documents have distinct codes"),
+        ("labels", "ae-d", "of the test documents have distinct codes"),
+        ("lexicon", "ae-d", "have distinct codes"),
+        ("tsne", "ae", "of the test documents have distinct codes"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_a_collapsed_run_is_recorded_as_collapsed(packages, results_folder, monkeypatch, case):
@@ -430,7 +443,9 @@ def test_a_collapsed_run_is_recorded_as_collapsed(packages, results_folder, monk
     assert results.judge([spec], {}) == {spec: "done"}
 
 
-@pytest.mark.parametrize(("experiment", "model"), [("classification", "ffn"), ("clustering", "ae-d")])
+@pytest.mark.parametrize(
+    ("experiment", "model"), [("classification", "ffn"), ("clustering", "ae-d"), ("labels", "ae-d"), ("lexicon", "ae-d"), ("tsne", "lc-d")]
+)
 def test_a_diverged_run_is_recorded_as_diverged_with_its_curve(packages, results_folder, experiment, model):
     spec = replace(tiny(experiment, model), alpha=1e39)  # beyond float32
     (record,) = run_all([spec], "cpu")
@@ -439,6 +454,7 @@ def test_a_diverged_run_is_recorded_as_diverged_with_its_curve(packages, results
     frame = results.load_results(experiment, "tiny")
     assert set(frame["status"]) == {"diverged"} and set(frame["reason"]) == {record.reason}
     assert results.load_curves(frame)["epoch"].tolist() == [0]
+    assert results.load_curves(frame, kind="points").empty
 
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA out of\nmemory"), ValueError("a value"), MemoryError("no room"), FloatingPointError("overflow")])

@@ -2,6 +2,12 @@
 
 A change that moves a number makes recorded results stale, and only the revision says so. When this test fails and the change is
 meant, raise the experiment's ``revision`` in snnl_lib/experiments.py, then write the new values with ``python tests/test_golden.py``.
+
+Some tiny runs cannot have golden values, because they differ from one processor to another: the last bits of its arithmetic, which change
+with the order of its sums, grow to more than the tolerance. UMAP and t-SNE are chaotic, as every layout made by many small steps is. Linear
+discriminant analysis of 300 documents of 300 features inverts what cannot be inverted, and logistic regression stops at a step that depends
+on them. Two epochs of an autoencoder end where a document or two lie halfway between two clusters, unless each feature is scaled. These are in
+``UNSTEADY``: what moved by more than the tolerance when each input was changed by a ten-millionth. ``test_clustering.py`` looks at them.
 """
 
 import os
@@ -22,6 +28,15 @@ from snnl_lib.experiments import EXPERIMENTS, run, specs
 GOLDEN = Path(__file__).with_name("golden.csv")
 COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]
 TOLERANCE = 1e-4  # absolute; for chs, which has no upper bound, relative
+UNSTEADY = {  # experiment -> models or readings
+    "classification-rivals": {"lda"},
+    "clustering-readings": {
+        "inputs not scaled", "one scale for all features", "squared error, inputs not scaled", "linear code", "k-means fitted on training codes",
+    },
+    "clustering-rivals": {"umap", "logreg", "logreg-predictions"},
+    "labels": {"100 labels"},
+    "tsne": {"original", "ae", "lc-d", "ae-d"},
+}  # fmt: skip
 HOW = "raise the revision of {!r} in snnl_lib/experiments.py and regenerate with `python tests/test_golden.py`"
 
 
@@ -33,14 +48,11 @@ def read_golden(path=GOLDEN):
 
 
 def compute(experiment):
-    """Carry out the tiny runs of an experiment for seed 42, in the form of ``read_golden``.
-
-    Not linear discriminant analysis: with 300 documents of 300 features its scores hang on the last bits of the processor's arithmetic.
-    """
+    """Carry out the tiny runs of an experiment for seed 42 (not those in ``UNSTEADY``), in the form of ``read_golden``."""
     return {
         (experiment, spec.model, spec.get("reading", ""), float(spec.alpha), metric): (spec.revision, value)
         for spec in specs(experiment, "tiny", "newsgroups4", 42)
-        if spec.model != "lda"
+        if not {spec.model, spec.get("reading")} & UNSTEADY.get(experiment, set())
         for metric, value in run(spec, "cpu").metrics.items()
     }
 
@@ -79,7 +91,7 @@ def regenerate(path, computed):
     return refused
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "tsne"])
 def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(packages, experiment):
     golden = {row: value for row, value in read_golden().items() if row[0] == experiment}
     assert golden, f"golden.csv has no row of {experiment}: regenerate with `python tests/test_golden.py`"
@@ -87,8 +99,11 @@ def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(p
     assert not wrong, "\n".join(wrong)
 
 
-def test_golden_values_are_of_existing_experiments():
-    assert {row[0] for row in read_golden()} == set(EXPERIMENTS)
+def test_golden_values_are_of_existing_experiments_and_what_has_none_exists_too():
+    assert {row[0] for row in read_golden()} == set(EXPERIMENTS) - {"tsne"}
+    for experiment, names in UNSTEADY.items():
+        found = specs(experiment, "tiny", "newsgroups4", 42)
+        assert names <= {spec.model for spec in found} | {spec.get("reading") for spec in found}
 
 
 # ---------------------------------------------------------------- the comparison itself, on invented values

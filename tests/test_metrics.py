@@ -1,13 +1,24 @@
-"""The scores of Tables 1-4: each of Eqs. 9-20 written out by hand beside them, and one table of properties for all."""
+"""The scores of Tables 1-4 and the Dunn index: each written out by hand beside them, and one table of properties for all."""
 
+import doctest
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
+from scipy.spatial import ConvexHull, KDTree
+from scipy.spatial.distance import pdist
 
-from snnl_lib.metrics import classification_scores, clustering_accuracy, clustering_scores
+from snnl_lib import metrics
+from snnl_lib.metrics import classification_scores, clustering_accuracy, clustering_scores, dunn_index
+
+
+def test_the_examples_in_the_docstrings_hold():
+    tried = doctest.testmod(metrics)
+    assert tried.attempted >= 2 and tried.failed == 0
+
 
 # ---------------------------------------------------------------- Eq. 20
 
@@ -302,6 +313,39 @@ def test_a_single_point_has_a_perfect_external_score_and_no_internal_one():
     assert all(math.isnan(scores[name]) for name in INTERNAL)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "found",
+    [[19, 4, 4, 7, 11, 7], [5, 0, 1, 2, 3, 3], [0, 0, 0, 0, 0, 1], [-7, 10**9, 10**9, -7, 10**9, -7]],
+    ids=["ids of k > n", "all alone but two", "one apart", "any numbers"],
+)
+@pytest.mark.parametrize("labels", [[0, 0, 0, 1, 1, 1], [3, 3, 3, 3, 3, 3], [5, 4, 3, 2, 1, 0]], ids=["two classes", "one class", "a class each"])
+def test_scores_of_odd_clusters_still_equal_their_formulas(found, labels):
+    features = np.random.default_rng(1).normal(size=(6, 2))
+    scores = clustering_scores(features, found, labels)
+    for name, by_hand in INTERNAL.items():
+        assert scores[name] == pytest.approx(by_hand(features, np.array(found)), rel=1e-9), name
+    for name, by_hand in EXTERNAL.items():
+        assert scores[name] == pytest.approx(by_hand(labels, found), rel=1e-9, abs=1e-12), name
+
+
+@pytest.mark.filterwarnings("error")
+def test_external_scores_of_every_point_a_cluster_of_its_own_equal_their_formulas():
+    labels, found = [0, 0, 0, 0, 1, 1, 2], [6, 5, 4, 3, 2, 1, 0]
+    scores = clustering_scores(np.zeros((7, 1)), found, labels)
+    assert {name: scores[name] for name in EXTERNAL} == pytest.approx({name: by_hand(labels, found) for name, by_hand in EXTERNAL.items()}, abs=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_collapsed_code_gets_the_scores_that_the_chapter_tells_of():
+    features, found, labels = sample(0)
+    tight, same = (clustering_scores(values, found, labels) for values in (features * 1e-9, np.full((40, 3), 0.3)))
+    assert tight["dbi"] == same["dbi"] == 0  # scikit-learn's exception; by the formula the index does not change with the unit
+    assert same["sil"] == pytest.approx(0, abs=1e-9)
+    assert dbi_by_hand(features * 1e-9, found) == pytest.approx(dbi_by_hand(features, found))
+    assert clustering_scores(features * 1e-6, found, labels)["dbi"] == pytest.approx(dbi_by_hand(features, found))
+
+
 def test_clustering_scores_are_python_floats_from_lists_and_integers():
     features, found, labels = sample(2)
     features = (features * 10).astype(int)
@@ -341,6 +385,109 @@ FEATURES, FOUND = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
 def test_clustering_scores_refuse_bad_input_and_say_what(features, clusters, labels, shown):
     with pytest.raises(ValueError, match=shown):
         clustering_scores(features, clusters, labels)
+
+
+# ---------------------------------------------------------------- the Dunn index
+
+
+def dunn_by_hand(features, clusters):
+    """The definition, pair by pair; None where it divides by 0 or has no gap."""
+    within, between = [0.0], []
+    for (x, a), (y, b) in itertools.combinations(zip(np.asarray(features, dtype=float), clusters, strict=True), 2):
+        (within if a == b else between).append(math.dist(x, y))
+    return min(between) / max(within) if between and max(within) else None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("clusters", [2, 4, 7, 39])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64])
+def test_dunn_index_equals_its_definition_pair_by_pair(clusters, dtype, seed):
+    features, found, _ = sample(seed, clusters=clusters)
+    features = (features * 10).astype(dtype)
+    assert dunn_index(features, found) == pytest.approx(dunn_by_hand(features, found), rel=1e-12)
+
+
+def test_dunn_index_of_a_case_worked_out_by_hand():
+    # Widest: (0, 0) to (3, 4), 5. Narrowest gap: (3, 4) to (3, 14), 10; the single point adds no width.
+    features, found = [[0, 0], [3, 4], [3, 14], [3, 15], [60, 0]], [2, 2, 0, 0, 9]
+    assert dunn_index(features, found) == 2
+    assert type(dunn_index(features, found)) is float
+
+
+def test_dunn_index_grows_when_clusters_part_and_falls_for_one_stray_point():
+    features, found, _ = sample(0, clusters=3)
+    values = [dunn_index(features + shift * found[:, None], found) for shift in (0, 5, 20)]
+    assert values[0] < values[1] < values[2]
+    strayed = np.vstack([features, [[0, 0, 100]]])
+    assert dunn_index(strayed, [*found, 0]) < values[0] / 2
+
+
+def test_dunn_index_ignores_units_origin_order_and_the_names_of_clusters():
+    features, found, _ = sample(1)
+    expected = pytest.approx(dunn_index(features, found), rel=1e-6)
+    assert dunn_index(features * 1e-9, found) == expected
+    assert dunn_index(features + 1e6, found) == expected  # distances from differences of squares would be off here
+    assert dunn_index(features, 9 - 2 * found) == expected
+    order = np.random.default_rng(0).permutation(len(found))
+    assert dunn_index(features[order], found[order]) == expected
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("features", "found", "expected"),
+    [
+        (np.eye(4), [3] * 4, math.nan),
+        (np.eye(4), [0, 1, 2, 3], math.nan),
+        (np.eye(4), [19, 4, 4, 7], 1.0),  # ids of k > n; all four points equally far apart
+        ([[0.5]], [0], math.nan),
+        ([[0.1, 0.7, 0.3]] * 5, [0, 0, 0, 1, 1], math.nan),
+        ([[0.1, 0.7, 0.3]] * 3 + [[1.1, 0.2, 0.9]] * 3, [0, 0, 0, 1, 1, 1], math.nan),
+        ([[0.1, 0.7, 0.3]] * 3 + [[1.1, 0.2, 0.9]] * 3, [0, 0, 0, 0, 1, 1], 0.0),
+        ([[0.0], [1.0], [1.0], [5.0]], [0, 0, 1, 1], 0.0),
+    ],
+    ids=["one cluster", "all alone", "k > n", "one point", "one place", "only copies in each", "a copy in two", "clusters that touch"],
+)
+def test_dunn_index_of_degenerate_clusters(features, found, expected):
+    assert dunn_index(features, found) == pytest.approx(expected, nan_ok=True, abs=0)
+
+
+def test_dunn_index_of_many_points_needs_little_memory():
+    # A full matrix of distances would take 1.2 GB. Gap by a tree and width by convex hulls, which need no matrix.
+    found = np.random.default_rng(0).integers(0, 2, 12_000)
+    features = np.random.default_rng(1).uniform(size=(12_000, 2)) + 1.5 * found[:, None]
+    tracemalloc.start()
+    value = dunn_index(features, found)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    first, second = features[found == 0], features[found == 1]
+    gap = KDTree(first).query(second)[0].min()
+    assert value == pytest.approx(gap / max(pdist(group[ConvexHull(group).vertices]).max() for group in (first, second)), rel=1e-12)
+    assert peak < 200e6
+
+
+def test_dunn_index_leaves_its_input_as_it_was():
+    features, found, _ = sample(3)
+    copies = features.copy(), found.copy()
+    dunn_index(features, found)
+    assert np.array_equal(features, copies[0]) and np.array_equal(found, copies[1])
+
+
+@pytest.mark.parametrize(
+    ("features", "clusters", "shown"),
+    [
+        (FEATURES[:0], [], "clusters must be a non-empty array"),
+        (FEATURES[:3], FOUND, "features 3, clusters 4"),
+        (FEATURES[:, 0], FOUND, r"shape \(4,\)"),
+        (FEATURES.astype(str), FOUND, "numeric"),
+        (np.where(FEATURES == 3, np.nan, FEATURES), FOUND, "got nan"),
+        (np.where(FEATURES == 3, np.inf, FEATURES), [0] * 4, "got inf"),
+        (FEATURES, [0.0, 0.0, 1.0, 1.0], "clusters must be whole numbers"),
+        (FEATURES, [0, 0, 1, math.nan], "clusters must be whole numbers"),
+    ],
+)
+def test_dunn_index_refuses_bad_input_and_says_what(features, clusters, shown):
+    with pytest.raises(ValueError, match=shown):
+        dunn_index(features, clusters)
 
 
 # ---------------------------------------------------------------- classification

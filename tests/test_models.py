@@ -171,6 +171,27 @@ def test_hidden_values_of_the_autoencoder_are_taken_after_relu_or_logistic_and_t
     assert output.min() < 0  # logits: binary cross entropy applies the logistic function itself
 
 
+def test_a_linear_code_is_not_bounded_and_is_what_the_decoder_sees():
+    x = torch.randn(8, 6)
+    bounded, linear = (build(Autoencoder, 6, (5, 4), 3, linear_code=flag, seed=1) for flag in (False, True))
+    (output, hidden), (other, values) = bounded(x), linear(x)
+    assert list(values) == list(hidden) and torch.equal(values["encoder2"], hidden["encoder2"]), "the same weights, the same way to the code"
+    torch.testing.assert_close(torch.sigmoid(values["code"]), hidden["code"])
+    assert values["code"].min() < 0 and not torch.allclose(output, other)
+    torch.testing.assert_close(values["decoder1"], torch.relu(linear.decoder[0](values["code"])))
+
+
+@pytest.mark.parametrize("linear_code", [False, True])
+def test_before_the_nonlinearity_every_hidden_layer_is_handed_out_before_its_own_and_the_output_stays_as_it_is(linear_code):
+    x = torch.randn(8, 6)
+    after, before = (build(Autoencoder, 6, (5, 4), 3, linear_code=linear_code, before_nonlinearity=flag, seed=1) for flag in (False, True))
+    (output, hidden), (same, raw) = after(x), before(x)
+    assert torch.equal(output, same) and list(raw) == list(hidden) == ["encoder1", "encoder2", "code", "decoder1", "decoder2"]
+    for name, values in raw.items():
+        nonlinearity = torch.relu if name != "code" else torch.sigmoid if not linear_code else torch.nn.Identity()
+        assert (values < 0).any() and torch.equal(nonlinearity(values), hidden[name]), name
+
+
 @pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (20, 15))), (Autoencoder, (6, (20, 15), 10)), (ConvNet, (64, 3, (20, 15)))])
 def test_hidden_values_belong_to_the_one_forward_pass(model_class, arguments):
     model = model_class(*arguments)

@@ -33,7 +33,7 @@ def no_pack_stays_open(monkeypatch):
 def packed(packages, tmp_path_factory):
     """A pack of the real corpus that is always at hand."""
     path = tmp_path_factory.mktemp("pack") / "deep" / "newsgroups4.npz"
-    assert main(["pack", "clustering", str(path), "--dataset", "newsgroups4"]) == 0
+    assert main(["pack", "clustering-readings", str(path), "--dataset", "newsgroups4"]) == 0  # it needs no inference pairs
     return path
 
 
@@ -64,7 +64,7 @@ def test_the_commit_is_that_of_the_machine_that_wrote_the_pack(made_up):
 
 
 def test_a_pack_is_said_to_be_written_with_its_size_and_parts(made_up_corpus, tmp_path, capsys):
-    assert main(["pack", "clustering", "classification-rivals", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    assert main(["pack", "clustering-rivals", "classification-rivals", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
     assert re.fullmatch(rf"{tmp_path}/out.npz: 0\.\d MB, newsgroups4/train, newsgroups4/test\n", capsys.readouterr().out)
 
 
@@ -281,19 +281,15 @@ def test_infersent_nli_is_trained_from_a_pack_alone_to_the_same_weights(made_up_
 # ---------------------------------------------------------------- a bare machine
 
 BARE = """
-import sys
+from importlib.machinery import PathFinder
 
 NOT_HERE = {
     "spacy", "transformers", "matplotlib", "seaborn", "IPython", "ipykernel", "jupyter_core", "jupyter_client", "jupyterlab", "nbformat", "nbclient", "myst_nb",
-    "papermill", "pooch", "platformdirs", "pyarrow", "requests", "git",
+    "papermill", "pooch", "platformdirs", "pyarrow", "requests", "git", "umap", "pynndescent", "numba",
 }
 
-class NotHere:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in NOT_HERE:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, NotHere())
+found = PathFinder.find_spec
+PathFinder.find_spec = lambda name, path=None, target=None: None if name.split(".")[0] in NOT_HERE else found(name, path, target)
 """
 
 
@@ -324,11 +320,11 @@ def test_the_bare_machine_is_bare(bare):
 
 
 def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(packed, bare, packages, results_folder, tmp_path, monkeypatch, capsys):
-    only = ("run", "all", *TINY, "--models", "pca", "ae", "knn")
+    only = ("run", "all", *TINY, "--models", "pca", "knn", "supcon")
     assert main(only) == 0
     expected = results.load_results(profile="tiny")
     status, said, error = bare("-m", "snnl_lib", *only, "--pack", str(packed), "--jobs", "2", SNNL_RESULTS=str(tmp_path / "bare"))
-    assert (status, error) == (0, "") and said.startswith("3 runs to do, 0 recorded\n") and "[3/3]" in said
+    assert (status, error) == (0, "") and said.startswith("4 runs to do, 0 recorded\n") and "[4/4]" in said
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "bare"))
     found = results.load_results(profile="tiny")
     names = ["key", "metric", "experiment", "n_train", "n_test", "status", "commit", "fingerprint", "settings"]
@@ -337,7 +333,28 @@ def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(packe
     np.testing.assert_allclose(found["value"][~chs], expected["value"][~chs], rtol=0, atol=1e-3)
     np.testing.assert_allclose(found["value"][chs], expected["value"][chs], rtol=1e-3)
     capsys.readouterr()
-    assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 3 recorded\n", "and they count here as what they are"
+    assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 4 recorded\n", "and they count here as what they are"
+
+
+def test_where_umap_is_not_installed_its_runs_are_told_and_the_others_go_on(made_up, monkeypatch, capsys):
+    todo = experiments.specs("clustering-rivals", "tiny", "newsgroups4", 42)
+    assert experiments.runnable(todo) == todo
+    monkeypatch.setattr(experiments.importlib.util, "find_spec", lambda name: None if name == "umap" else pytest.fail(name))
+    assert {spec.model: experiments.unmet(spec) for spec in todo if experiments.unmet(spec)} == {"umap": "umap-learn is not installed"}
+    assert [spec.model for spec in experiments.runnable(todo)] == [spec.model for spec in todo if spec.model != "umap"]
+
+
+def test_words_of_the_lexicon_come_out_of_a_pack_with_the_vectors_of_their_own_and_no_others(packages, tmp_path):
+    words = data.load_dataset("opinion_lexicon")
+    expected = {split: embeddings.embed(getattr(words, split).texts, "spacy-word") for split in ("train", "test")}
+    assert main(["pack", "lexicon", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    open_pack(tmp_path / "out.npz")
+    assert list(pack.opened.splits) == ["opinion_lexicon/train", "opinion_lexicon/test"], "nothing else is needed"
+    found = data.load_dataset("opinion_lexicon")
+    assert experiments.unmet(experiments.specs("lexicon", "tiny", "newsgroups4", 42)[0]) == ""
+    for split, vectors in expected.items():
+        np.testing.assert_array_equal(embeddings.embed(getattr(found, split).texts, "spacy-word"), vectors)
+        np.testing.assert_array_equal(getattr(found, split).labels, getattr(words, split).labels)
 
 
 def test_run_with_a_pack_in_one_process_gives_the_same_scores(packed, packages, results_folder, monkeypatch, tmp_path):

@@ -76,6 +76,56 @@ def test_status_and_reason_survive_whatever_they_say(results_folder, status, rea
     assert set(frame["status"]) == {status} and set(frame["reason"]) == {reason}
 
 
+POINTS = pd.DataFrame({"row": [12345, 7], "label": [3, 0], "x": [1.23456, -123456.0], "y": [0.000123456, float("nan")]})
+
+
+def test_points_lie_beside_their_record_with_four_digits_and_whole_row_numbers(results_folder):
+    record = made_up_record(points=POINTS)
+    write_record(record)
+    assert files_under(results_folder) == [f"clustering/{record.key}{ending}" for ending in (".csv", ".curve.csv", ".points.csv")]
+    text = (results_folder / "clustering" / f"{record.key}.points.csv").read_text()
+    assert text == "row,label,x,y\n12345,3,1.235,0.0001235\n7,0,-1.235e+05,nan\n"
+
+
+def test_a_record_with_points_is_read_without_them_and_they_are_loaded_by_their_kind(results_folder):
+    write_record(made_up_record(points=POINTS))
+    write_record(made_up_record(replace(SPEC, embedding="tfidf", seed=73), status="collapsed", reason="all alike"))
+    records = load_results("clustering")
+    assert len(records) == 8 and set(records["seed"]) == {42, 73}, "curves and points are no records"
+    points = load_curves(records, kind="points")
+    assert points["row"].tolist() == [12345, 7] and points["label"].tolist() == [3, 0] and points["x"].tolist() == [1.235, -123500.0]
+    names = ["embedding", "model", "alpha", "seed", "status"]
+    assert points[names].drop_duplicates().to_numpy().tolist() == [["spacy", "lc-d", 100.0, 42, "ok"]]
+    curves = load_curves(records)
+    assert "x" not in curves and curves.groupby(["embedding", "seed"]).size().to_dict() == {("spacy", 42): 2, ("tfidf", 73): 2}
+    assert judge([SPEC], {}) == {SPEC: "done"}
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+def test_points_are_written_whole_or_not_at_all_and_before_the_record_that_vouches_for_them(results_folder, monkeypatch, broken):
+    calls, replace_file = [], os.replace
+
+    def break_off(source, target):
+        calls.append(target)
+        if len(calls) == broken:  # the curve, the points, the record
+            raise KeyboardInterrupt
+        replace_file(source, target)
+
+    monkeypatch.setattr(os, "replace", break_off)
+    record = made_up_record(points=POINTS)
+    with pytest.raises(KeyboardInterrupt):
+        write_record(record)
+    assert files_under(results_folder) == [f"clustering/{record.key}.{kind}.csv" for kind in ("curve", "points")][: broken - 1]
+    assert load_results().empty and judge([SPEC], {}) == {SPEC: "missing"}
+
+
+def test_a_run_that_leaves_no_points_or_curve_takes_away_those_of_an_earlier_one(results_folder):
+    write_record(made_up_record(points=POINTS))
+    record = made_up_record(status="failed", reason="RuntimeError: no memory", curve=None)
+    write_record(record)
+    assert files_under(results_folder) == [f"clustering/{record.key}.csv"], "they would pass for what the failed run left"
+
+
 def test_a_record_is_one_file_with_its_curve_beside_it_under_the_name_of_its_key(results_folder):
     record = made_up_record()
     path = write_record(record)

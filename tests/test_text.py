@@ -197,7 +197,7 @@ def held_out():
     """A task and its run in which the epoch that is best on held-out documents is neither the last nor the one that is best on the test documents."""
     for seed in range(20):
         task = overlapping(seed)
-        scores, curve, status, _ = run_classification(HELD_OUT, task, "cpu", None)
+        scores, curve, status, _, _ = run_classification(HELD_OUT, task, "cpu", None)
         best = curve["held_acc"].argmax()  # the first of equals
         if 0 < best < 11 and curve["test_acc"][best] not in (curve["test_acc"][11], curve["test_acc"].max()):
             return task, scores, curve, status, best
@@ -221,7 +221,7 @@ def test_held_out_documents_are_not_trained_on(held_out, monkeypatch):
     monkeypatch.setattr(text, "train", noting)
     # Other labels for the held-out documents: the losses of training must not know of it, the choice must.
     other = replace(task, train_y=np.concatenate([(task.train_y[:100] + 1) % 4, task.train_y[100:]]))
-    _, again, _, _ = run_classification(HELD_OUT, other, "cpu", None)
+    _, again, _, _, _ = run_classification(HELD_OUT, other, "cpu", None)
     assert np.array_equal(seen["features"], task.train_x[100:]) and np.array_equal(seen["labels"], task.train_y[100:])
     assert again["loss"].equals(curve["loss"]) and not again["held_acc"].equals(curve["held_acc"])
 
@@ -231,7 +231,7 @@ def test_test_documents_have_no_say_in_which_epoch_is_chosen(held_out):
     would_have_chosen = set()
     for seed in range(4):
         other = replace(task, test_y=np.random.default_rng(seed).permutation(task.test_y))
-        scores, again, _, _ = run_classification(HELD_OUT, other, "cpu", None)
+        scores, again, _, _, _ = run_classification(HELD_OUT, other, "cpu", None)
         assert again["held_acc"].equals(curve["held_acc"]) and not again["test_acc"].equals(curve["test_acc"])
         assert scores["acc"] == again["test_acc"][best]
         would_have_chosen.add(again["test_acc"].argmax())
@@ -241,7 +241,7 @@ def test_test_documents_have_no_say_in_which_epoch_is_chosen(held_out):
 def test_without_held_out_documents_all_are_trained_on_and_the_last_epoch_is_reported(blobs, monkeypatch):
     seen, train = [], text.train
     monkeypatch.setattr(text, "train", lambda model, features, *args, **settings: seen.append(len(features)) or train(model, features, *args, **settings))
-    scores, curve, _, _ = run_classification(made_up("ffn"), blobs, "cpu", None)
+    scores, curve, _, _, _ = run_classification(made_up("ffn"), blobs, "cpu", None)
     assert seen == [500] and "held_acc" not in curve and scores["acc"] == curve["test_acc"].iloc[-1]
 
 
@@ -282,7 +282,7 @@ def test_every_rival_beats_chance_on_real_documents(newsgroups4, monkeypatch, sp
     monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
     # 300 documents of 300 features are the one number with which linear discriminant analysis is at chance: its covariance cannot be inverted.
     task = load_task.__wrapped__("newsgroups4", "spacy", 42, 2000 if spec.model == "lda" else 300, 200)
-    scores, curve, status, _ = run_rival(spec, task, "cpu", None)
+    scores, curve, status, _, _ = run_rival(spec, task, "cpu", None)
     largest_class = np.bincount(task.test_y).max() / len(task.test_y)
     assert largest_class < 0.3 and scores["acc"] > 0.45 and status == "ok"
     assert (curve is None) == (spec.model in ("lda", "logreg", "knn"))
@@ -293,7 +293,7 @@ def test_neighbours_are_looked_for_in_the_last_hidden_layer(blobs):
     from sklearn.neighbors import KNeighborsClassifier
 
     spec = made_up("ffn-knn", 100, neighbours=5, hidden_sizes=(40, 30), epochs=3)
-    scores, curve, _, _ = run_rival(spec, blobs, "cpu", None)
+    scores, curve, _, _, _ = run_rival(spec, blobs, "cpu", None)
     model, _ = text._train_classifier(replace(spec, model="ffn"), blobs.train_x, blobs.train_y, blobs, "cpu")
     with torch.no_grad():
         train, test = (model(torch.as_tensor(x))[1]["hidden2"].numpy() for x in (blobs.train_x, blobs.test_x))
@@ -328,7 +328,7 @@ def test_supcon_trains_on_its_own_loss_in_every_hidden_layer(blobs, monkeypatch)
 
 def test_a_rival_that_diverges_says_so(blobs):
     for model in ("supcon", "ffn-knn"):
-        scores, curve, status, reason = run_rival(made_up(model, 1e39, neighbours=10), blobs, "cpu", None)
+        scores, curve, status, reason, _ = run_rival(made_up(model, 1e39, neighbours=10), blobs, "cpu", None)
         assert (scores, status) == ({}, "diverged") and "in epoch 0" in reason and len(curve) == 1
 
 
@@ -342,6 +342,6 @@ def test_a_convolutional_classifier_learns_real_documents_and_each_of_its_layers
     monkeypatch.setattr(text, "entanglement", lambda features, labels: measured.append(features.shape[1]) or entanglement(features, labels))
     (spec,) = [spec for spec in specs("classification", "tiny", "newsgroups4", 42) if spec.model == "cnn" and spec.alpha == 0]
     spec = replace(spec, settings=tuple(sorted((dict(spec.settings) | {"epochs": 4}).items())))
-    scores, _, status, _ = run_classification(spec, task, "cpu", None)
+    scores, _, status, _, _ = run_classification(spec, task, "cpu", None)
     assert status == "ok" and scores["acc"] > 0.5
     assert measured == [2048, 2048, 1024, 512]

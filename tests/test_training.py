@@ -130,6 +130,48 @@ def test_a_last_batch_of_one_row_is_used_too(blobs):
     assert not history.diverged
 
 
+# ---------------------------------------------------------------- epochs of so many steps
+
+
+def test_with_a_number_of_steps_batches_go_on_over_all_documents_in_new_orders(blobs):
+    recorder = Recorder()
+    _, history = run(blobs, primary=recorder, epochs=3, steps_per_epoch=4, temperature="annealed")
+    assert [len(batch) for batch in recorder.batches] == [32, 32, 26] * 4, "twelve steps are four times over the documents"
+    passes = [[row for batch in recorder.batches[i : i + 3] for row in batch] for i in range(0, 12, 3)]
+    assert all(sorted(rows) == list(range(N)) for rows in passes) and len({tuple(rows) for rows in passes}) == 4
+    assert history.curve["epoch"].tolist() == [0, 1, 2] and history.curve["temperature"].nunique() == 3
+
+
+def test_with_fewer_steps_than_batches_the_next_epoch_goes_on_where_the_last_one_stopped(blobs):
+    few, whole = Recorder(), Recorder()
+    run(blobs, primary=few, epochs=6, steps_per_epoch=2)
+    run(blobs, primary=whole, epochs=4)
+    assert few.batches == whole.batches, "the same batches, whatever is called an epoch"
+
+
+def test_steps_without_a_number_are_those_of_once_over_the_documents_bit_for_bit(blobs):
+    model, history = run(blobs, alpha=10.0, temperature="annealed")
+    for steps in (None, 3):
+        again, other = run(blobs, alpha=10.0, temperature="annealed", steps_per_epoch=steps)
+        assert torch.equal(weights(model), weights(again))
+        pd.testing.assert_frame_equal(history.curve, other.curve, check_exact=True)
+    # And they are those that recorded runs were made with: one permutation an epoch from the generator of that name.
+    recorder, order = Recorder(), torch.Generator().manual_seed(named_seed(7, "batches"))
+    run(blobs, primary=recorder, epochs=2)
+    assert recorder.batches == [batch.tolist() for _ in range(2) for batch in torch.randperm(N, generator=order).split(BATCH)]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 7])
+def test_the_curve_is_the_mean_over_the_documents_seen_in_an_epoch(blobs, steps):
+    # With a learning rate of 0 nothing moves: the epoch's mean must be that of the loss of each document that it saw, as often as it saw it.
+    recorder = Recorder()
+    model, history = run(blobs, primary=recorder, epochs=2, learning_rate=0.0, steps_per_epoch=steps)
+    losses = F.cross_entropy(torch.as_tensor(forward(model, blobs[0])), torch.as_tensor(blobs[1]), reduction="none").numpy()
+    for epoch in range(2):
+        seen = [row for batch in recorder.batches[epoch * steps : (epoch + 1) * steps] for row in batch]
+        assert history.curve["primary"].iloc[epoch] == pytest.approx(losses[seen].mean(), rel=1e-5)
+
+
 # ---------------------------------------------------------------- what is trained
 
 

@@ -1,0 +1,322 @@
+"""The clustering experiments of the text paper (Secs. 2.3, 3.4-3.6): the cells of Tables 3-4 and Figure 2, their readings and rivals.
+
+A run makes codes of the test documents, clusters them with k-means and scores the clusters; ``text.CHOICES`` holds what the paper
+leaves open.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import torch.nn.functional as F
+from scipy.special import expit
+
+from snnl_lib import metrics
+from snnl_lib.models import Autoencoder
+from snnl_lib.results import Outcome, Spec
+from snnl_lib.text import NEIGHBOURS, Cell, entanglement, number, standardize
+from snnl_lib.training import build, forward, named_seed, train
+
+CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
+COMPONENTS = 128  # Orig.: as many as the code has units
+INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
+COLLAPSED_SHARE = 0.01
+"""A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have distinct codes."""
+
+RIVALS = ("lda", "logreg", "logreg-predictions", "kmeans", "spherical-kmeans", "umap", "gmm")
+
+
+# ---------------------------------------------------------------- the grids
+
+
+def _settings(profile, model, **changes):
+    starts = {"kmeans_starts": profile["kmeans_starts"]}
+    if model == "pca":
+        return starts | {"components": COMPONENTS} | changes
+    layers = {"ae": "none", "lc-d": f"code[:{CODE_UNITS}]", "ae-d": "sum"}[model]
+    return starts | {"epochs": profile["clustering_epochs"], "scaling": "feature", "layers": layers} | changes
+
+
+def _alpha(model):
+    return 100 if model in ("lc-d", "ae-d") else 0
+
+
+def _vectors(profile):
+    """The embeddings of a profile with the number of labelled documents for each (None: the profile's)."""
+    return {"spacy": None} | ({"infersent-random": INFERSENT_DOCUMENTS} if profile["sentence_vectors"] else {})
+
+
+def clustering_cells(profile: dict) -> Iterator[Cell]:
+    """Tables 3 and 4."""
+    for embedding, n_train in _vectors(profile).items():
+        for model in ("pca", "ae", "lc-d", "ae-d"):
+            yield Cell(embedding, model, _alpha(model), _settings(profile, model), n_train=n_train)
+    if profile["sentence_vectors"]:
+        cost = "five minutes on a CPU core, and once half an hour to embed the documents and seven hours to train the encoder"
+        yield Cell("infersent-nli", "ae-d", 100, _settings(profile, "ae-d"), seeds=3, n_train=INFERSENT_DOCUMENTS, needs=cost)
+        for model in ("pca", "ae", "lc-d", "ae-d"):
+            yield Cell("infersent", model, _alpha(model), _settings(profile, model), n_train=INFERSENT_DOCUMENTS)
+
+
+def reading_cells(profile: dict) -> Iterator[Cell]:
+    """What the text leaves open, one choice changed at a time from the main setting (averaged vectors)."""
+
+    def cell(reading, model, alpha=None, seeds=3, **changes):
+        return Cell("spacy", model, _alpha(model) if alpha is None else alpha, _settings(profile, model, **changes) | {"reading": reading}, seeds=seeds)
+
+    yield cell("inputs not scaled", "ae", seeds=None, scaling="none")  # perhaps the paper's own setting: all its seeds
+    for model in ("lc-d", "ae-d"):
+        yield cell("inputs not scaled", model, scaling="none")
+    for model in ("ae", "ae-d"):
+        yield cell("one scale for all features", model, scaling="global")
+        yield cell("squared error, inputs not scaled", model, scaling="none", reconstruction="squared error")
+        yield cell("linear code", model, linear_code=True)
+    for alpha in (1, 10, 1000):
+        yield cell(f"alpha {alpha}", "ae-d", alpha)
+    yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
+    yield cell("k-means on the 100 units only", "lc-d", clustered=CODE_UNITS)
+    for model in ("pca", "ae", "ae-d"):
+        yield cell("k-means fitted on training codes", model, fitted_on="train")
+
+
+def rival_cells(profile: dict) -> Iterator[Cell]:
+    """Other uses of the same labelled documents, and clusterings that need no label."""
+    for embedding, n_train in _vectors(profile).items():
+        for model in RIVALS:
+            own = {"kmeans_starts": profile["kmeans_starts"]}
+            if embedding != "spacy" and model not in ("kmeans", "gmm"):
+                own["standardize"] = True
+            yield Cell(embedding, model, 0, own, n_train=n_train)
+
+
+def label_cells(profile: dict) -> Iterator[Cell]:
+    """Accuracy against the number of labels; the full number stands in ``clustering`` and ``clustering-rivals``."""
+    steps = math.ceil(profile["n_train"] / 256)
+    for n_train in profile["label_sizes"]:
+        for reading, changes in ((f"{n_train:,} labels", {"steps_per_epoch": steps}), (f"{n_train:,} labels, one pass an epoch", {})):
+            yield Cell("spacy", "ae-d", 100, _settings(profile, "ae-d", **changes) | {"reading": reading}, n_train=n_train)
+        yield Cell("spacy", "lda", 0, {"kmeans_starts": profile["kmeans_starts"], "reading": f"{n_train:,} labels"}, n_train=n_train)
+
+
+def tsne_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 2."""
+    own = {"perplexity": 50, "learning_rate": 200, "iterations": profile["tsne_iterations"]}
+    for embedding, n_train in _vectors(profile).items():
+        yield Cell(embedding, "original", 0, own, seeds=1, n_train=n_train)
+        for model in ("ae", "lc-d", "ae-d"):
+            yield Cell(embedding, model, _alpha(model), _settings(profile, model) | own, seeds=1, n_train=n_train)
+
+
+def lexicon_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 1."""
+    for model in ("original", "ae", "lc-d", "ae-d"):
+        own = {} if model == "original" else _settings(profile, model, epochs=profile["lexicon_epochs"])
+        own |= {"kmeans_starts": profile["kmeans_starts"], "shown": 100}
+        yield Cell("spacy-word", model, _alpha(model), own, dataset="opinion_lexicon")
+
+
+# ---------------------------------------------------------------- losses and inputs
+
+
+def binary_cross_entropy(output, features, labels):
+    """Eq. 3 with its printed sign slip put right, from logits; mean over documents and features."""
+    return F.binary_cross_entropy_with_logits(output, features)
+
+
+def squared_error(output, features, labels):
+    """The mean squared error in place of Eq. 3; mean over documents and features."""
+    return F.mse_loss(output, features)
+
+
+def scale_to_unit(train_x, test_x, scaling="feature"):
+    """Scale arrays [N, D] to [0, 1] by the training minimum and maximum, of each ``feature`` or one for all (``global``); ``none``: as they are."""
+    if scaling == "none":
+        return train_x, test_x
+    axis = 0 if scaling == "feature" else None
+    low, high = train_x.min(axis=axis), train_x.max(axis=axis)
+    width = np.where(high > low, high - low, 1)
+    return tuple(np.clip((x - low) / width, 0, 1).astype(np.float32) for x in (train_x, test_x))
+
+
+# ---------------------------------------------------------------- one run
+
+
+def train_autoencoder(spec: Spec, train_x, train_y, device="cpu", progress=None):
+    """Train the autoencoder of a spec (``ae``, ``lc-d`` or ``ae-d``) on features [N, D], scaled as it asks; returns (model, History)."""
+    options = {name: spec.get(name, False) for name in ("linear_code", "before_nonlinearity")}
+    model = build(Autoencoder, train_x.shape[1], **options, seed=spec.seed)
+    select = {"lc-d": lambda hidden, output: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
+    history = train(
+        model, train_x, train_y, squared_error if spec.get("reconstruction") else binary_cross_entropy, epochs=spec["epochs"], seed=spec.seed,
+        alpha=spec.alpha, temperature=number(spec.temperature), select=select, steps_per_epoch=spec.get("steps_per_epoch"), device=device, progress=progress,
+    )  # fmt: skip
+    return model, history
+
+
+def _codes(spec, task, device, progress):
+    """Make the codes of a spec: (training codes, test codes, curve, why it diverged)."""
+    if spec.model == "original":
+        return task.train_x, task.test_x, None, ""
+    if spec.model == "pca":
+        pca = _pca(spec["components"], task, spec.seed)
+        return pca.transform(task.train_x), pca.transform(task.test_x), None, ""
+    train_x, test_x = scale_to_unit(task.train_x, task.test_x, spec["scaling"])
+    model, history = train_autoencoder(spec, train_x, task.train_y, device, progress)
+    if history.diverged:
+        return None, None, history.curve, history.diverged
+    codes = [forward(model, x, layer="code")[:, : spec.get("clustered")] for x in (train_x, test_x)]
+    if spec.get("before_nonlinearity"):
+        codes = [expit(values) for values in codes]
+    return *codes, history.curve, ""
+
+
+def _pca(components, task, seed):
+    from sklearn.decomposition import PCA
+
+    return PCA(min(components, *task.train_x.shape), random_state=named_seed(seed, "pca")).fit(task.train_x)
+
+
+def _kmeans(spec, classes):
+    from sklearn.cluster import KMeans
+
+    return KMeans(classes, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans"))
+
+
+def collapsed(codes) -> str:
+    """Say why codes [N, D] count as collapsed (``COLLAPSED_SHARE``), or nothing."""
+    distinct = len(np.unique(codes.round(3), axis=0)) / len(codes)
+    return f"only {distinct:.2%} of the test documents have distinct codes (3 decimals)" if distinct < COLLAPSED_SHARE else ""
+
+
+def run_clustering(spec: Spec, task, device, progress) -> Outcome:
+    """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        train_codes, codes, curve, diverged = _codes(spec, task, device, progress)
+        if diverged:
+            return Outcome({}, curve, "diverged", diverged)
+        kmeans = _kmeans(spec, task.classes)
+        clusters = kmeans.fit(train_codes).predict(codes) if spec.get("fitted_on") == "train" else kmeans.fit_predict(codes)
+        scores = metrics.clustering_scores(codes, clusters, task.test_y)
+    scores["snn"] = entanglement(codes, task.test_y)
+    reason = collapsed(codes)
+    return Outcome(scores, curve, "collapsed" if reason else "ok", reason)
+
+
+def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
+    """Cluster features [N, D] by the cosine to k mean directions (Dhillon and Modha, 2001): int clusters [N] of the best of some starts."""
+    from sklearn.cluster import kmeans_plusplus
+
+    unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    random, best, found = np.random.RandomState(seed), -np.inf, None
+    for _ in range(starts):
+        centres, clusters = kmeans_plusplus(unit, k, random_state=random)[0], None
+        for _ in range(iterations):
+            cosines, before = unit @ centres.T, clusters
+            clusters = cosines.argmax(axis=1)
+            if before is not None and (clusters == before).all():
+                break
+            sums = np.eye(k, dtype=unit.dtype)[clusters].T @ unit
+            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+            centres = np.where(lengths > 0, sums / np.maximum(lengths, np.finfo(np.float32).tiny), centres)
+        if (total := cosines.max(axis=1).sum()) > best:
+            best, found = total, clusters
+    return found
+
+
+def run_rival(spec: Spec, task, device, progress) -> Outcome:
+    """Cluster the test documents in another way and score the clusters, on the representation that was clustered."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.mixture import GaussianMixture
+    from threadpoolctl import threadpool_limits
+
+    train_x, test_x = standardize(task.train_x, task.test_x) if spec.get("standardize") else (task.train_x, task.test_x)
+    codes, clusters = test_x, None
+    with threadpool_limits(1):
+        if spec.model == "lda":
+            classifier = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=task.classes - 1)
+            codes = classifier.fit(train_x, task.train_y).transform(test_x)
+        elif spec.model.startswith("logreg"):
+            classifier = LogisticRegression(max_iter=1000).fit(train_x, task.train_y)
+            codes = classifier.predict_proba(test_x)
+            clusters = codes.argmax(axis=1) if spec.model == "logreg-predictions" else None
+        elif spec.model == "spherical-kmeans":
+            clusters = spherical_kmeans(test_x, task.classes, spec["kmeans_starts"], named_seed(spec.seed, "kmeans"))
+        elif spec.model == "umap":
+            from umap import UMAP
+
+            codes = UMAP(
+                n_components=task.classes, n_neighbors=20, min_dist=0.0, metric="cosine", random_state=named_seed(spec.seed, "umap"), n_jobs=1,
+            ).fit_transform(test_x)  # fmt: skip
+        elif spec.model == "gmm":
+            codes = _pca(COMPONENTS, task, spec.seed).transform(test_x)
+            mixture = GaussianMixture(task.classes, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans"))
+            clusters = mixture.fit_predict(codes)
+        if clusters is None:
+            clusters = _kmeans(spec, task.classes).fit_predict(codes)
+        return Outcome(metrics.clustering_scores(codes, clusters, task.test_y))
+
+
+def run_labels(spec: Spec, task, device, progress) -> Outcome:
+    """Carry out one point of the curve of accuracy against the number of labels."""
+    return (run_rival if spec.model == "lda" else run_clustering)(spec, task, device, progress)
+
+
+def run_lexicon(spec: Spec, task, device, progress) -> Outcome:
+    """Make codes of opinion words (Figure 1), trained and held-out ones, and see whether words of one polarity lie together.
+
+    Scores, of the held-out words and, as ``train_...``, of the others: ``acc``, k-means into two clusters, and ``neighbours``, the mean
+    share of a word's 10 nearest words that have its polarity. Points: as many words of either kind as the spec shows, half of them
+    positive, on their two principal components; ``row`` is the place in the lexicon's held-out or training part.
+    """
+    from sklearn.decomposition import PCA
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        *codes, curve, diverged = _codes(spec, task, device, progress)
+        if diverged:
+            return Outcome({}, curve, "diverged", diverged)
+        scores, points = {}, []
+        for prefix, held_out, found, labels, rows in (("train_", 0, codes[0], task.train_y, task.train_rows), ("", 1, codes[1], task.test_y, task.test_rows)):
+            clusters = _kmeans(spec, task.classes).fit_predict(found)
+            scores |= {f"{prefix}acc": metrics.clustering_accuracy(labels, clusters), f"{prefix}neighbours": _neighbours(found, labels)}
+            order = np.random.default_rng(named_seed(spec.seed, "shown words")).permutation(len(labels))
+            shown = np.concatenate([order[labels[order] == label][: spec["shown"] // task.classes] for label in range(task.classes)])
+            plane = PCA(2, random_state=named_seed(spec.seed, "pca")).fit_transform(found[shown])
+            frame = {"row": rows[shown], "label": labels[shown], "held_out": held_out, "x": plane[:, 0], "y": plane[:, 1]}
+            points.append(pd.DataFrame(frame))
+    reason = collapsed(codes[1])
+    return Outcome(scores, curve, "collapsed" if reason else "ok", reason, pd.concat(points))
+
+
+def _neighbours(points, labels):
+    """Return the mean share of a point's 10 nearest points that have its class."""
+    from sklearn.neighbors import NearestNeighbors
+
+    near = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(points).kneighbors(return_distance=False)
+    return float((labels[near] == labels[:, None]).mean())
+
+
+def run_tsne(spec: Spec, task, device, progress) -> Outcome:
+    """Map codes of the test documents to the plane with t-SNE (Sec. 3.6): points with row number, class and coordinates.
+
+    Scored by the final Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10 nearest points in
+    the map that have its class.
+    """
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        _, codes, curve, diverged = _codes(spec, task, device, progress)
+        if diverged:
+            return Outcome({}, curve, "diverged", diverged)
+        own = {name: spec[name] for name in ("perplexity", "learning_rate")}
+        tsne = TSNE(**own, max_iter=spec["iterations"], init="pca", random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
+        plane = tsne.fit_transform(np.asarray(codes, dtype=np.float32))
+        scores = {"kl": float(tsne.kl_divergence_), "neighbours": _neighbours(plane, task.test_y)}
+    points = pd.DataFrame({"row": task.test_rows, "label": task.test_y, "x": plane[:, 0], "y": plane[:, 1]})
+    reason = collapsed(codes)
+    return Outcome(scores, curve, "collapsed" if reason else "ok", reason, points)
