@@ -3,11 +3,13 @@
 A change that moves a number makes recorded results stale, and only the revision says so. When this test fails and the change is
 meant, raise the experiment's ``revision`` in snnl_lib/experiments.py, then write the new values with ``python tests/test_golden.py``.
 
-Some tiny runs cannot have golden values, because they differ from one processor to another: the last bits of its arithmetic, which change
-with the order of its sums, grow to more than the tolerance. UMAP and t-SNE are chaotic, as every layout made by many small steps is. Linear
-discriminant analysis of 300 documents of 300 features inverts what cannot be inverted, and logistic regression stops at a step that depends
-on them. Two epochs of an autoencoder end where a document or two lie halfway between two clusters, unless each feature is scaled. These are in
-``UNSTEADY``: what moved by more than the tolerance when each input was changed by a ten-millionth. ``test_clustering.py`` looks at them.
+The last bits of a processor's arithmetic change with the order of its sums, and training and k-means make more of them: a document moves from
+one cluster to another. So the values hold to ``TOLERANCE`` only for the arithmetic with which they were written (``ARITHMETIC``); elsewhere, as on
+another maker's processor, they are compared to ``ELSEWHERE``, with a warning. Some tiny runs have no golden values even so (``UNSTEADY``: what
+moves by more than the tolerance when each input is changed by a ten-millionth). UMAP and t-SNE are chaotic, as every layout made by many small
+steps is. Linear discriminant analysis of 300 documents of 300 features inverts what cannot be inverted, and the step at which logistic regression
+stops hangs on those bits. Two epochs of an autoencoder often end where a document or two lie halfway between two clusters, unless each feature is
+scaled. ``test_clustering.py`` looks at all of these.
 """
 
 import os
@@ -15,11 +17,15 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, as in conftest.py: this file also runs as a script
 
 import csv
+import hashlib
 import math
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -27,7 +33,8 @@ from snnl_lib.experiments import EXPERIMENTS, run, specs
 
 GOLDEN = Path(__file__).with_name("golden.csv")
 COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]
-TOLERANCE = 1e-4  # absolute; for chs, which has no upper bound, relative
+TOLERANCE, ELSEWHERE = 1e-4, 0.05  # absolute; for chs, which has no upper bound, relative
+ARITHMETIC = "89b35e62"  # of the machine that wrote golden.csv
 UNSTEADY = {  # experiment -> models or readings
     "classification-rivals": {"lda"},
     "clustering-readings": {
@@ -57,7 +64,17 @@ def compute(experiment):
     }
 
 
-def complaints(golden, computed):
+def arithmetic():
+    """Name this machine's arithmetic by what it makes of the same numbers (8 hex digits)."""
+    torch.set_num_threads(1)
+    random = np.random.default_rng(0)
+    x, weights = (torch.tensor(random.random(shape, dtype=np.float32) - 0.5).clone() for shape in ((256, 300), (300, 500)))
+    unit = torch.nn.functional.normalize(x)
+    found = [x @ weights, torch.sigmoid(x @ weights), unit @ unit.T, torch.logsumexp(unit @ unit.T / 0.1, dim=1), x.var(dim=0).sqrt()]
+    return hashlib.sha256(b"".join(values.numpy().tobytes() for values in found)).hexdigest()[:8]
+
+
+def complaints(golden, computed, tolerance=TOLERANCE):
     """List what is wrong between the golden values and those just computed, a sentence each."""
     found = []
     for row in sorted(golden.keys() | computed.keys()):
@@ -69,7 +86,7 @@ def complaints(golden, computed):
         else:
             (old_revision, old), (revision, value) = golden[row], computed[row]
             scale = abs(old) if row[4] == "chs" else 1
-            same = (math.isnan(old) and math.isnan(value)) or abs(value - old) <= TOLERANCE * scale
+            same = (math.isnan(old) and math.isnan(value)) or abs(value - old) <= tolerance * scale
             if old_revision != revision:
                 found.append(f"{name}: golden.csv is of revision {old_revision}, the code of {revision}: regenerate with `python tests/test_golden.py`")
             elif not same:
@@ -95,7 +112,9 @@ def regenerate(path, computed):
 def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(packages, experiment):
     golden = {row: value for row, value in read_golden().items() if row[0] == experiment}
     assert golden, f"golden.csv has no row of {experiment}: regenerate with `python tests/test_golden.py`"
-    wrong = complaints(golden, compute(experiment))
+    if (here := arithmetic()) != ARITHMETIC:
+        warnings.warn(f"golden.csv was written with another arithmetic ({ARITHMETIC}, here {here}): values are compared to {ELSEWHERE}", stacklevel=1)
+    wrong = complaints(golden, compute(experiment), TOLERANCE if here == ARITHMETIC else ELSEWHERE)
     assert not wrong, "\n".join(wrong)
 
 
@@ -142,6 +161,19 @@ def test_values_within_the_tolerance_are_the_same(golden, computed):
 def test_a_moved_value_another_revision_and_a_missing_row_are_told_with_what_to_do(golden, computed, said):
     (sentence,) = complaints(golden, computed)
     assert said in sentence and "python tests/test_golden.py" in sentence
+
+
+@pytest.mark.parametrize(("value", "same"), [(0.549, True), (0.451, True), (0.551, False), (math.nan, False)])
+def test_with_another_arithmetic_values_are_compared_to_a_coarser_tolerance(value, same):
+    assert (complaints({ROW: (1, 0.5)}, {ROW: (1, value)}, ELSEWHERE) == []) == same
+    assert complaints({ROW: (1, 0.5)}, {ROW: (2, 0.5)}, ELSEWHERE), "the revision counts everywhere"
+
+
+def test_an_arithmetic_is_named_the_same_each_time_and_by_its_last_bits(monkeypatch):
+    here, normalize = arithmetic(), torch.nn.functional.normalize
+    assert arithmetic() == here
+    monkeypatch.setattr(torch.nn.functional, "normalize", lambda x: normalize(x.double()).float())  # rounded in another place
+    assert arithmetic() != here
 
 
 def test_the_script_writes_what_the_test_reads_and_refuses_a_value_that_moved_within_a_revision(tmp_path):
