@@ -32,7 +32,8 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
     ``spacy``: the mean of the 300-d vectors of a document's words, a word without a vector counting as zero, as spaCy's own
-    ``Doc.vector`` does. ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has one, since
+    ``Doc.vector`` does (but for 65 words such as "number" and "agent" that spaCy keeps under numbers of their own and that count as
+    unknown here). ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has one, since
     the table gives most rarer words the vector of a more frequent neighbour. ``tfidf``: the ``max_features`` most frequent words of
     ``fit_texts`` (default: of ``texts``), weighted by tf-idf, rows of unit length (Sec. 1.2). ``infersent...``: 4,096 numbers from
     a sentence encoder over the words' vectors (``snnl_lib.infersent``), computed on ``device``, kept in float16 as they are made,

@@ -238,6 +238,8 @@ def provenance(records: pd.DataFrame) -> str:
 
 def write_table(table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Write a table to ``tables/<name>.csv`` beside the chapter, from which the page shows it and offers it; returns the table."""
+    if table.empty:
+        table = pd.DataFrame([["nothing recorded yet", *["–"] * (len(table.columns) - 1)]], columns=table.columns)
     results.write_atomically(Path("tables") / f"{name}.csv", table.to_csv(index=False))
     return table
 

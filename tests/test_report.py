@@ -117,3 +117,9 @@ def test_a_missing_row_is_shown_as_not_attempted_and_an_odd_run_is_named():
 def test_a_stale_run_is_marked():
     table = report.beside_paper(4, runs("Orig.", [0.78, 0.79]).assign(stale=True)).set_index(["model", "metric"])
     assert "stale" in table.loc[("Orig.", "acc"), "runs"]
+
+
+def test_a_table_without_rows_says_so_in_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report.write_table(pd.DataFrame(columns=["what", "mean", "runs"]), "empty")
+    assert (tmp_path / "tables" / "empty.csv").read_text().splitlines() == ["what,mean,runs", "nothing recorded yet,–,–"]
