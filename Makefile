@@ -50,7 +50,7 @@ format: .venv/.ready  ## put style right and strip the chapters' outputs
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 
-reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; one to two hours)
+reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about a day on one CPU core)
 	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
 
 missing: .venv/.ready  ## list the runs of the full profile that have no record
