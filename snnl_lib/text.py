@@ -33,7 +33,8 @@ CHOICES = {
     "pca": "PCA to 128 components is fitted on the unscaled training vectors",
     "rivals": "labelled rivals are fitted on the training documents, the others on the test documents alone; linear discriminant analysis shrinks its "
     "covariance (Ledoit and Wolf), UMAP goes to as many dimensions as classes (20 neighbours by cosine, minimal distance 0), the Gaussian mixture has full "
-    "covariances on the 128 components of PCA, as of Orig., fitted on the training documents; InferSent embeddings are standardised except for k-means and the mixture, which see what Orig. sees",
+    "covariances on the 128 components of PCA, as of Orig., fitted on the training documents; "
+    "InferSent embeddings are standardised except for k-means and the mixture, which see what Orig. sees",
     "labels": "with few labels the autoencoder sees the labelled documents alone, for as many steps as with all of them; a thirtieth of these is an epoch "
     "of Eq. 6",
     "t-SNE": "all test documents, scikit-learn's t-SNE, started from their two principal components",
