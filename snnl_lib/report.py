@@ -151,7 +151,7 @@ def _beside(label, metric, paper, ours):
     """One row of ``beside_paper``: the paper's mean and best, and our runs."""
     row = {"model": label, "metric": metric, "paper mean": paper.loc["mean", "printed"], "paper best": paper.loc["best", "printed"]}
     row["documents"] = " to ".join(f"{n:,}" for n in sorted({ours["n_train"].min(), ours["n_train"].max()})) if len(ours) else "–"
-    row["runs"] = count_runs(ours) + (", stale" if len(ours) and ours["stale"].any() else "")
+    row["runs"] = count_runs(ours)
     finite = ours["value"].dropna()
     if finite.empty:
         return row | {"our verdict": "not attempted" if ours.empty else "no run ended with a number"}
@@ -167,9 +167,9 @@ def _beside(label, metric, paper, ours):
 
 
 def count_runs(rows: pd.DataFrame) -> str:
-    """Say how many runs there are, one row each, and how many of them are not ok: ``5, 1 collapsed``."""
+    """Say how many runs there are, one row each, how many of them are not ok, and if any is stale: ``5, 1 collapsed, stale``."""
     odd = rows.loc[rows["status"] != "ok", "status"].value_counts()
-    return f"{len(rows)}" + "".join(f", {count} {name}" for name, count in odd.items())
+    return f"{len(rows)}" + "".join(f", {count} {name}" for name, count in odd.items()) + (", stale" if rows["stale"].any() else "")
 
 
 def paper_tables(parts: list[tuple[dict[str, str], int, pd.DataFrame]], metrics=None) -> pd.DataFrame:
@@ -213,8 +213,7 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
         return pd.DataFrame(columns=["model", *metrics, "runs"])
     table = records[records["metric"].isin(metrics)].pivot_table(index="label", columns="metric", values="value", sort=False)
     table = table.reindex(columns=metrics).apply(lambda column: column.map(lambda value: show_number(value, column.name)))
-    statuses = records.drop_duplicates("key").groupby("label", sort=False)["status"]
-    runs = statuses.agg(lambda found: ", ".join(f"{count} {name}" for name, count in found.value_counts().items()))
+    runs = records.drop_duplicates("key").groupby("label", sort=False)[["status", "stale"]].apply(count_runs)
     return table.assign(runs=runs).rename_axis("model").rename_axis(None, axis=1).reset_index()
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -21,7 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from snnl_lib import SnnlError, pack
+from snnl_lib import SnnlError, pack, whole_file
 
 STATUSES = ("ok", "diverged", "collapsed", "failed")
 # fmt: off
@@ -189,19 +188,10 @@ def write_record(record: Record) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under a temporary name and rename it, so that a reader sees it whole or not at all."""
+    """Write a text file, whole or not at all. Raises RecordError if the folder refuses."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False, encoding="utf-8", newline="") as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with whole_file(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise RecordError(f"{path} could not be written ({error.strerror}): make room, or set SNNL_RESULTS to a folder you can write to") from error
 

@@ -12,6 +12,8 @@ from tqdm import tqdm
 
 from snnl_lib.losses import annealed_temperature, composite_loss
 
+BATCH_SIZE = 256
+
 
 def named_seed(seed: int, name: str) -> int:
     """Derive the seed of one named random source (``"subset"``, ``"weights"``, ``"batches"``, ``"kmeans"``, ...) from a run's seed.
@@ -44,7 +46,7 @@ class History:
 
 def train(
     model, features, labels, primary, *, epochs, seed, alpha=0.0, temperature="annealed", layers="sum", select=None, regularizer=None,
-    learning_rate=1e-3, batch_size=256, steps_per_epoch=None, device="cpu", after_epoch=None, progress=None,
+    learning_rate=1e-3, batch_size=BATCH_SIZE, steps_per_epoch=None, device="cpu", after_epoch=None, progress=None,
 ):  # fmt: skip
     """Train a model on Eq. 7 or 8 with Adam; the last, smaller batch of an epoch is used too.
 

@@ -83,6 +83,8 @@ def test_a_comparison_shows_rows_against_their_reference_and_those_without_runs(
     table = report.compare(pd.concat([runs("A", [0.8, 0.8, 0.83], status="ok"), runs("B", [0.7, 0.7, 0.7])]), [("A", "B"), ("C", "B")])
     assert list(table["difference"]) == ["0.110", "–"]
     assert list(table["mean"]) == ["0.810", "–"] and list(table["runs"]) == ["3", "0"]
+    old = runs("A", [0.8, 0.9]).assign(stale=[False, True], key=["a", "b"])
+    assert report.compare(old, [("A", "B")])["runs"].item() == report.means(old, ["acc"])["runs"].item() == "2, stale"
 
 
 @pytest.mark.parametrize(("number", "rows"), [(1, 24), (2, 24), (3, 48), (4, 48)])
