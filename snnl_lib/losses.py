@@ -8,10 +8,11 @@ from numbers import Real
 
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
+LEAST = -80.0  # beside exp(0) = 1 the exponential of less is lost in every dtype; where it underflows it takes a hundred times as long
 
 
 def soft_nearest_neighbor_loss(features, labels, temperature=1.0, *, distance="cosine", reduction="mean", chunk_size=None):
@@ -35,7 +36,7 @@ def soft_nearest_neighbor_loss(features, labels, temperature=1.0, *, distance="c
 
     Raises:
         TypeError or ValueError for a wrong shape, dtype, name or number, and for features that are not finite (checked
-        on a CPU in eager mode; elsewhere NaN propagates).
+        on a CPU in eager mode; elsewhere NaN propagates). The gradient is a closed form and cannot be differentiated again.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
     >>> round(soft_nearest_neighbor_loss(features, torch.tensor([0, 0, 1]), temperature=0.1).item(), 5)
@@ -48,55 +49,108 @@ def _loss(features, labels, temperature, distance, reduction, chunk_size, *, che
     _check(features, labels, temperature, distance, reduction, chunk_size, check_finite)
     if features.dtype in (torch.float16, torch.bfloat16):
         features = features.float()
-    if distance == "cosine":
-        features = _unit_rows(features)
     if isinstance(temperature, torch.Tensor):
         temperature = temperature.reshape(())  # [1] or [1, 1, 1] would broadcast into the loss's shape and dtype
-    batch = features.shape[-2]
-    with torch.autocast(features.device.type, enabled=False):
-        if chunk_size is None or chunk_size >= batch:
-            losses, has_positive = _anchor_losses(features, labels, temperature, distance, 0, batch)
-        else:
-            # Checkpointing recomputes each block in the backward pass, so that only one block of distances lives at a time.
-            blocks = [
-                checkpoint(_anchor_losses, features, labels, temperature, distance, start, min(start + chunk_size, batch), use_reentrant=False)
-                for start in range(0, batch, chunk_size)
-            ]
-            losses, has_positive = (torch.cat(parts, dim=-1) for parts in zip(*blocks, strict=True))
+    else:
+        temperature = torch.full((), temperature, dtype=features.dtype, device=features.device)
+    losses, has_positive = _AnchorLosses.apply(features, labels, temperature, distance, chunk_size)
     if reduction == "none":
         return losses
     total = losses.sum(dim=-1)
     return total if reduction == "sum" else total / has_positive.sum(dim=-1).clamp_min(1).to(total.dtype)
 
 
-def _anchor_losses(features, labels, temperature, distance, start, stop):
-    """Return the losses of the anchors start:stop against the whole batch, and which of them have a positive."""
-    anchors = features[..., start:stop, :]
-    logits = -_pairwise_distance(anchors, features, distance) / temperature  # ... × anchors × B
-    same = labels[..., start:stop, None] == labels[..., None, :]
-    itself = torch.arange(start, stop, device=labels.device)[:, None] == torch.arange(labels.shape[-1], device=labels.device)
-    own, other = same & ~itself, ~same
-    # A finite stand-in for -inf: where nothing is left to sum, logsumexp of -inf would have a NaN gradient.
+class _AnchorLosses(torch.autograd.Function):
+    """The losses [..., B] of all anchors, and which of them have a positive. The gradient is the closed form, which takes one
+    tensor [..., B, B]: the derivative of each loss by its logits. It is kept, or in chunks computed again.
+    """
+
+    @staticmethod
+    def forward(ctx, features, labels, temperature, distance, chunk_size):
+        points, scale = _unit_rows(features) if distance == "cosine" else (features, None)
+        batch = labels.shape[-1]
+        size = min(chunk_size or batch, batch)
+        ctx.distance, ctx.blocks = distance, [(start, min(start + size, batch)) for start in range(0, batch, size)]
+        with torch.autocast(features.device.type, enabled=False):
+            parts = []
+            for block in ctx.blocks:
+                *part, by_logits = _anchor_losses(points, labels, temperature, distance, *block)
+                parts.append(part)
+        losses, has_positive, by_temperature = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(points, scale, labels, temperature, by_temperature, by_logits if len(parts) == 1 else None)
+        ctx.mark_non_differentiable(has_positive)
+        return losses, has_positive
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream, _):
+        points, scale, labels, temperature, by_temperature, by_logits = ctx.saved_tensors
+        gradient = torch.zeros_like(points)
+        with torch.autocast(points.device.type, enabled=False):
+            for start, stop in ctx.blocks:
+                if len(ctx.blocks) > 1:
+                    *_, by_logits = _anchor_losses(points, labels, temperature, ctx.distance, start, stop)
+                _add_points_gradient(gradient, by_logits * upstream[..., start:stop, None], points, temperature, ctx.distance, start, stop)
+        if scale is not None:  # of points = features / scale: a change along the point only changes the scale
+            gradient.sub_(points * (points * gradient).sum(dim=-1, keepdim=True)).div_(scale)
+        return gradient, None, (upstream * by_temperature).sum().to(temperature.dtype), None, None
+
+
+def _anchor_losses(points, labels, temperature, distance, start, stop):
+    """Return for the anchors start:stop against the whole batch: the losses, which of them have a positive, and the
+    derivatives of the losses by the temperature and by the logits [..., anchors, B].
+    """
+    logits = _logits(points[..., start:stop, :], points, temperature, distance)
+    # A finite stand-in for -inf, which times 0 would be NaN. Masks are numbers: a product is many times faster than a selection.
     nothing = torch.finfo(logits.dtype).min / 4
-    log_own = logits.masked_fill(~own, nothing).logsumexp(dim=-1)
-    log_other = logits.masked_fill(~other, nothing).logsumexp(dim=-1)
+    logits.clamp_min_(nothing).diagonal(start, -2, -1).fill_(nothing)  # no point is its own neighbour
+    same = (labels[..., start:stop, None] == labels[..., None, :]).to(logits.dtype)
+    different = 1 - same
+    most_own = (logits + nothing * different).amax(dim=-1, keepdim=True)
+    most_other = (logits + nothing * same).amax(dim=-1, keepdim=True)
+    # Each side is scaled by its own largest term, so that neither vanishes beside the other.
+    terms = (logits - (most_own * same + most_other * different)).clamp_min_(LEAST).exp_()
+    terms.diagonal(start, -2, -1).zero_()
+    own = (terms * same).sum(dim=-1, keepdim=True).clamp_min(1)
+    other = (terms * different).sum(dim=-1, keepdim=True).clamp_min(1)
     # -log(own / (own + other)) = softplus(log other - log own): never negative, exact where clusters are tight.
-    has_positive = own.any(dim=-1)
-    return F.softplus(torch.where(has_positive, log_other - log_own, nothing)), has_positive
+    has_positive = same.sum(dim=-1) > 1
+    difference = torch.where(has_positive[..., None], most_other - most_own + (other.log() - own.log()), nothing)
+    slope = torch.sigmoid(difference)
+    by_logits = terms * (slope / other * different - slope / own * same)
+    by_temperature = (by_logits * logits).sum(dim=-1) / -temperature
+    return F.softplus(difference).squeeze(-1), has_positive, by_temperature, by_logits
 
 
 def _unit_rows(features):
+    """Return the rows at length 1 (rows of zeros as they are), and what they were divided by."""
     # Dividing by the largest entry first keeps the norm from overflowing, and leaves it at 1 or more except in a row of zeros.
-    largest = features.detach().abs().amax(dim=-1, keepdim=True)
-    features = features / torch.where(largest > 0, largest, 1)
-    return features / torch.linalg.vector_norm(features, dim=-1, keepdim=True).clamp_min(1)
+    largest = torch.maximum(features.amax(dim=-1, keepdim=True), -features.amin(dim=-1, keepdim=True))
+    largest = torch.where(largest > 0, largest, 1)
+    points = features / largest
+    length = torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp_min(1)
+    return points.div_(length), largest * length
 
 
-def _pairwise_distance(x, y, distance):
-    if distance == "cosine":
-        return 1 - x @ y.transpose(-1, -2)
+def _logits(anchors, points, temperature, distance):
+    if distance == "cosine":  # -(1 - similarity) / T without the 1, which all terms of a softmax share
+        return (anchors / temperature) @ points.transpose(-1, -2)
     # The expanded form |x|² + |y|² - 2xy loses the distance inside tight, far-off clusters.
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return torch.cdist(anchors, points, compute_mode="donot_use_mm_for_euclid_dist").square() / -temperature
+
+
+def _add_points_gradient(gradient, by_logits, points, temperature, distance, start, stop):
+    """Add the gradient that reaches the points through the logits [..., anchors, B] of the anchors start:stop."""
+    anchors = points[..., start:stop, :]
+    if distance == "sqeuclidean":
+        with torch.enable_grad():
+            points = points.detach().requires_grad_()
+            gradient += torch.autograd.grad(_logits(points[..., start:stop, :], points, temperature, distance), points, by_logits)[0]
+    elif anchors.shape == points.shape:  # one product does for both sides
+        gradient += (by_logits + by_logits.transpose(-1, -2)) @ points / temperature
+    else:
+        gradient[..., start:stop, :] += by_logits @ points / temperature
+        gradient += by_logits.transpose(-1, -2) @ anchors / temperature
 
 
 def annealed_temperature(epoch, eta=1.0, gamma=0.55):

@@ -2,6 +2,7 @@
 
 import decimal
 import math
+import weakref
 from decimal import Decimal
 from itertools import pairwise
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 from pytorch_metric_learning.losses import NCALoss
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from snnl_lib.losses import SoftNearestNeighborLoss, annealed_temperature, composite_loss, soft_nearest_neighbor_loss
 
@@ -386,6 +389,34 @@ def test_chunks_keep_no_table_of_all_pairs_for_the_backward_pass(distance, rando
 
     assert kept(None) > batch * batch  # the count sees what it should see
     assert kept(8) < batch * batch
+
+
+class Alive(TorchDispatchMode):
+    """Counts the numbers in all tensors that are alive at once, of those made under it."""
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.most = [], 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.made += [weakref.ref(tensor) for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor) and tensor._base is None]
+        self.most = max(self.most, sum(tensor.numel() for made in self.made if (tensor := made()) is not None))
+        return result
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_chunks_never_hold_a_table_of_all_pairs(distance, random):
+    batch = 512
+    features, labels = torch.randn(batch, 2, generator=random, requires_grad=True), torch.arange(batch) % 4
+
+    def most(chunk_size):
+        with Alive() as alive:
+            soft_nearest_neighbor_loss(features, labels, distance=distance, chunk_size=chunk_size).backward()
+        return alive.most
+
+    assert most(None) > batch * batch
+    assert most(8) < batch * batch / 2
 
 
 # ---------------------------------------------------------------- dtypes, autocast, compile
