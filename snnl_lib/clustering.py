@@ -60,10 +60,11 @@ def clustering_cells(profile: dict) -> Iterator[Cell]:
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time from the main setting (averaged vectors)."""
+    """What the text leaves open, one choice changed at a time from the main setting (averaged vectors, and two on InferSent)."""
 
-    def cell(reading, model, alpha=None, seeds=3, **changes):
-        return Cell("spacy", model, _alpha(model) if alpha is None else alpha, _settings(profile, model, **changes) | {"reading": reading}, seeds=seeds)
+    def cell(reading, model, alpha=None, seeds=3, embedding="spacy", **changes):
+        settings = _settings(profile, model, **changes) | {"reading": reading}
+        return Cell(embedding, model, _alpha(model) if alpha is None else alpha, settings, seeds=seeds, n_train=_vectors(profile)[embedding])
 
     yield cell("inputs not scaled", "ae", seeds=None, scaling="none")  # perhaps the paper's own setting: all its seeds
     for model in ("lc-d", "ae-d"):
@@ -78,6 +79,11 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     yield cell("k-means on the 100 units only", "lc-d", clustered=CODE_UNITS)
     for model in ("pca", "ae", "ae-d"):
         yield cell("k-means fitted on training codes", model, fitted_on="train")
+    if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
+        for model in ("ae", "lc-d", "ae-d"):
+            yield cell("linear code", model, embedding="infersent-random", linear_code=True)
+        for model in ("ae", "lc-d"):
+            yield cell("squared error, inputs not scaled", model, embedding="infersent-random", scaling="none", reconstruction="squared error")
 
 
 def rival_cells(profile: dict) -> Iterator[Cell]:

@@ -81,20 +81,21 @@ CHANGED = {
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_reading_differs_from_the_main_setting_in_exactly_what_its_name_says(profile):
-    main = {cell.model: described(cell) for cell in clustering_cells(PROFILES[profile]) if cell.embedding == "spacy"}
+    main = {(cell.embedding, cell.model): described(cell) for cell in clustering_cells(PROFILES[profile])}
     seen = set()
     for cell in reading_cells(PROFILES[profile]):
-        own, setting = described(cell), main[cell.model]
+        own, setting = described(cell), main[cell.embedding, cell.model]
         reading = own.pop("reading")
         assert {name: own.get(name) for name in own.keys() | setting.keys() if own.get(name) != setting.get(name)} == CHANGED[reading]
-        assert cell.embedding == "spacy" and not cell.needs
+        assert cell.embedding in ("spacy", "infersent-random") and not cell.needs
         seen.add(reading)
     assert seen == set(CHANGED) and [name for name, changes in CHANGED.items() if len(changes) != 1] == ["squared error, inputs not scaled"]
 
 
 def test_readings_are_run_for_three_seeds_and_the_one_that_may_be_the_papers_for_all_five():
     found = grid("clustering-readings")
-    assert Counter((spec["reading"], spec.model) for spec in found) == {
+    averaged, sentences = ([spec for spec in found if spec.embedding == form] for form in ("spacy", "infersent-random"))
+    assert Counter((spec["reading"], spec.model) for spec in averaged) == {
         ("inputs not scaled", "ae"): 5, ("inputs not scaled", "lc-d"): 3, ("inputs not scaled", "ae-d"): 3,
         ("one scale for all features", "ae"): 3, ("one scale for all features", "ae-d"): 3,
         ("squared error, inputs not scaled", "ae"): 3, ("squared error, inputs not scaled", "ae-d"): 3,
@@ -104,7 +105,11 @@ def test_readings_are_run_for_three_seeds_and_the_one_that_may_be_the_papers_for
         ("k-means fitted on training codes", "pca"): 3, ("k-means fitted on training codes", "ae"): 3, ("k-means fitted on training codes", "ae-d"): 3,
     }  # fmt: skip
     assert {spec.seed for spec in found if (spec["reading"], spec.model) != ("inputs not scaled", "ae")} == {42, 1234, 73}
-    assert {spec.n_train for spec in found} == {20_000}
+    assert Counter((spec["reading"], spec.model) for spec in sentences) == {
+        ("linear code", "ae"): 3, ("linear code", "lc-d"): 3, ("linear code", "ae-d"): 3,
+        ("squared error, inputs not scaled", "ae"): 3, ("squared error, inputs not scaled", "lc-d"): 3,
+    }  # fmt: skip
+    assert {spec.n_train for spec in averaged} == {20_000} and {spec.n_train for spec in sentences} == {10_000}
 
 
 def test_every_rival_sees_the_documents_of_its_table_and_sentence_vectors_as_it_should():

@@ -72,7 +72,7 @@ def test_list_names_every_experiment_with_its_models(command):
         ("classification-readings", "spacy, infersent-random", "ffn, cnn"),
         ("classification-rivals", "spacy, infersent-random", "lda, logreg, knn, supcon, ffn-knn"),
         ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
-        ("clustering-readings", "spacy", "ae, lc-d, ae-d, pca"),
+        ("clustering-readings", "spacy, infersent-random", "ae, lc-d, ae-d, pca"),
         ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
         ("labels", "spacy", "ae-d, lda"),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
