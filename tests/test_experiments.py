@@ -77,7 +77,11 @@ def test_a_profile_says_how_many_documents_and_epochs(experiment, profile, n_tra
     if experiment == "lexicon" and profile == "full":  # few words: more epochs
         epochs = dict.fromkeys(("ae", "lc-d", "ae-d"), 50)
     for spec in specs(experiment, profile, "newsgroups4", 42):
-        of_its_own = spec.needs or experiment == "labels" or (experiment in ("clustering", "clustering-rivals", "tsne") and spec.embedding != "spacy")
+        of_its_own = (
+            spec.needs
+            or experiment == "labels"
+            or (experiment in ("clustering", "clustering-readings", "clustering-rivals", "tsne") and spec.embedding != "spacy")
+        )
         assert spec["n_test"] == n_test and (of_its_own or spec.n_train == n_train)
         assert spec.get("epochs") == epochs.get(spec.model), "pca and the classifiers of scikit-learn have no epochs"
 
