@@ -310,7 +310,7 @@ def run_tsne(spec: Spec, task, device, progress) -> Outcome:
     """Map codes of the test documents to the plane with t-SNE (Sec. 3.6): points with row number, class and coordinates.
 
     Scored by the final Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10 nearest points in
-    the map that have its class.
+    the map that have its class. A collapsed code has no map: scikit-learn breaks down on points that all coincide.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
@@ -319,10 +319,10 @@ def run_tsne(spec: Spec, task, device, progress) -> Outcome:
         _, codes, curve, diverged = _codes(spec, task, device, progress)
         if diverged:
             return Outcome({}, curve, "diverged", diverged)
+        if reason := collapsed(codes):
+            return Outcome({}, curve, "collapsed", reason)
         own = {name: spec[name] for name in ("perplexity", "learning_rate")}
         tsne = TSNE(**own, max_iter=spec["iterations"], init="pca", random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
         plane = tsne.fit_transform(np.asarray(codes, dtype=np.float32))
         scores = {"kl": float(tsne.kl_divergence_), "neighbours": _neighbours(plane, task.test_y)}
-    points = pd.DataFrame({"row": task.test_rows, "label": task.test_y, "x": plane[:, 0], "y": plane[:, 1]})
-    reason = collapsed(codes)
-    return Outcome(scores, curve, "collapsed" if reason else "ok", reason, points)
+    return Outcome(scores, curve, points=pd.DataFrame({"row": task.test_rows, "label": task.test_y, "x": plane[:, 0], "y": plane[:, 1]}))

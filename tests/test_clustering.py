@@ -745,6 +745,12 @@ def test_the_map_keeps_classes_apart_and_is_scored_on_the_plane(clouds):
     assert again.points[["x", "y"]].equals(points[["x", "y"]]) and again.metrics["neighbours"] < 0.4, "labels have no say in the map"
 
 
+def test_a_collapsed_code_has_no_map_for_the_map_of_one_point_breaks_python_down(clouds):
+    outcome = run_tsne(on_a_plane("original"), replace(clouds, test_x=np.full_like(clouds.test_x, 0.25)), "cpu", None)
+    assert outcome.status == "collapsed" and "have distinct codes" in outcome.reason
+    assert outcome.metrics == {} and outcome.points is None
+
+
 def test_settings_of_the_map_are_those_of_the_spec(clouds, monkeypatch):
     import sklearn.manifold
 
