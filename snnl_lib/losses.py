@@ -8,7 +8,6 @@ from numbers import Real
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
@@ -82,8 +81,9 @@ class _AnchorLosses(torch.autograd.Function):
         return losses, has_positive
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, upstream, _):
+        if torch.is_grad_enabled():  # only under create_graph; torch's own guard misses it where the upstream gradient is a constant
+            raise RuntimeError("the gradient of the soft nearest neighbor loss is a closed form that cannot be differentiated again (create_graph=True)")
         points, scale, labels, temperature, by_temperature, by_logits = ctx.saved_tensors
         gradient = torch.zeros_like(points)
         with torch.autocast(points.device.type, enabled=False):

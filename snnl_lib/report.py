@@ -122,6 +122,15 @@ def show_interval(low: float, high: float, metric: str) -> str:
     return f"{show_number(low, metric)} to {show_number(high, metric)}" if np.isfinite(low) else "–"
 
 
+def show_difference(records: pd.DataFrame, metric: str, name: str, reference: str) -> str:
+    """Say how much better one row is than another, paired by seed: mean, 95 % interval and number of seeds, or "not recorded yet"."""
+    found = paired(records, metric, name, reference)
+    if not found["seeds"]:
+        return "not recorded yet"
+    spread = f"95 % interval {found['low']:+.3f} to {found['high']:+.3f}, {found['seeds']} seeds" if found["seeds"] > 1 else "1 seed"
+    return f"{found['difference']:+.3f} ({spread})"
+
+
 def show_number(value: float, metric: str) -> str:
     """Format a score as the papers do: two decimals for dbi, none for chs, three for all others."""
     if not np.isfinite(value):

@@ -419,6 +419,14 @@ def test_chunks_never_hold_a_table_of_all_pairs(distance, random):
     assert most(8) < batch * batch / 2
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_differentiating_the_gradient_is_refused_and_not_ignored(reduction, random):
+    features = torch.randn(7, 3, generator=random, requires_grad=True)
+    loss = soft_nearest_neighbor_loss(features, torch.tensor(LABELS), reduction=reduction).sum()
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        torch.autograd.grad(loss, features, create_graph=True)
+
+
 # ---------------------------------------------------------------- dtypes, autocast, compile
 
 

@@ -87,6 +87,16 @@ def test_a_comparison_shows_rows_against_their_reference_and_those_without_runs(
     assert report.compare(old, [("A", "B")])["runs"].item() == report.means(old, ["acc"])["runs"].item() == "2, stale"
 
 
+@pytest.mark.parametrize(("metric", "sign"), [("acc", "+"), ("dbi", "-")])
+def test_a_difference_in_words_is_paired_by_seed_and_says_how_many_seeds_there_are(metric, sign):
+    rows = [runs(label, values).assign(metric=metric) for label, values in (("A", [0.8, 0.9, 0.7]), ("B", [0.7, 0.7]), ("C", [0.6]))]
+    found = report.show_difference(pd.concat(rows), metric, "A", "B")
+    low, high = sorted(float(sign + "1") * value for value in report.interval([0.1, 0.2]))
+    assert found == f"{sign}0.150 (95 % interval {low:+.3f} to {high:+.3f}, 2 seeds)"
+    assert report.show_difference(pd.concat(rows), metric, "A", "C") == f"{sign}0.200 (1 seed)"
+    assert report.show_difference(pd.concat(rows), metric, "A", "D") == "not recorded yet"
+
+
 @pytest.mark.parametrize(("number", "rows"), [(1, 24), (2, 24), (3, 48), (4, 48)])
 def test_the_papers_tables_are_whole(number, rows):
     table = report.paper_table(number)
