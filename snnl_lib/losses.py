@@ -11,10 +11,14 @@ import torch.nn.functional as F
 
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
+PAIRS_AT_ONCE = 2**26  # what is computed in one block unless told otherwise: 256 MB in float32
+CACHED_PAIRS = 2**18  # what a CPU goes through at a time, so that it stays in its cache
 LEAST = -80.0  # beside exp(0) = 1 the exponential of less is lost in every dtype; where it underflows it takes a hundred times as long
 
 
-def soft_nearest_neighbor_loss(features, labels, temperature=1.0, *, distance="cosine", reduction="mean", chunk_size=None):
+def soft_nearest_neighbor_loss(
+    features, labels, temperature=1.0, *, distance="cosine", reduction="mean", chunk_size=None, references=None, reference_labels=None
+):
     """Measure how entangled the classes are in a batch: low when each point's neighbours share its class (Eq. 4).
 
     Every point picks a neighbour at random, near ones more often (softmax of -distance / temperature over the rest of the
@@ -28,7 +32,11 @@ def soft_nearest_neighbor_loss(features, labels, temperature=1.0, *, distance="c
         distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to everything) or ``"sqeuclidean"``.
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without another of its class has no
             loss (Eq. 4 would be infinite): 0 under ``"none"``, and left out of the mean. A batch of such points gives 0.
-        chunk_size: anchors handled at a time; memory is then O(B x chunk_size) instead of O(B x B). Same value, same gradient.
+        chunk_size: anchors handled at a time, for memory of O(B x chunk_size) instead of O(B x B); by default as many as a
+            quarter of a gigabyte holds. Same value, same gradient.
+        references: float tensor [..., R, D], R >= 0, with integer reference_labels [..., R]: more neighbours to pick, such as a
+            memory bank or the rows of other ranks. They receive a gradient, but are no anchors. The batch's own rows must not
+            be among them: each would find itself at distance 0.
 
     Returns:
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
@@ -41,42 +49,51 @@ def soft_nearest_neighbor_loss(features, labels, temperature=1.0, *, distance="c
     >>> round(soft_nearest_neighbor_loss(features, torch.tensor([0, 0, 1]), temperature=0.1).item(), 5)
     9e-05
     """
-    return _loss(features, labels, temperature, distance, reduction, chunk_size, check_finite=True)
+    return _loss(features, labels, temperature, distance, reduction, chunk_size, references, reference_labels)
 
 
-def _loss(features, labels, temperature, distance, reduction, chunk_size, *, check_finite):
-    _check(features, labels, temperature, distance, reduction, chunk_size, check_finite)
+def _loss(features, labels, temperature, distance="cosine", reduction="mean", chunk_size=None, references=None, reference_labels=None, *, check_finite=True):
+    _check_rows(features, labels, "features", "labels", "B", check_finite)
+    _check_choice("distance", distance, DISTANCES)
+    _check_choice("reduction", reduction, REDUCTIONS)
+    _check_temperature(temperature)
+    _check_chunk_size(chunk_size)
+    anchors = features.shape[-2]
     if features.dtype in (torch.float16, torch.bfloat16):
         features = features.float()
+    if references is not None or reference_labels is not None:
+        _check_rows(references, reference_labels, "references", "reference_labels", "R", check_finite)
+        if (*references.shape[:-2], references.shape[-1]) != (*features.shape[:-2], features.shape[-1]):
+            raise ValueError(f"references must be {_rows(features, 'R')}, got {tuple(references.shape)}")
+        features = torch.cat([features, references.to(features.dtype)], dim=-2)
+        labels = torch.cat([labels, reference_labels], dim=-1)
     if isinstance(temperature, torch.Tensor):
-        temperature = temperature.reshape(())  # [1] or [1, 1, 1] would broadcast into the loss's shape and dtype
+        number, temperature = None, temperature.reshape(())  # [1] or [1, 1, 1] would broadcast into the loss's shape and dtype
     else:
-        temperature = torch.full((), temperature, dtype=features.dtype, device=features.device)
-    losses, has_positive = _AnchorLosses.apply(features, labels, temperature, distance, chunk_size)
-    if reduction == "none":
-        return losses
-    total = losses.sum(dim=-1)
-    return total if reduction == "sum" else total / has_positive.sum(dim=-1).clamp_min(1).to(total.dtype)
+        number, temperature = temperature, torch.full((), temperature, dtype=features.dtype, device=features.device)
+    # Logits of cosines lie between -1 / T and 1 / T: their exponentials, and the sums of these, need no scaling unless T is small.
+    bounded = distance == "cosine" and number is not None and 2 / number <= -LEAST
+    losses, has_positive = _SoftNearestNeighbor.apply(features, labels, anchors, temperature, distance, bounded, chunk_size, reduction != "none")
+    return losses / has_positive.clamp_min(1).to(losses.dtype) if reduction == "mean" else losses
 
 
-class _AnchorLosses(torch.autograd.Function):
-    """The losses [..., B] of all anchors, and which of them have a positive. The gradient is the closed form, which takes one
-    tensor [..., B, B]: the derivative of each loss by its logits. It is kept, or in chunks computed again.
+class _SoftNearestNeighbor(torch.autograd.Function):
+    """Eq. 4 with its gradient in closed form.
+
+    A sum over the anchors is differentiated in the forward pass, so that no table of pairs waits for the backward pass. Of
+    single losses only the backward pass knows the weights; there they are computed again.
     """
 
     @staticmethod
-    def forward(ctx, features, labels, temperature, distance, chunk_size):
+    def forward(ctx, features, labels, anchors, temperature, distance, bounded, chunk_size, summed):
         points, scale = _unit_rows(features) if distance == "cosine" else (features, None)
-        batch = labels.shape[-1]
-        size = min(chunk_size or batch, batch)
-        ctx.distance, ctx.blocks = distance, [(start, min(start + size, batch)) for start in range(0, batch, size)]
+        ctx.settings, ctx.summed = (anchors, distance, bounded, chunk_size), summed
+        weights = torch.ones_like(points[..., :anchors, 0]) if summed and any(ctx.needs_input_grad) else None
         with torch.autocast(features.device.type, enabled=False):
-            parts = []
-            for block in ctx.blocks:
-                *part, by_logits = _anchor_losses(points, labels, temperature, distance, *block)
-                parts.append(part)
-        losses, has_positive, by_temperature = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
-        ctx.save_for_backward(points, scale, labels, temperature, by_temperature, by_logits if len(parts) == 1 else None)
+            losses, has_positive, gradient, slope = _sweep(points, labels, temperature, *ctx.settings, weights, ctx.needs_input_grad[3])
+        ctx.save_for_backward(points, scale, labels, temperature, gradient, slope)
+        if summed:
+            losses, has_positive = losses.sum(dim=-1), has_positive.sum(dim=-1)
         ctx.mark_non_differentiable(has_positive)
         return losses, has_positive
 
@@ -84,42 +101,74 @@ class _AnchorLosses(torch.autograd.Function):
     def backward(ctx, upstream, _):
         if torch.is_grad_enabled():  # only under create_graph; torch's own guard misses it where the upstream gradient is a constant
             raise RuntimeError("the gradient of the soft nearest neighbor loss is a closed form that cannot be differentiated again (create_graph=True)")
-        points, scale, labels, temperature, by_temperature, by_logits = ctx.saved_tensors
-        gradient = torch.zeros_like(points)
+        points, scale, labels, temperature, gradient, slope = ctx.saved_tensors
         with torch.autocast(points.device.type, enabled=False):
-            for start, stop in ctx.blocks:
-                if len(ctx.blocks) > 1:
-                    *_, by_logits = _anchor_losses(points, labels, temperature, ctx.distance, start, stop)
-                _add_points_gradient(gradient, by_logits * upstream[..., start:stop, None], points, temperature, ctx.distance, start, stop)
-        if scale is not None:  # of points = features / scale: a change along the point only changes the scale
-            gradient.sub_(points * (points * gradient).sum(dim=-1, keepdim=True)).div_(scale)
-        return gradient, None, (upstream * by_temperature).sum().to(temperature.dtype), None, None
+            if ctx.summed:
+                gradient, slope = gradient * upstream[..., None, None], slope * upstream
+            else:
+                *_, gradient, slope = _sweep(points, labels, temperature, *ctx.settings, upstream, ctx.needs_input_grad[3])
+            if scale is not None:  # of points = features / scale: a change along the point only changes the scale
+                gradient.sub_(points * (points * gradient).sum(dim=-1, keepdim=True)).div_(scale)
+        return gradient, None, None, slope.sum().to(temperature.dtype), None, None, None, None
 
 
-def _anchor_losses(points, labels, temperature, distance, start, stop):
-    """Return for the anchors start:stop against the whole batch: the losses, which of them have a positive, and the
-    derivatives of the losses by the temperature and by the logits [..., anchors, B].
+def _sweep(points, labels, temperature, anchors, distance, bounded, chunk_size, weights, wants_slope):
+    """Return for the first rows of the points, the anchors, their losses and which of them have a positive; and for ``weights``
+    [..., anchors] of the losses the gradients of their sum by the points and by the temperature.
     """
-    logits = _logits(points[..., start:stop, :], points, temperature, distance)
-    # A finite stand-in for -inf, which times 0 would be NaN. Masks are numbers: a product is many times faster than a selection.
-    nothing = torch.finfo(logits.dtype).min / 4
-    logits.clamp_min_(nothing).diagonal(start, -2, -1).fill_(nothing)  # no point is its own neighbour
-    same = (labels[..., start:stop, None] == labels[..., None, :]).to(logits.dtype)
-    different = 1 - same
-    most_own = (logits + nothing * different).amax(dim=-1, keepdim=True)
-    most_other = (logits + nothing * same).amax(dim=-1, keepdim=True)
-    # Each side is scaled by its own largest term, so that neither vanishes beside the other.
-    terms = (logits - (most_own * same + most_other * different)).clamp_min_(LEAST).exp_()
-    terms.diagonal(start, -2, -1).zero_()
-    own = (terms * same).sum(dim=-1, keepdim=True).clamp_min(1)
-    other = (terms * different).sum(dim=-1, keepdim=True).clamp_min(1)
+    pairs = max(1, labels.numel())  # of an anchor in each of the batches
+    chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs), anchors)
+    on_cpu = points.device.type == "cpu" and not torch.compiler.is_compiling()
+    rows = max(1, CACHED_PAIRS // pairs) if on_cpu else chunk_size
+    parts, gradient, slope = [], None, None
+    if weights is not None:
+        gradient, slope = torch.zeros_like(points), torch.zeros_like(points[..., 0, 0])
+    for start in range(0, anchors, chunk_size):
+        stop = min(start + chunk_size, anchors)
+        logits = _logits(points[..., start:stop, :], points, temperature, distance)
+        for first in range(start, stop, rows):
+            last = min(first + rows, stop)
+            weight = None if weights is None else weights[..., first:last, None]
+            *part, by_temperature = _anchor_losses(logits[..., first - start : last - start, :], labels, first, bounded, weight, wants_slope)
+            parts.append(part)
+            if by_temperature is not None:
+                slope -= by_temperature / temperature
+        if weights is not None:
+            _add_points_gradient(gradient, logits, points, temperature, distance, start, stop)
+    losses, has_positive = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+    return losses, has_positive, gradient, slope
+
+
+def _anchor_losses(logits, labels, start, bounded, weight, wants_slope):
+    """Turn the logits [..., anchors, B] of the anchors from ``start`` on into their losses, and, given a ``weight`` for each
+    [..., anchors, 1], the logits themselves into the derivatives of the weighted sum.
+    """
+    stop = start + logits.shape[-2]
+    before = logits.clone() if wants_slope and weight is not None else None
+    # Masks are numbers here: a product is many times faster than a selection.
+    same = torch.eq(labels[..., start:stop, None], labels[..., None, :]).to(logits.dtype)
+    if bounded:
+        terms, between = logits.exp_(), 0
+    else:  # each side is scaled by its own largest term, so that neither vanishes beside the other
+        nothing = torch.finfo(logits.dtype).min / 4  # a finite stand-in for -inf, which times 0 would be NaN
+        logits.clamp_min_(nothing).diagonal(start, -2, -1).fill_(nothing)
+        different = 1 - same
+        most_own = torch.add(logits, different, alpha=nothing).amax(dim=-1, keepdim=True)
+        most_other = torch.add(logits, same, alpha=nothing).amax(dim=-1, keepdim=True)
+        terms, between = logits.sub_(most_own * same).sub_(different.mul_(most_other)).clamp_min_(LEAST).exp_(), most_other - most_own
+    terms.diagonal(start, -2, -1).zero_()  # no point is its own neighbour
+    own_terms = same.mul_(terms)
+    other_terms = terms.sub_(own_terms)
+    own, other = own_terms.sum(dim=-1, keepdim=True), other_terms.sum(dim=-1, keepdim=True)
+    has_positive = own != 0
     # -log(own / (own + other)) = softplus(log other - log own): never negative, exact where clusters are tight.
-    has_positive = same.sum(dim=-1) > 1
-    difference = torch.where(has_positive[..., None], most_other - most_own + (other.log() - own.log()), nothing)
-    slope = torch.sigmoid(difference)
-    by_logits = terms * (slope / other * different - slope / own * same)
-    by_temperature = (by_logits * logits).sum(dim=-1) / -temperature
-    return F.softplus(difference).squeeze(-1), has_positive, by_temperature, by_logits
+    difference = torch.where(has_positive, between + (other.log() - own.log()), -math.inf)
+    by_temperature = None
+    if weight is not None:
+        slope, least = weight * torch.sigmoid(difference), torch.finfo(terms.dtype).tiny
+        other_terms.mul_(slope / other.clamp_min(least)).addcmul_(own_terms, slope / own.clamp_min(least), value=-1)
+        by_temperature = None if before is None else (other_terms * before).sum(dim=(-2, -1))
+    return F.softplus(difference).squeeze(-1), has_positive.squeeze(-1), by_temperature
 
 
 def _unit_rows(features):
@@ -146,8 +195,11 @@ def _add_points_gradient(gradient, by_logits, points, temperature, distance, sta
         with torch.enable_grad():
             points = points.detach().requires_grad_()
             gradient += torch.autograd.grad(_logits(points[..., start:stop, :], points, temperature, distance), points, by_logits)[0]
-    elif anchors.shape == points.shape:  # one product does for both sides
-        gradient += (by_logits + by_logits.transpose(-1, -2)) @ points / temperature
+    elif anchors.shape == points.shape:  # every pair both ways round: one product does for both
+        rows = max(1, 8 * CACHED_PAIRS // points.shape[:-1].numel())
+        for first in range(0, stop, rows):
+            both = by_logits[..., first : first + rows, :] + by_logits[..., :, first : first + rows].transpose(-1, -2)
+            gradient[..., first : first + rows, :] = both @ points / temperature
     else:
         gradient[..., start:stop, :] += by_logits @ points / temperature
         gradient += by_logits.transpose(-1, -2) @ anchors / temperature
@@ -167,8 +219,8 @@ def annealed_temperature(epoch, eta=1.0, gamma=0.55):
 class SoftNearestNeighborLoss(torch.nn.Module):
     """Eq. 4 as a module whose temperature is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (on log T, from T = 1).
 
-    ``forward(features, labels, *, epoch=None)`` takes what ``soft_nearest_neighbor_loss`` takes; ``"annealed"`` needs the
-    epoch (ValueError without it), the others ignore it.
+    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes what ``soft_nearest_neighbor_loss``
+    takes; ``"annealed"`` needs the epoch (ValueError without it), the others ignore it.
     """
 
     def __init__(self, temperature=1.0, *, distance="cosine", reduction="mean", chunk_size=None):
@@ -192,9 +244,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
             return annealed_temperature(epoch)
         return self.temperature
 
-    def forward(self, features, labels, *, epoch=None):
-        temperature = self.current_temperature(epoch)
-        return soft_nearest_neighbor_loss(features, labels, temperature, distance=self.distance, reduction=self.reduction, chunk_size=self.chunk_size)
+    def forward(self, features, labels, *, epoch=None, references=None, reference_labels=None):
+        settings = {"distance": self.distance, "reduction": self.reduction, "chunk_size": self.chunk_size}
+        more = {"references": references, "reference_labels": reference_labels}
+        return soft_nearest_neighbor_loss(features, labels, self.current_temperature(epoch), **settings, **more)
 
     def extra_repr(self):
         return f"temperature={self.temperature!r}, distance={self.distance!r}, reduction={self.reduction!r}, chunk_size={self.chunk_size}"
@@ -204,28 +257,29 @@ def composite_loss(primary, hidden, labels, *, alpha, temperature, layers="sum",
     """Add alpha times the soft nearest neighbor loss of hidden layers to a primary loss (Eqs. 7 and 8).
 
     Args:
-        primary: the primary loss, a tensor of one value: cross entropy (Eq. 7) or reconstruction (Eq. 8).
-        hidden: dict from layer name to float tensor [B, D], D may differ.
-        labels: integer tensor [B].
-        alpha: weight; positive disentangles classes, negative entangles them, 0 leaves the primary loss as it is.
+        primary: the primary loss, a tensor [...]: cross entropy (Eq. 7) or reconstruction (Eq. 8); [] unless there are leading axes.
+        hidden: dict from layer name to float tensor [..., B, D]; D may differ, and more axes after B count as one.
+        labels: integer tensor [..., B]; leading axes are independent batches.
+        alpha: weight; positive disentangles classes, negative entangles them, 0 leaves the primary loss as it is. A number, or a
+            tensor [...] with one for each batch.
         temperature: T > 0, or a tensor of one value.
         layers: ``"sum"`` (over all of ``hidden``, the equations read literally), ``"min"`` (the least entangled layer only),
             or a list of names to sum over.
         check_finite: False skips the look for NaN, for training loops that do their own.
 
-    Returns the composite loss. Raises ValueError for an empty ``hidden``, an unknown layer or a bad number.
+    Returns the composite loss, a tensor [...]. Raises ValueError for an empty ``hidden``, an unknown layer or a bad number.
     """
-    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not math.isfinite(alpha):
+    if not isinstance(alpha, torch.Tensor) and (isinstance(alpha, bool) or not isinstance(alpha, Real) or not math.isfinite(alpha)):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
     if not hidden:
         raise ValueError("hidden must name at least one layer, got an empty dict")
     names = list(hidden) if layers in ("sum", "min") else layers
     if isinstance(names, str) or not names or any(name not in hidden for name in names):
         raise ValueError(f'layers must be "sum", "min" or some of {list(hidden)}, got {layers!r}')
-    if alpha == 0:
+    if not isinstance(alpha, torch.Tensor) and alpha == 0:
         return primary
-    losses = [_loss(hidden[name].flatten(1), labels, temperature, "cosine", "mean", None, check_finite=check_finite) for name in names]
-    return primary + alpha * (torch.stack(losses).amin() if layers == "min" else torch.stack(losses).sum())
+    losses = torch.stack([_loss(hidden[name].flatten(labels.ndim), labels, temperature, check_finite=check_finite) for name in names])
+    return primary + alpha * (losses.amin(dim=0) if layers == "min" else losses.sum(dim=0))
 
 
 # ---------------------------------------------------------------- checks
@@ -253,18 +307,20 @@ def _check_chunk_size(chunk_size):
         raise ValueError(f"chunk_size must be a whole number above 0 or None, got {chunk_size!r}")
 
 
-def _check(features, labels, temperature, distance, reduction, chunk_size, check_finite):
+def _rows(features, count):
+    return "[" + "".join(f"{size}, " for size in features.shape[:-2]) + f"{count}, {features.shape[-1]}]"
+
+
+def _check_rows(features, labels, name, labels_name, count, check_finite):
     if not isinstance(features, torch.Tensor) or not features.is_floating_point():
-        raise TypeError(f"features must be a floating-point tensor, got {_kind(features)}")
+        raise TypeError(f"{name} must be a floating-point tensor, got {_kind(features)}")
     if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"labels must be an integer tensor, got {_kind(labels)}")
-    if features.ndim < 2 or features.shape[-2] < 1 or features.shape[-1] < 1 or labels.shape != features.shape[:-1]:
-        raise ValueError(f"features must be [..., B, D] and labels [..., B], got {tuple(features.shape)} and {tuple(labels.shape)}")
-    _check_choice("distance", distance, DISTANCES)
-    _check_choice("reduction", reduction, REDUCTIONS)
-    _check_temperature(temperature)
-    _check_chunk_size(chunk_size)
+        raise TypeError(f"{labels_name} must be an integer tensor, got {_kind(labels)}")
+    least = 0 if count == "R" else 1
+    if features.ndim < 2 or features.shape[-2] < least or features.shape[-1] < 1 or labels.shape != features.shape[:-1]:
+        raise ValueError(f"{name} must be [..., {count}, D] and {labels_name} [..., {count}], got {tuple(features.shape)} and {tuple(labels.shape)}")
     if check_finite and features.device.type == "cpu" and not torch.compiler.is_compiling():
-        finite = torch.isfinite(features)
-        if not finite.all():
-            raise ValueError(f"features must be finite, got {features[~finite][0].item()} among them")
+        if not math.isfinite(features.detach().sum()):  # at once, where one look at each would take longer than the loss of a small batch
+            finite = torch.isfinite(features)
+            if not finite.all():
+                raise ValueError(f"{name} must be finite, got {features[~finite][0].item()} among them")

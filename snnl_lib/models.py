@@ -4,6 +4,7 @@ Hidden layers: Kaiming normal weights (He et al., 2015) and ReLU; output layers:
 biases zero. The papers name the initialisers but not whether they are normal or uniform; these are their authors' own forms.
 """
 
+from contextlib import contextmanager
 from itertools import pairwise
 
 import torch
@@ -128,3 +129,55 @@ class Autoencoder(nn.Module):
         for i, layer in enumerate(self.decoder, start=1):
             x = hand_out(f"decoder{i}", layer(x), torch.relu)
         return self.output(x), hidden
+
+
+@contextmanager
+def hidden_layers(model, layers):
+    """Collect hidden representations of any torch module while it runs, for ``losses.composite_loss``.
+
+    Args:
+        model: a torch module; its forward passes are left as they are.
+        layers: names of its submodules, as in ``model.named_modules()``; or a dict from such a name to a function that takes
+            what the submodule returned and picks the tensor [B, ...] out of it.
+
+    Yields a dict from layer name to tensor, filled afresh by each call of the model. The hooks are gone when the block is left,
+    also by an exception. Raises ValueError for a name the model does not have, TypeError where a layer does not return a
+    tensor, and RuntimeError where a layer ran twice or not at all in a call, or was changed in place after it ran.
+
+    >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> with hidden_layers(model, ["1"]) as hidden:
+    ...     output = model(torch.zeros(5, 4))
+    >>> hidden["1"].shape
+    torch.Size([5, 3])
+    """
+    modules = dict(model.named_modules())
+    unknown = [name for name in layers if not name or name not in modules]
+    if isinstance(layers, str) or unknown or not layers:
+        raise ValueError(f"layers must name submodules out of {[name for name in modules if name]}, got {layers!r}")
+    hidden, versions = {}, {}
+
+    def keep(name, result):
+        value = layers[name](result) if isinstance(layers, dict) else result
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"layer {name!r} returned {type(value).__name__}, not a tensor: give layers={{{name!r}: a function that picks the tensor}}")
+        if name in hidden:
+            raise RuntimeError(f"layer {name!r} ran twice in one call of the model: which of its values is meant?")
+        hidden[name], versions[name] = value, value._version
+
+    def start(*_):
+        hidden.clear()
+
+    def finish(*_):
+        for name in layers:
+            if name not in hidden:
+                raise RuntimeError(f"layer {name!r} did not run in this call of the model")
+            if hidden[name]._version != versions[name]:
+                raise RuntimeError(f"layer {name!r} was changed in place after it ran, as by nn.ReLU(inplace=True): name the layer that did it instead")
+
+    hooks = [modules[name].register_forward_hook(lambda module, inputs, result, name=name: keep(name, result)) for name in layers]
+    hooks += [model.register_forward_pre_hook(start), model.register_forward_hook(finish)]
+    try:
+        yield hidden
+    finally:
+        for hook in hooks:
+            hook.remove()

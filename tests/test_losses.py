@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 from pytorch_metric_learning.losses import NCALoss
+from torch.distributed.nn.functional import all_gather
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -376,21 +377,6 @@ def test_chunks_in_float32_agree_with_the_whole_also_where_the_last_is_smaller(d
     assert_near(chunked.grad, whole.grad.double(), 1e-5)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_chunks_keep_no_table_of_all_pairs_for_the_backward_pass(distance, random):
-    batch = 128
-    features, labels = torch.randn(batch, 2, generator=random, requires_grad=True), torch.arange(batch) % 4
-
-    def kept(chunk_size):
-        sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
-            soft_nearest_neighbor_loss(features, labels, distance=distance, chunk_size=chunk_size)
-        return sum(sizes)
-
-    assert kept(None) > batch * batch  # the count sees what it should see
-    assert kept(8) < batch * batch
-
-
 class Alive(TorchDispatchMode):
     """Counts the numbers in all tensors that are alive at once, of those made under it."""
 
@@ -398,25 +384,90 @@ class Alive(TorchDispatchMode):
         super().__init__()
         self.made, self.most = [], 0
 
+    def now(self):
+        return sum(tensor.numel() for made in self.made if (tensor := made()) is not None)
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         self.made += [weakref.ref(tensor) for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor) and tensor._base is None]
-        self.most = max(self.most, sum(tensor.numel() for made in self.made if (tensor := made()) is not None))
+        self.most = max(self.most, self.now())
         return result
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_chunks_never_hold_a_table_of_all_pairs(distance, random):
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_no_table_of_all_pairs_waits_for_the_backward_pass_and_chunks_never_hold_one(reduction, distance, random):
     batch = 512
     features, labels = torch.randn(batch, 2, generator=random, requires_grad=True), torch.arange(batch) % 4
-
-    def most(chunk_size):
+    for chunk_size in (None, 8):
         with Alive() as alive:
-            soft_nearest_neighbor_loss(features, labels, distance=distance, chunk_size=chunk_size).backward()
-        return alive.most
+            loss = soft_nearest_neighbor_loss(features, labels, distance=distance, reduction=reduction, chunk_size=chunk_size)
+            between = alive.now()
+            loss.sum().backward()
+        assert between < batch * batch / 2
+        assert alive.most < batch * batch / 2 if chunk_size else alive.most > batch * batch  # the count sees what it should see
 
-    assert most(None) > batch * batch
-    assert most(8) < batch * batch / 2
+
+# ---------------------------------------------------------------- references
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_references_are_neighbours_with_a_gradient_and_without_a_loss_of_their_own(distance, chunk_size, random):
+    whole = torch.randn(2, 11, 3, generator=random, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[*LABELS, 0, 2, 1, 1]] * 2)
+    temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    expected = soft_nearest_neighbor_loss(whole, labels, temperature, distance=distance, reduction="none")[..., :7]
+    expected_gradients = torch.autograd.grad(expected.sum(), (whole, temperature))
+    batch, more = whole.detach()[..., :7, :].requires_grad_(), whole.detach()[..., 7:, :].requires_grad_()
+    references = {"references": more, "reference_labels": labels[..., 7:]}
+    for reduction in ("none", "sum"):
+        found = soft_nearest_neighbor_loss(batch, labels[..., :7], temperature, distance=distance, reduction=reduction, chunk_size=chunk_size, **references)
+        torch.testing.assert_close(found, expected if reduction == "none" else expected.sum(-1))
+        *gradients, by_temperature = torch.autograd.grad(found.sum(), (batch, more, temperature))
+        torch.testing.assert_close(torch.cat(gradients, dim=-2), expected_gradients[0])
+        torch.testing.assert_close(by_temperature, expected_gradients[1])
+
+
+def test_an_empty_memory_bank_changes_nothing_and_a_bank_gives_a_lonely_anchor_its_positive(random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    empty = soft_nearest_neighbor_loss(features, labels, references=torch.empty(0, 3), reference_labels=torch.empty(0, dtype=torch.long))
+    assert torch.equal(empty, soft_nearest_neighbor_loss(features, labels))
+    losses = soft_nearest_neighbor_loss(features, labels, reduction="none", references=features[5:6] + 0.1, reference_labels=labels[5:6])
+    assert (losses > 0).all()  # class 2 occurs once in the batch
+
+
+def gathered(rank, ranks, folder):
+    """One rank of a run over several processes: its half of the rows, the other rows gathered with their gradient."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
+    inputs, labels, weights = torch.load(f"{folder}/task.pt")
+    mine, my_labels = inputs.chunk(ranks)[rank], labels.chunk(ranks)[rank]
+    weights.requires_grad_()
+    rows = all_gather(mine @ weights)
+    others = torch.cat([rows[k] for k in range(ranks) if k != rank])
+    other_labels = torch.cat([part for k, part in enumerate(labels.chunk(ranks)) if k != rank])
+    loss = soft_nearest_neighbor_loss(rows[rank], my_labels, 0.2, references=others, reference_labels=other_labels)
+    loss.backward()
+    for value in (loss := loss.detach(), weights.grad):  # what DistributedDataParallel does with gradients
+        torch.distributed.all_reduce(value)
+        value /= ranks
+    if rank == 0:
+        torch.save((loss, weights.grad), f"{folder}/found.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_that_gather_their_rows_have_the_loss_and_the_gradient_of_one_process(tmp_path, random):
+    inputs, labels = torch.randn(16, 5, generator=random, dtype=torch.float64), torch.arange(16) % 3
+    weights = torch.randn(5, 4, generator=random, dtype=torch.float64)
+    torch.save((inputs, labels, weights.clone()), tmp_path / "task.pt")
+    torch.multiprocessing.spawn(gathered, args=(2, str(tmp_path)), nprocs=2)
+    loss, gradient = torch.load(tmp_path / "found.pt")
+    weights.requires_grad_()
+    expected = soft_nearest_neighbor_loss(inputs @ weights, labels, 0.2)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(gradient, weights.grad)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
@@ -507,6 +558,12 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         (X, Y, {"temperature": "annealed"}, ValueError, "got 'annealed'"),
         (X, Y, {"temperature": None}, ValueError, "got None"),
         (X, Y, {"temperature": torch.ones(2)}, ValueError, r"shape \(2,\)"),
+        (X, Y, {"references": X}, TypeError, "reference_labels must be an integer tensor, got NoneType"),
+        (X, Y, {"reference_labels": Y}, TypeError, "references must be a floating-point tensor, got NoneType"),
+        (X, Y, {"references": X, "reference_labels": Y[:3]}, ValueError, r"references must be .*R, D.*\(4, 2\) and \(3,\)"),
+        (X, Y, {"references": X[:, :1], "reference_labels": Y}, ValueError, r"references must be \[R, 2\], got \(4, 1\)"),
+        (X, Y, {"references": X[None], "reference_labels": Y[None]}, ValueError, r"references must be \[R, 2\], got \(1, 4, 2\)"),
+        (X, Y, {"references": X * math.nan, "reference_labels": Y}, ValueError, "references must be finite, got nan"),
         (X, Y, {"chunk_size": 0}, ValueError, "got 0"),
         (X, Y, {"chunk_size": -1}, ValueError, "got -1"),
         (X, Y, {"chunk_size": 2.0}, ValueError, "got 2.0"),

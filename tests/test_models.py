@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet
+from snnl_lib.losses import composite_loss
+from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet, hidden_layers
 from snnl_lib.training import build
 
 torch.set_num_threads(1)
@@ -342,3 +343,74 @@ def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():
     output, _ = model(x)
     by_hand = -(x * torch.sigmoid(output).log() + (1 - x) * (1 - torch.sigmoid(output)).log()).mean()
     torch.testing.assert_close(F.binary_cross_entropy_with_logits(output, x), by_hand)
+
+
+# ---------------------------------------------------------------- hidden layers of any module
+
+
+def sequential(**relu):
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(**relu), torch.nn.Linear(3, 2))
+
+
+def hooks(model):
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def test_hidden_layers_are_the_ones_of_the_forward_pass_and_its_gradient_is_that_of_the_same_network_written_out():
+    ours = FeedForwardNet(4, 2, (3,))
+    plain = sequential()
+    plain.load_state_dict(dict(zip(plain.state_dict(), ours.state_dict().values(), strict=True)))
+    x, y = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 0, 1])
+    output, expected = ours(x)
+    composite_loss(F.cross_entropy(output, y), expected, y, alpha=10, temperature=0.5).backward()
+    with hidden_layers(plain, ["1"]) as hidden:
+        output = plain(x)
+        composite_loss(F.cross_entropy(output, y), hidden, y, alpha=10, temperature=0.5).backward()
+    assert torch.equal(hidden["1"], expected["hidden1"])
+    for a, b in zip(plain.parameters(), ours.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+def test_hidden_layers_are_filled_afresh_by_each_call_and_in_the_order_named():
+    model = sequential()
+    with hidden_layers(model, {"2": lambda output: 2 * output, "0": lambda output: output}) as hidden:
+        model(torch.randn(6, 4))
+        model(torch.zeros(5, 4))
+    assert {name: tuple(value.shape) for name, value in hidden.items()} == {"0": (5, 3), "2": (5, 2)}
+    assert torch.equal(hidden["2"], 2 * model(torch.zeros(5, 4)))
+
+
+def test_hidden_layers_leave_no_hook_behind_also_after_an_exception():
+    model = sequential()
+    with pytest.raises(RuntimeError), hidden_layers(model, ["0", "1"]):
+        assert hooks(model) == 4
+        model(torch.zeros(5, 9))
+    assert hooks(model) == 0
+
+
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.unused = torch.nn.Linear(4, 4), torch.nn.LSTM(4, 4)
+
+    def forward(self, x):
+        return self.layer(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "error", "shown"),
+    [
+        (sequential(), ["3"], ValueError, r"out of \['0', '1', '2'\], got \['3'\]"),
+        (sequential(), [""], ValueError, "got"),
+        (sequential(), [], ValueError, "got"),
+        (sequential(), "1", ValueError, "got '1'"),
+        (sequential(inplace=True), ["0"], RuntimeError, "'0' was changed in place"),
+        (Twice(), ["layer"], RuntimeError, "'layer' ran twice"),
+        (Twice(), ["unused"], RuntimeError, "'unused' did not run"),
+        (torch.nn.Sequential(torch.nn.LSTM(4, 3)), ["0"], TypeError, "'0' returned tuple"),
+    ],
+)
+def test_hidden_layers_refuse_what_would_be_ambiguous(model, layers, error, shown):
+    with pytest.raises(error, match=shown), hidden_layers(model, layers):
+        model(torch.zeros(5, 4))
+    assert hooks(model) == 0
