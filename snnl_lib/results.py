@@ -216,7 +216,7 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
     An empty frame with the same columns if there are none. Raises RecordError if a record is damaged.
     """
     folder = results_dir(profile)
-    paths = sorted(folder.glob(f"{experiment or '*'}/*.csv"))
+    paths = [path for path in sorted(folder.glob(f"{experiment or '*'}/*.csv")) if path.parent.name != "bench"]  # timings are no runs
     frames = [read_record(path).assign(key=path.stem) for path in paths if not path.name.endswith((".curve.csv", ".points.csv"))]
     frames = [frame for frame in frames if (frame["profile"] == profile).all()]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS, "key"])

@@ -1,0 +1,191 @@
+"""``make bench`` (``python -m benchmarks``): the loss against its rivals, and stacks of runs against runs one by one.
+
+Both sides take turns, so that a machine that slows down slows both; the table holds medians and quartiles. The memory of a step is
+measured in a process of its own. Files in results/bench are rewritten as sizes are done.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in every run; --threads sets another number
+
+import numpy as np
+import pandas as pd
+import torch
+
+from snnl_lib import experiments, results
+from snnl_lib.models import FeedForwardNet
+from snnl_lib.text import cross_entropy
+from snnl_lib.training import build, together, train
+
+from . import rivals
+
+SIZES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "cuda": (256, 1024, 4096, 16_384, 65_536)}
+FEATURES = {"cpu": (128, 500, 2000), "cuda": (128, 512, 2000)}
+TEMPERATURE, CLASSES = 0.3, 4
+LEAST_SECONDS, REPEATS = 3.0, (5, 60)  # each size until every side had so many seconds of turns, within these numbers of turns
+MEBI = 2**20
+
+
+def made_up(batch, features, device):
+    """Features as a ReLU layer gives them, and labels of four classes."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch, features, generator=generator).relu().to(device)
+    return x.requires_grad_(), torch.randint(CLASSES, (batch,), generator=generator).to(device)
+
+
+def step(loss, x, y):
+    """One forward and backward pass."""
+    x.grad = None
+    loss(x, y, TEMPERATURE).backward()
+
+
+def bound(x, *_):
+    """Three matrix products of 2 B² D operations: the table of cosines, and its gradient by either side."""
+    with torch.no_grad():
+        table = x @ x.T
+        return table @ x, table.T @ x
+
+
+def seconds(action, device):
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    action()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+def in_turn(actions, device):
+    """Time actions (name -> function) in turn: name -> list of seconds; one turn of each beforehand is not counted."""
+    for action in actions.values():
+        seconds(action, device)
+    found = {name: [] for name in actions}
+    fewest, most = REPEATS
+    while True:
+        for name, action in actions.items():
+            found[name].append(seconds(action, device))
+        turns = len(found[name])
+        if turns >= most or (turns >= fewest and min(map(sum, found.values())) >= LEAST_SECONDS):
+            return found
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory_of(name, batch, features, device):
+    """Return how many MiB a forward and backward pass takes at its peak beyond its inputs and their gradient."""
+    x, y = made_up(batch, features, device)
+    loss = rivals.LOSSES[name]
+    x.grad = torch.zeros_like(x)
+    step(loss, *made_up(16, features, device))  # loads what is loaded once
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        loss(x, y, TEMPERATURE).backward()
+        return (torch.cuda.max_memory_allocated(device) - before) / MEBI
+    before = _resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
+    loss(x, y, TEMPERATURE).backward()
+    return (_resident("VmHWM") - before) / 1024
+
+
+def _resident(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1])
+
+
+def memory_in_a_process(name, batch, features, device):
+    command = [sys.executable, "-m", "benchmarks", "memory", name, str(batch), str(features), "--device", device]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return float(done.stdout) if done.returncode == 0 else np.nan
+
+
+# ---------------------------------------------------------------- the two comparisons
+
+
+def compare_losses(device, sizes, out):
+    """Time all losses, and the bound, at every size; peak memory of one step each."""
+    rows = []
+    for features in FEATURES[device.split(":")[0]]:
+        for batch in sizes:
+            x, y = made_up(batch, features, device)
+            actions = {"bound": lambda x=x: bound(x)} | {
+                name: lambda f=f, x=x, y=y: step(f, x, y) for name, f in rivals.LOSSES.items() if fits(name, batch, device)
+            }
+            for name, times in in_turn(actions, device).items():
+                memory = memory_in_a_process(name, batch, features, device) if name != "bound" else np.nan
+                low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
+                rows.append(
+                    {"loss": name, "batch": batch, "features": features, "seconds": middle, "low": low, "high": high, "turns": len(times), "memory": memory}
+                )
+            write(rows, out, device)
+            own = {row["loss"]: row["seconds"] for row in rows[-len(actions) :]}
+            print(f"B {batch}, D {features}: " + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in own.items()), flush=True)
+
+
+def fits(name, batch, device):
+    """Tables of all pairs of a rival that would not fit: about ten of them in float32."""
+    room = torch.cuda.mem_get_info()[1] if device.startswith("cuda") else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    return name == "ours" or 40 * batch**2 < room
+
+
+def compare_stacks(device, epochs, out):
+    """Time the fifteen feed-forward runs of Table 1, on vectors made up in its shape, as one stack and one by one, in turn."""
+    random = np.random.default_rng(0)
+    documents = [(random.standard_normal((20_000, 300), dtype=np.float32), random.integers(4, size=20_000)) for _ in range(5)]
+
+    def run(seed, alpha):
+        return train(build(FeedForwardNet, 300, 4, seed=seed), *documents[seed], cross_entropy, epochs=epochs, seed=seed, alpha=alpha, device=device)
+
+    calls = [lambda seed=seed, alpha=alpha: run(seed, alpha) for seed in range(5) for alpha in (0, 100, -100)]
+    found = {"one by one": [], "stack of 15": []}
+    for _ in range(3):
+        found["one by one"].append(seconds(lambda: [call() for call in calls], device))
+        found["stack of 15"].append(seconds(lambda: list(together(calls, device)), device))
+    rows = []
+    for name, times in found.items():
+        low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
+        rows.append({"way": name, "runs": len(calls), "epochs": epochs, "seconds": middle, "low": low, "high": high, "turns": len(times)})
+        print(f"{len(calls)} runs of {epochs} epochs, {name}: {middle:.1f} s", flush=True)
+    write(rows, out, device)
+
+
+def write(rows, path, device):
+    facts = {
+        "device": experiments.device_name(device), "threads": torch.get_num_threads(), "versions": results.versions(), "commit": results.commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    frame = pd.DataFrame(rows).assign(**facts)
+    results.write_atomically(path, frame.to_csv(index=False, float_format="%.4g"))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="The loss against its rivals, stacks against single runs.")
+    parser.add_argument("what", nargs="*", default=["loss", "stack"], help="loss, stack or both")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
+    parser.add_argument("--sizes", type=int, nargs="+", help="batch sizes of the comparison of losses")
+    parser.add_argument("--epochs", type=int, default=1, help="of each run in the comparison of stacks (default: 1)")
+    parser.add_argument("--out", type=Path, default=results.results_dir("full") / "bench", help="folder of the tables")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    device = experiments.check_device(args.device)
+    if args.what[0] == "memory":
+        print(memory_of(args.what[1], int(args.what[2]), int(args.what[3]), device))
+        return
+    kind = device.split(":")[0] + (f"-{args.threads}" if args.threads > 1 else "")
+    if "loss" in args.what:
+        compare_losses(device, args.sizes or SIZES[device.split(":")[0]], args.out / f"loss-{kind}.csv")
+    if "stack" in args.what:
+        compare_stacks(device, args.epochs, args.out / f"stack-{kind}.csv")
+
+
+if __name__ == "__main__":
+    main()
