@@ -1,8 +1,10 @@
 """The command line: ``python -m snnl_lib list | missing | run | pack | nli | data``."""
 
 import argparse
+import math
 import os
 import sys
+import time
 from pathlib import Path
 
 # Before torch is imported: one thread a process, as the records promise.
@@ -18,13 +20,14 @@ def _parser():
     commands = parser.add_subparsers(dest="command", required=True)
 
     run = commands.add_parser("run", help="run an experiment's missing and stale runs and write their records")
-    run.add_argument("experiment", help="a name from `list`, or all")
+    run.add_argument("experiment", help="a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the text paper")
     _common(run)
     run.add_argument("--models", nargs="+", help="only these models")
     run.add_argument("--embeddings", nargs="+", help="only these embeddings")
     run.add_argument("--pack", type=Path, help="take the data from a file of `pack`")
     run.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     run.add_argument("--jobs", type=int, default=1, help="runs side by side, one process and one thread each (default: 1)")
+    run.add_argument("--stack", type=int, help="runs trained together, as one network with an axis of runs (default: 15 on a GPU, else 1)")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
 
     packing = commands.add_parser("pack", help="write what experiments need into one file, for `run --pack` on a machine without spaCy, network or git")
@@ -40,7 +43,7 @@ def _parser():
 
     commands.add_parser("list", help="list the experiments")
     missing = commands.add_parser("missing", help="list runs that have no record, or a stale one; exit status 1 if there are any")
-    missing.add_argument("experiment", nargs="?", default="all", help="a name from `list` (default: all)")
+    missing.add_argument("experiment", nargs="?", default="all", help="a name from `list`, or paper (default: all)")
     _common(missing)
 
     dataset = commands.add_parser("data", help="list the data sets, or fetch one")
@@ -60,7 +63,7 @@ def _seeds(args):
 
 
 def _status(args):
-    names = list(experiments.EXPERIMENTS) if args.experiment == "all" else [args.experiment]
+    names = {"all": experiments.EXPERIMENTS, "paper": experiments.PAPER}.get(args.experiment, [args.experiment])
     return [row for name in names for row in experiments.status(name, args.profile, args.dataset, _seeds(args))]
 
 
@@ -68,8 +71,10 @@ def _run(args):
     device = experiments.check_device(args.device)
     if args.pack:
         pack.open_pack(args.pack)
-    if args.jobs < 1:
-        raise SnnlError(f"--jobs must be 1 or more, got {args.jobs}")
+    stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
+    for name, value in (("jobs", args.jobs), ("stack", stack)):
+        if value < 1:
+            raise SnnlError(f"--{name} must be 1 or more, got {value}")
     rows = _status(args)
     for kind, wanted in (("model", args.models), ("embedding", args.embeddings)):
         known = {getattr(spec, kind) for spec, _, _ in rows}
@@ -83,11 +88,15 @@ def _run(args):
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
     if not specs:
         return 0
-    failures = 0
-    for i, record in enumerate(experiments.run_all(specs, device, args.jobs, sys.stderr.isatty()), start=1):
+    failures, started, costs = 0, time.monotonic(), dict(zip(specs, experiments.costs(specs), strict=True))
+    total, done = sum(costs.values()), 0.0
+    for i, record in enumerate(experiments.run_all(specs, device, args.jobs, sys.stderr.isatty(), stack), start=1):
+        done += costs[record.spec]
+        left = (time.monotonic() - started) * (total / done - 1) / 60
         outcome = record.status + (f" ({record.reason})" if record.reason else "")
         name = "acc" if "acc" in record.metrics else next(iter(record.metrics))
-        print(f"[{i}/{len(specs)}] {record.spec}: {outcome}, {name} {record.metrics[name]:.4f}, {record.seconds:.0f} s", flush=True)
+        more = f"; about {math.ceil(left)} min left" if i < len(specs) else ""
+        print(f"[{i}/{len(specs)}] {record.spec}: {outcome}, {name} {record.metrics[name]:.4f}, {record.seconds:.0f} s{more}", flush=True)
         failures += record.status == "failed"
     return 1 if failures else 0
 

@@ -148,11 +148,15 @@ def scale_to_unit(train_x, test_x, scaling="feature"):
 # ---------------------------------------------------------------- one run
 
 
+def _first_units(hidden, output):
+    return {"code": hidden["code"][:, :CODE_UNITS]}
+
+
 def train_autoencoder(spec: Spec, train_x, train_y, device="cpu", progress=None):
     """Train the autoencoder of a spec (``ae``, ``lc-d`` or ``ae-d``) on features [N, D], scaled as it asks; returns (model, History)."""
     options = {name: spec.get(name, False) for name in ("linear_code", "before_nonlinearity")}
     model = build(Autoencoder, train_x.shape[1], **options, seed=spec.seed)
-    select = {"lc-d": lambda hidden, output: {"code": hidden["code"][:, :CODE_UNITS]}}.get(spec.model)
+    select = _first_units if spec.model == "lc-d" else None
     history = train(
         model, train_x, train_y, squared_error if spec.get("reconstruction") else binary_cross_entropy, epochs=spec["epochs"], seed=spec.seed,
         alpha=spec.alpha, temperature=number(spec.temperature), select=select, steps_per_epoch=spec.get("steps_per_epoch"), device=device, progress=progress,

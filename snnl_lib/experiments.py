@@ -2,13 +2,14 @@
 
 import contextlib
 import importlib.util
+import math
 import os
 import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,7 @@ import torch
 
 from snnl_lib import SnnlError, clustering, data, embeddings, pack, results, text
 from snnl_lib.results import Record, Spec
-from snnl_lib.training import named_seed
+from snnl_lib.training import named_seed, stack_of_this_run, together
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
 
@@ -69,6 +70,10 @@ EXPERIMENTS = {
         clustering.lexicon_cells, clustering.run_lexicon),
     "tsne": Experiment("The codes on a plane (text paper, Figure 2)", 1, ("kl", "neighbours"), clustering.tsne_cells, clustering.run_tsne),
 }  # fmt: skip
+
+
+PAPER = ("classification", "clustering", "lexicon", "tsne")
+"""What ``run paper`` repeats: Tables 1-4 and Figures 1-2 of the text paper."""
 
 
 # ---------------------------------------------------------------- the grid
@@ -252,9 +257,10 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
         outcome = results.Outcome({}, status="failed", reason=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
     scores = dict.fromkeys(experiment.metrics, np.nan) | outcome.metrics | {"empty_train": task.empty_train, "empty_test": task.empty_test}
     scores |= embeddings.facts(spec.embedding)
+    size, absent = stack_of_this_run()
     return Record(
-        spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started,
-        device_name(device), outcome.status, outcome.reason, outcome.curve, outcome.points,
+        spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started - absent,
+        device_name(device) + (f", in a stack of {size}" if size > 1 else ""), outcome.status, outcome.reason, outcome.curve, outcome.points,
     )  # fmt: skip
 
 
@@ -263,11 +269,22 @@ def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEE
     return runnable([spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"], device)
 
 
-def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False) -> Iterator[Record]:
+def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False, stack: int = 1) -> Iterator[Record]:
     """Carry out runs, write each record as it finishes and yield it; ``jobs`` processes side by side, one torch thread each.
 
-    Interrupting loses only the runs under way.
+    With a ``stack`` of more than one, up to so many runs of one experiment, embedding and length are trained together
+    (``training.together``), and ``jobs`` of them evaluated at a time. Interrupting loses only the runs under way.
     """
+    if stack > 1:
+        alike = {}
+        for spec in specs:
+            alike.setdefault((spec.experiment, spec.dataset, spec.embedding, spec.n_train, spec.get("epochs"), spec.get("steps_per_epoch")), []).append(spec)
+        for (experiment, dataset, embedding, *_), group in alike.items():
+            for start in range(0, len(group), stack):
+                part = group[start : start + stack]
+                bar = f"{experiment}: {len(part)} runs on {dataset}/{embedding}" if progress else None
+                yield from together([partial(_run_and_write, spec, device, False) for spec in part], check_device(device), jobs, bar)
+        return
     if jobs == 1:
         for spec in specs:
             yield _run_and_write(spec, device, progress)
@@ -286,6 +303,15 @@ def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bo
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib's own, on runs that Ctrl-C has cancelled
             records.close()
+
+
+def costs(specs: list[Spec]) -> list[float]:
+    """Estimate how long runs take beside each other, from the seconds of recorded runs alike; 1 is their mean, and where none is recorded."""
+    records = results.load_results().drop_duplicates("key")
+    known = records.groupby(["experiment", "embedding", "model"])["seconds"].median().to_dict()
+    found = [known.get((spec.experiment, spec.embedding, spec.model), math.nan) for spec in specs]
+    mean = np.nanmean(found) if not np.isnan(found).all() else 1
+    return np.nan_to_num(np.array(found) / mean, nan=1.0).tolist()
 
 
 def _run_and_write(spec, device, progress, packed=None):

@@ -187,11 +187,15 @@ def _inputs(spec, task):
     return standardize(task.train_x, task.test_x) if spec.get("standardize") else (task.train_x, task.test_x)
 
 
+def _with_output(hidden, output):
+    return hidden | {"output": output}
+
+
 def _train_classifier(spec, train_x, train_y, task, device, after_epoch=None, progress=None):
     model = build_classifier(spec, train_x.shape[1], task.classes)
     history = train(
         model, train_x, train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=number(spec.temperature),
-        layers=spec["layers"], select=(lambda hidden, output: hidden | {"output": output}) if spec.get("with_output") else None,
+        layers=spec["layers"], select=_with_output if spec.get("with_output") else None,
         regularizer=supervised_contrastive_loss if spec.model == "supcon" else None, device=device, after_epoch=after_epoch, progress=progress,
     )  # fmt: skip
     return model, history

@@ -1,13 +1,22 @@
 """One training loop for every network of the book, and the named random sources that make runs repeatable and paired."""
 
+import copy
 import math
+import queue
+import threading
+import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from snnl_lib.losses import annealed_temperature, composite_loss
@@ -44,6 +53,35 @@ class History:
     diverged: str = ""
 
 
+@dataclass
+class Training:
+    """One call of ``train``, before it is carried out."""
+
+    model: nn.Module
+    features: torch.Tensor
+    labels: torch.Tensor
+    primary: Callable
+    epochs: int
+    seed: int
+    alpha: float
+    temperature: float | str
+    layers: str | list[str]
+    select: Callable | None
+    regularizer: Callable | None
+    learning_rate: float
+    batch_size: int
+    steps_per_epoch: int
+    after_epoch: Callable | None
+
+    def kind(self) -> tuple:
+        """What has to be equal for runs to train as one stack; of functions, that they are the same object."""
+        modules = [(name, type(part), {key: value for key, value in vars(part).items() if key[0] != "_"}) for name, part in self.model.named_modules()]
+        shapes = [(name, value.shape, value.dtype) for name, value in self.model.state_dict().items()]
+        own = (self.epochs, self.layers, self.learning_rate, self.batch_size, self.steps_per_epoch)
+        alone = self if self.regularizer or list(self.model.buffers()) else None
+        return str(modules), str(shapes), str(own), id(self.primary), id(self.select), id(alone)
+
+
 def train(
     model, features, labels, primary, *, epochs, seed, alpha=0.0, temperature="annealed", layers="sum", select=None, regularizer=None,
     learning_rate=1e-3, batch_size=BATCH_SIZE, steps_per_epoch=None, device="cpu", after_epoch=None, progress=None,
@@ -63,51 +101,214 @@ def train(
 
     Returns a History whose curve has ``epoch, temperature, loss`` (mean over the epoch's documents of the composite loss),
     ``primary`` and what ``after_epoch`` gave. Stops at the first epoch whose loss is not finite and says so in ``diverged``.
+    Raises ValueError for an alpha, temperature or layer that ``composite_loss`` refuses.
     """
-    model.to(device).train()
-    features, labels = torch.as_tensor(features, device=device), torch.as_tensor(labels, device=device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)  # one pass over the weights
-    batches = _batches(len(features), batch_size, torch.Generator().manual_seed(named_seed(seed, "batches")))
-    history = History(pd.DataFrame())
-    rows = []
+    if not math.isfinite(alpha):
+        raise ValueError(f"alpha must be a finite number, got {alpha!r}")
+    run = Training(
+        model, torch.as_tensor(features), torch.as_tensor(labels), primary, epochs, seed, alpha, temperature, layers, select, regularizer,
+        learning_rate, batch_size, steps_per_epoch or math.ceil(len(features) / batch_size), after_epoch,
+    )  # fmt: skip
+    seat = getattr(_here, "seat", None)
+    return train_stack([run], device, progress)[0] if seat is None else seat.wait_for(run)
+
+
+def train_stack(runs: list[Training], device="cpu", progress=None) -> list[History]:
+    """Train runs of one ``kind`` (``Training.kind``) at the same time, their weights side by side in tensors with a leading axis of runs.
+
+    Each takes the steps that ``train`` takes alone, over its own documents in its own order; only rounding can differ. The data
+    stay on the device, which is waited for once an epoch.
+    """
+    models, first = [run.model.to(device).train() for run in runs], runs[0]
+    weights, network = _alone(first) if len(runs) == 1 else _side_by_side(runs)
+    optimizer = torch.optim.Adam(weights.values(), lr=first.learning_rate, fused=True)  # one pass over the weights
+    features, labels = _joined([run.features for run in runs], device), _joined([run.labels for run in runs], device)
+    starts = np.cumsum([0] + [len(run.features) for run in runs]).tolist()
+    alphas = torch.tensor([run.alpha for run in runs], dtype=features.dtype, device=device)
+    batches = [_batches(len(run.features), run.batch_size, torch.Generator().manual_seed(named_seed(run.seed, "batches"))) for run in runs]
+    histories, rows = [History(pd.DataFrame()) for _ in runs], [[] for _ in runs]
+    index = cache(lambda numbers: torch.tensor(numbers, device=device))  # made once: each would make the device wait
+
+    def some(values, numbers):
+        return values if len(numbers) == len(values) else values[index(numbers)]
+
+    def losses(chosen, x, y, temperatures):
+        """Return the composite and the primary losses of the chosen runs, each [runs], on their batches [runs, B, D]."""
+        primary, seen = network({name: some(value, chosen) for name, value in weights.items()}, x, y)
+        if first.regularizer is not None:
+            return primary + first.alpha * sum(first.regularizer(values[0], y[0], temperatures[0]) for values in seen.values()), primary
+        total = primary
+        for temperature in dict.fromkeys(temperatures):
+            at = tuple(place for place, number in enumerate(chosen) if runs[number].alpha != 0 and temperatures[number] == temperature)
+            if at:  # a NaN is looked for once an epoch below: a look at every step would stall a GPU
+                own = {name: some(values, at) for name, values in seen.items()}
+                settings = {"alpha": some(some(alphas, chosen), at), "temperature": temperature, "layers": first.layers, "check_finite": False}
+                total = total.index_copy(0, index(at), composite_loss(some(primary, at), own, some(y, at), **settings))
+        return total, primary
+
     # no disabled bar: it too takes a lock between processes, which a worker that is stopped leaves behind
-    bar = range(epochs) if progress is None else tqdm(range(epochs), desc=progress, unit="epoch", leave=False)
+    bar = range(first.epochs) if progress is None else tqdm(range(first.epochs), desc=progress, unit="epoch", leave=False)
     for epoch in bar:
-        now = annealed_temperature(epoch) if temperature == "annealed" else temperature
-        sums, seen_documents = torch.zeros(2, device=device), 0
-        for batch in islice(batches, steps_per_epoch or math.ceil(len(features) / batch_size)):
-            batch = batch.to(device)
-            output, hidden = model(features[batch])
-            first = primary(output, features[batch], labels[batch])
-            seen = hidden if select is None else select(hidden, output)
-            if regularizer is not None:
-                loss = first + alpha * sum(regularizer(values, labels[batch], now) for values in seen.values())
-            else:  # a NaN is looked for once an epoch below: a look at every step would stall a GPU
-                loss = composite_loss(first, seen, labels[batch], alpha=alpha, temperature=now, layers=layers, check_finite=False)
+        temperatures = [annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature for run in runs]
+        drawn = [list(islice(own, first.steps_per_epoch)) for own in batches]
+        order = pad_sequence([batch + start for start, own in zip(starts, drawn, strict=False) for batch in own], batch_first=True)
+        order = order.to(device).unflatten(0, (len(runs), -1))  # [runs, steps, B]
+        sums = torch.zeros(2, len(runs), dtype=features.dtype, device=device)
+        for step, sizes in enumerate(zip(*(map(len, own) for own in drawn), strict=True)):
+            parts = []
+            for size in sorted(set(sizes)):  # the last batches of runs differ in size by their documents without a known word
+                chosen = tuple(number for number, own in enumerate(sizes) if own == size)
+                batch = some(order[:, step, :size], chosen)
+                found = losses(chosen, features[batch], labels[batch], temperatures)
+                parts.append(found[0].sum())
+                sums.index_add_(1, index(chosen), torch.stack(found).detach() * size)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            sum(parts).backward()
             optimizer.step()
-            sums += torch.stack([loss.detach(), first.detach()]) * len(batch)
-            seen_documents += len(batch)
-        mean_loss, mean_primary = (sums / seen_documents).tolist()
-        row = {"epoch": epoch, "temperature": now, "loss": mean_loss, "primary": mean_primary}
-        if not np.isfinite(mean_loss):
-            history.diverged = f"the loss was {mean_loss} in epoch {epoch}"
-        elif not all(weights.isfinite().all() for weights in model.parameters()):  # broken by the last step, so that no loss shows it
-            history.diverged = f"the weights were not finite after epoch {epoch}"
-        if history.diverged:
-            rows.append(row)
+        seen_documents = torch.tensor([sum(map(len, own)) for own in drawn], device=device)
+        finite = torch.stack([value.detach().reshape(len(runs), -1).isfinite().all(dim=1) for value in weights.values()]).all(dim=0)
+        found = torch.cat([sums / seen_documents, finite[None].to(sums.dtype)]).T.tolist()
+        for run, model, history, own, temperature, (mean_loss, mean_primary, whole) in zip(runs, models, histories, rows, temperatures, found, strict=True):
+            if history.diverged:
+                continue
+            row = {"epoch": epoch, "temperature": temperature, "loss": mean_loss, "primary": mean_primary}
+            if not np.isfinite(mean_loss):
+                history.diverged = f"the loss was {mean_loss} in epoch {epoch}"
+            elif not whole:  # broken by the last step, so that no loss shows it
+                history.diverged = f"the weights were not finite after epoch {epoch}"
+            elif run.after_epoch is not None:
+                model.eval()
+                row |= run.after_epoch(model)
+                model.train()
+            own.append(row)
+        if all(history.diverged for history in histories):
             break
-        if after_epoch is not None:
-            model.eval()
-            row |= after_epoch(model)
-            model.train()
-        rows.append(row)
         if progress is not None:
-            bar.set_postfix(loss=f"{mean_loss:.3f}")
-    model.eval()
-    history.curve = pd.DataFrame(rows)
-    return history
+            bar.set_postfix(loss=f"{np.mean([own[0] for own in found]):.3f}")
+    for model, history, own in zip(models, histories, rows, strict=True):
+        model.eval()
+        history.curve = pd.DataFrame(own)
+    return histories
+
+
+def _joined(parts, device):
+    return parts[0].to(device) if len(parts) == 1 else torch.cat(parts).to(device)
+
+
+def _alone(run):
+    """What ``_side_by_side`` returns, of one run, with its own weights as they are."""
+
+    def network(weights, x, y):
+        output, hidden = run.model(x[0])
+        seen = hidden if run.select is None else run.select(hidden, output)
+        return run.primary(output, x[0], y[0])[None], {name: value[None] for name, value in seen.items()}
+
+    return dict(run.model.named_parameters()), network
+
+
+def _side_by_side(runs):
+    """Stack the weights of runs, name -> [runs, ...], and make the models' own ones views of them.
+
+    Returns these and (weights, x [runs, B, D], y [runs, B]) -> (primary losses [runs], what the loss sees, name -> [runs, B, D]).
+    """
+    weights, _ = stack_module_state([run.model for run in runs])
+    for number, run in enumerate(runs):
+        for name, value in run.model.named_parameters():
+            value.data = weights[name].data[number]
+    bare, select, primary = copy.deepcopy(runs[0].model).to("meta"), runs[0].select, runs[0].primary
+
+    def network(weights, x, y):
+        output, hidden = functional_call(bare, weights, (x,))
+        return primary(output, x, y), hidden if select is None else select(hidden, output)
+
+    return weights, torch.vmap(network)
+
+
+# ---------------------------------------------------------------- runs that meet in a stack
+
+_here = threading.local()  # .seat: of a thread in which `train` waits for other runs instead of starting
+
+
+class _Seat(threading.Thread):
+    """A thread that carries out one function and stops where it comes to ``train``; ``news`` receives the seat whenever it stops or ends."""
+
+    def __init__(self, function, news):
+        super().__init__(daemon=True)
+        self.function, self.news, self.waiting, self.answer = function, news, None, None
+        self.result, self.error, self.answered, self.size, self.absent = None, None, threading.Semaphore(0), 1, 0.0
+
+    def run(self):
+        _here.seat = self
+        try:
+            self.result = self.function()
+        except BaseException as error:  # raised again where the result is asked for
+            self.error = error
+        self.news.put(self)
+
+    def wait_for(self, run):
+        self.waiting, started = run, time.perf_counter()
+        self.news.put(self)
+        self.answered.acquire()
+        self.absent += time.perf_counter() - started
+        answer, self.answer = self.answer, None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def go_on(self, answer, share=0.0):
+        self.waiting, self.answer, self.absent = None, answer, self.absent - share
+        self.answered.release()
+
+
+def stack_of_this_run() -> tuple[int, float]:
+    """Return with how many runs the one in this thread was trained, itself included, and the seconds that it spent waiting for others."""
+    seat = getattr(_here, "seat", None)
+    return (1, 0.0) if seat is None else (seat.size, seat.absent)
+
+
+def together(functions, device="cpu", jobs=1, progress=None):
+    """Carry out functions without arguments whose calls of ``train`` are to be stacks; yield what each returns as it ends.
+
+    Each function runs in a thread, one at a time up to its ``train``: building networks draws on torch's one random state. Then
+    those of one ``kind`` are trained as one stack, and go on, ``jobs`` at a time. An error of a function is raised here, one of a
+    stack in all functions that were part of it.
+    """
+    news, seats = queue.SimpleQueue(), []
+
+    def ended(seat):
+        if seat.error is not None:
+            raise seat.error
+        return [] if seat.waiting else [seat.result]
+
+    try:
+        for function in functions:
+            seats.append(_Seat(function, news))
+            seats[-1].start()
+            yield from ended(news.get())
+        while waiting := [seat for seat in seats if seat.waiting]:
+            kinds = {}
+            for seat in waiting:
+                kinds.setdefault(seat.waiting.kind(), []).append(seat)
+            for kind in kinds.values():
+                started = time.perf_counter()
+                try:
+                    answers = train_stack([seat.waiting for seat in kind], device, progress)
+                except (RuntimeError, ValueError, MemoryError) as error:
+                    answers = [error] * len(kind)
+                share, under_way = (time.perf_counter() - started) / len(kind), 0
+                for seat, answer in zip(kind, answers, strict=True):
+                    if under_way == jobs:
+                        yield from ended(news.get())
+                        under_way -= 1
+                    seat.size = len(kind)
+                    seat.go_on(answer, share)
+                    under_way += 1
+                for _ in range(under_way):
+                    yield from ended(news.get())
+    finally:  # whoever still waits is sent home
+        for seat in seats:
+            if seat.waiting:
+                seat.go_on(SystemExit())
 
 
 @torch.no_grad()

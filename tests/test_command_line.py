@@ -120,10 +120,11 @@ def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stop
     results.write_record(experiments.run(first, "cpu"))  # as if an earlier command had been interrupted after one run
     status, said, _ = command("run", "clustering", *TINY)
     assert status == 0 and said.startswith("3 runs to do, 1 recorded\n")
-    assert re.findall(r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{4}, \d+ s$", said, re.M) == [
-        ("1/3", "ae", "0"),
-        ("2/3", "lc-d", "100"),
-        ("3/3", "ae-d", "100"),
+    left = r"(?:; about (\d+) min left)?"
+    assert re.findall(rf"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{{4}}, \d+ s{left}$", said, re.M) == [
+        ("1/3", "ae", "0", "1"),
+        ("2/3", "lc-d", "100", "1"),
+        ("3/3", "ae-d", "100", ""),
     ]
 
     status, said, _ = command("missing", "clustering", *MISSING)
@@ -155,7 +156,7 @@ def points_of(folder, experiment):
 def test_figure_2_is_computed_recorded_with_its_points_and_comes_out_the_same_again(command, newsgroups4, results_folder):
     only = ("run", "tsne", *TINY, "--models", "original", "lc-d")
     status, said, _ = command(*only)
-    assert status == 0 and re.findall(r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha \d+, seed 42: ok, kl \d\.\d{4}, \d+ s$", said, re.M) == [
+    assert status == 0 and re.findall(r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha \d+, seed 42: ok, kl \d\.\d{4}, \d+ s", said, re.M) == [
         ("1/2", "original"), ("2/2", "lc-d"),
     ]  # fmt: skip
     files = points_of(results_folder, "tsne")
@@ -176,13 +177,36 @@ def test_figure_2_is_computed_recorded_with_its_points_and_comes_out_the_same_ag
 
 def test_figure_1_is_computed_on_the_lexicon_whatever_the_corpus(command, packages, results_folder):
     status, said, _ = command("run", "lexicon", *TINY, "--models", "original", "ae-d")
-    assert status == 0 and len(re.findall(r"on opinion_lexicon/spacy-word, alpha \d+, seed 42: ok, acc 0\.\d{4}, \d+ s$", said, re.M)) == 2
+    assert status == 0 and len(re.findall(r"on opinion_lexicon/spacy-word, alpha \d+, seed 42: ok, acc 0\.\d{4}, \d+ s", said, re.M)) == 2
     assert set(points_of(results_folder, "lexicon")) == {"opinion_lexicon-spacy-word-original", "opinion_lexicon-spacy-word-ae-d"}
     points, words = results.load_curves(results.load_results("lexicon", "tiny"), kind="points"), data.load_dataset("opinion_lexicon")
     for held_out, split in ((0, words.train), (1, words.test)):
         part = points[points["held_out"] == held_out]
         assert len(part) > 50 and split.labels[part["row"]].tolist() == part["label"].tolist()
     assert command("missing", "lexicon", *MISSING[:2], "--seeds", "42")[1].count("missing  lexicon: ") == 2, "the same runs for another corpus"
+
+
+def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2_in_stacks(command, packages, results_folder):
+    def paper(*options):
+        status, said, _ = command("run", "paper", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "73", "--device", "cpu", *options)
+        assert status == 0
+        return said
+
+    said = paper("--stack", "6", "--jobs", "2")
+    found = results.load_results(profile="tiny")
+    runs = found.drop_duplicates("key")
+    assert said.startswith(f"{len(runs)} runs to do, 0 recorded\n") and "failed" not in set(runs["status"])
+    assert runs.groupby("experiment").size().to_dict() == {"classification": 12, "clustering": 8, "lexicon": 8, "tsne": 4}
+    stacks = runs["device"].str.extract(r", in a stack of (\d)$")[0]
+    assert stacks[runs["model"].isin(["original", "pca"])].isna().all()
+    trained = runs.assign(stack=stacks).dropna(subset="stack")
+    assert trained.groupby(["experiment", "model"])["stack"].agg("".join).to_dict() == {
+        ("classification", "cnn"): "6" * 6, ("classification", "ffn"): "6" * 6,
+        ("clustering", "ae"): "44", ("clustering", "ae-d"): "44", ("clustering", "lc-d"): "22",  # which differs in what the loss sees
+        ("lexicon", "ae"): "44", ("lexicon", "ae-d"): "44", ("lexicon", "lc-d"): "22",
+        ("tsne", "ae"): "2", ("tsne", "ae-d"): "2",
+    }  # fmt: skip
+    assert paper() == f"0 runs to do, {len(runs)} recorded\n"
 
 
 def test_only_the_models_asked_for_are_run(command, packages):
@@ -343,6 +367,7 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
         (("run", "clustering", *TINY, "--seeds", "42", "4.2"), "seeds must be whole numbers"),
         (("run", "clustering", *TINY, "--seeds", "42", "42"), "seeds must differ, got [42, 42]"),
         (("run", "clustering", *TINY, "--jobs", "0"), "--jobs must be 1 or more, got 0"),
+        (("run", "clustering", *TINY, "--stack", "0"), "--stack must be 1 or more, got 0"),
     ],
 )
 def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allowed(refused, results_folder, arguments, said):

@@ -502,6 +502,18 @@ def test_each_record_is_written_before_the_next_run_starts(packages, results_fol
         assert list(verdicts.values()) == ["done"] * done + ["missing"] * (4 - done)
 
 
+def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(packages, results_folder):
+    wanted = [spec for spec in specs("classification", "tiny", "newsgroups4", [42, 73]) if spec.model == "ffn"]
+    alone = {record.spec: record for record in run_all(wanted, "cpu")}
+    stacked = {record.spec: record for record in run_all(wanted, "cpu", stack=6)}
+    assert set(stacked) == set(alone) == set(wanted) and results.judge(wanted, {}) == dict.fromkeys(wanted, "done")
+    for spec, record in stacked.items():
+        assert record.device == f"{alone[spec].device}, in a stack of 6" and 0 < record.seconds < 60
+        for name, value in alone[spec].metrics.items():
+            assert record.metrics[name] == pytest.approx(value, abs=0.02), (str(spec), name)  # training makes more of a last bit
+        assert record.curve["loss"].tolist() == pytest.approx(alone[spec].curve["loss"].tolist(), rel=1e-3)
+
+
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
     # Ctrl-C between two runs: what joblib says of the runs that it cancels would stand before the one sentence that is meant.
     monkeypatch.setattr(experiments, "_run_and_write", lambda spec, *args: time.sleep(0.05) or spec)

@@ -1,6 +1,8 @@
 """The training loop: the same seed gives the same bits, runs of a seed are paired, and a run that breaks says so."""
 
 import math
+import time
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -8,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from snnl_lib import training
 from snnl_lib.losses import soft_nearest_neighbor_loss
-from snnl_lib.models import Autoencoder, FeedForwardNet
-from snnl_lib.training import build, forward, named_seed, train
+from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet
+from snnl_lib.training import build, forward, named_seed, stack_of_this_run, together, train
 
 torch.set_num_threads(1)
 
@@ -254,7 +257,9 @@ def test_a_regularizer_takes_the_place_of_equation_4_in_every_layer_at_the_tempe
     assert (history.curve["loss"] - history.curve["primary"]).tolist() == pytest.approx([added, added], rel=1e-5)
 
 
-def test_an_unknown_layer_or_temperature_stops_training(blobs):
+def test_an_unknown_layer_or_temperature_or_a_weight_without_end_stops_training(blobs):
+    with pytest.raises(ValueError, match="alpha must be a finite number, got inf"):
+        run(blobs, alpha=math.inf)
     with pytest.raises(ValueError, match="hidden9"):
         run(blobs, alpha=1.0, layers=["hidden9"])
     with pytest.raises(ValueError, match="learnable"):
@@ -385,3 +390,134 @@ def test_forward_takes_tensors_leaves_no_graph_and_changes_no_weight(blobs, trai
 def test_forward_of_an_unknown_layer_raises(blobs, trained):
     with pytest.raises(KeyError, match="hidden9"):
         forward(trained, blobs[0], layer="hidden9")
+
+
+# ---------------------------------------------------------------- stacks of runs
+
+
+def first_two(hidden, output):
+    return {"hidden1": hidden["hidden1"][:, :2], "output": output}
+
+
+def squared_error(output, features, labels):
+    return F.mse_loss(output, features)
+
+
+def in_float64(blobs, model_class, arguments, primary, seed, documents=N, **options):
+    """A call of ``train`` on the first documents, in float64; gives the trained weights, the curve and the size of the stack."""
+
+    def call():
+        model = build(model_class, *arguments, seed=seed).double()
+        history = train(model, blobs[0][:documents].astype(np.float64), blobs[1][:documents], primary, seed=seed, **options)
+        return weights(model), history, stack_of_this_run()[0]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("model_class", "arguments", "primary", "options"),
+    [
+        (FeedForwardNet, (6, 3, (8, 6)), cross_entropy, {}),
+        (FeedForwardNet, (6, 3, (8, 6)), cross_entropy, {"layers": "min", "steps_per_epoch": 2}),
+        (FeedForwardNet, (6, 3, (8, 6)), cross_entropy, {"select": first_two}),
+        (partial(ConvNet, positions=3), (6, 3, (8,)), cross_entropy, {}),
+        (Autoencoder, (6, (8,), 4), squared_error, {"layers": ["code"]}),
+    ],
+)
+def test_a_stack_takes_the_steps_of_its_runs_alone(blobs, model_class, arguments, primary, options):
+    # Other seeds, weights of the loss, temperatures and numbers of documents: the last batches are of 26, 26, 24 and 26 rows.
+    shared = {"epochs": 1, "batch_size": BATCH, "learning_rate": 0.01} | options
+    own = [(7, N, 0.0, "annealed"), (7, N, 5.0, "annealed"), (8, N - 2, -2.0, "annealed"), (9, N, 3.0, 0.3)]
+    calls = [in_float64(blobs, model_class, arguments, primary, seed, n, alpha=alpha, temperature=t, **shared) for seed, n, alpha, t in own]
+    alone = [call() for call in calls]
+    stacked = list(together(calls))
+    assert [size for *_, size in alone] == [1] * 4 and [size for *_, size in stacked] == [4] * 4
+    for (expected, curve, _), (found, other, _) in zip(alone, stacked, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+        pd.testing.assert_frame_equal(other.curve, curve.curve, rtol=1e-11)
+    assert not torch.equal(alone[0][0], alone[1][0])
+
+
+def test_runs_of_another_kind_train_in_another_stack_and_what_does_not_train_just_ends(blobs):
+    def call(seed, hidden_sizes=(8, 6), **options):
+        return in_float64(blobs, FeedForwardNet, (6, 3, hidden_sizes), cross_entropy, seed, epochs=1, batch_size=BATCH, **options)
+
+    def before_relu():
+        model = build(FeedForwardNet, 6, 3, (8, 6), before_relu=True, seed=1).double()
+        train(model, blobs[0].astype(np.float64), blobs[1], cross_entropy, epochs=1, seed=1, batch_size=BATCH)
+        return None, None, stack_of_this_run()[0]
+
+    others = [call(1, (8, 5)), call(1, learning_rate=0.1), call(1, regularizer=lambda *_: 0.0, alpha=1.0), before_relu]
+    found = list(together([call(1), lambda: "no training", call(2), *others], jobs=3))
+    assert found[0] == "no training" and sorted(size for *_, size in found[1:]) == [1, 1, 1, 1, 2, 2]
+
+
+def test_a_run_that_diverges_in_a_stack_says_so_and_leaves_the_others_alone(blobs):
+    settings = {"epochs": 3, "batch_size": BATCH, "temperature": 0.5}
+    calls = [in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 7, alpha=alpha, **settings) for alpha in (1.0, 1.7e308, 0.0)]
+    alone = [calls[0](), calls[2]()]
+    (found, history, _), (_, broken, _), (baseline, plain, _) = together(calls)
+    assert "in epoch 0" in broken.diverged and len(broken.curve) == 1
+    assert not history.diverged and not plain.diverged and len(history.curve) == 3
+    torch.testing.assert_close(torch.stack([found, baseline]), torch.stack([alone[0][0], alone[1][0]]), rtol=0, atol=1e-10)
+
+
+def test_after_an_epoch_each_model_of_a_stack_has_its_own_weights_of_then(blobs):
+    seen = {}
+
+    def call(seed):
+        def noting(model):
+            seen.setdefault(seed, []).append(weights(model).clone())
+            return {"seed": seed}
+
+        model = build(FeedForwardNet, 6, 3, (8, 6), seed=seed)
+        return train(model, *blobs, cross_entropy, epochs=2, seed=seed, batch_size=BATCH, after_epoch=noting), weights(model)
+
+    found = list(together([lambda: call(1), lambda: call(2)]))
+    for seed, (history, last) in zip((1, 2), found, strict=True):
+        assert history.curve["seed"].tolist() == [seed, seed]
+        assert torch.equal(seen[seed][1], last) and not torch.equal(seen[seed][0], last)
+
+
+def test_an_error_in_a_stack_reaches_each_of_its_runs_and_one_outside_reaches_the_caller(blobs, monkeypatch):
+    def caught(seed):
+        try:
+            in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, seed, epochs=1)()
+        except RuntimeError as error:
+            return str(error)
+
+    def broken(runs, *_):
+        raise RuntimeError(f"no room for {len(runs)} runs")
+
+    monkeypatch.setattr(training, "train_stack", broken)
+    assert list(together([lambda: caught(1), lambda: caught(2)])) == ["no room for 2 runs"] * 2
+    ended = []
+
+    def waiting():
+        try:
+            in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 1, epochs=1)()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(KeyError, match="mistake"):
+        list(together([waiting, lambda: {}["mistake"]]))
+    for _ in range(100):
+        if ended:
+            break
+        time.sleep(0.05)
+    assert ended, "a run that waits for the others is sent home"
+
+
+def test_waiting_for_others_is_not_counted_as_a_runs_own_time(blobs):
+    def call(pause):
+        started = time.perf_counter()
+        in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 1, epochs=1, batch_size=BATCH)()
+        time.sleep(pause)
+        return time.perf_counter() - started - stack_of_this_run()[1]
+
+    def slow():
+        time.sleep(0.5)
+        return call(0.3)
+
+    quick, slower = sorted(together([lambda: call(0.0), slow]))
+    assert quick < 0.25 and slower > 0.3
