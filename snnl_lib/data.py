@@ -39,7 +39,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A corpus: ``train`` and ``test`` splits, class names, where it was found, its terms and its fingerprint."""
+    """A corpus by ``name``: its ``train`` and ``test`` splits, ``class_names``, ``source`` (where it was found), ``terms`` and ``fingerprint``."""
 
     name: str
     train: Split
@@ -286,7 +286,11 @@ def _catalogue() -> dict[str, Entry]:
 
 
 def available_datasets() -> list[str]:
-    """List the names that ``load_dataset`` knows, at hand or not."""
+    """List the names that ``load_dataset`` knows, at hand or not.
+
+    >>> available_datasets()
+    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20']
+    """
     return list(_catalogue())
 
 
@@ -344,8 +348,14 @@ def _download(form: Form, folder: Path) -> Path:
 def load_dataset(name: str) -> Dataset:
     """Load a corpus by name, fetching it if need be.
 
-    Returns a Dataset whose ``train`` and ``test`` have ``texts`` and ``labels``. Raises DataError for an unknown name,
-    a wrong checksum, or a data set that is out of reach.
+    Args:
+        name: one of ``available_datasets()``.
+
+    Returns:
+        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings) and ``labels`` (int64 array [N]).
+
+    Raises:
+        DataError: an unknown name, a wrong checksum, or a data set that is out of reach; it says what to do.
 
     >>> load_dataset("newsgroups4").class_names
     ('comp', 'rec', 'sci', 'talk')
@@ -373,14 +383,22 @@ _ALPHANUMERIC = re.compile(r"[^\W_]+")
 
 @cache
 def stop_words() -> frozenset[str]:
-    """Return spaCy's English stop words (the paper does not name its list)."""
+    """Return spaCy's English stop words (the paper does not name its list).
+
+    >>> {"the", "rain"} & stop_words()
+    {'the'}
+    """
     from spacy.lang.en.stop_words import STOP_WORDS
 
     return frozenset(STOP_WORDS)
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-cased words of letters and digits."""
+    """Split a text into lower-cased words of letters and digits.
+
+    >>> words("It's 5 o'clock")
+    ['it', 's', '5', 'o', 'clock']
+    """
     return _ALPHANUMERIC.findall(text.lower())
 
 
@@ -398,7 +416,11 @@ def preprocess(text: str) -> str:
 
 
 def count_documents(texts: list[str]) -> dict[str, int]:
-    """Count documents in the ways in which a paper might: all, distinct as published, distinct and empty after preprocessing."""
+    """Count ``texts`` in the ways in which a paper might: all, distinct as published, distinct and empty after preprocessing.
+
+    >>> list(count_documents(["Rain", "rain!", "It is"]).items())[2:]
+    [('distinct after preprocessing', 2), ('empty after preprocessing', 1)]
+    """
     clean = [preprocess(text) for text in texts]
     return {
         "documents": len(texts),

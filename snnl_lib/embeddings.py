@@ -30,17 +30,34 @@ class EmbeddingError(SnnlError):
 def embed(texts: list, method: str, *, fit_texts: list | None = None, max_features: int = 2000, device: str = "cpu") -> np.ndarray:
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
-    ``spacy``: the mean of the 300-d vectors of a document's words, a word without a vector counting as zero, as spaCy's own
-    ``Doc.vector`` does (but for 65 words such as "number" and "agent" that spaCy keeps under numbers of their own and that count as
-    unknown here). ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has one, since
-    the table gives most rarer words the vector of a more frequent neighbour. ``tfidf``: the ``max_features`` most frequent words of
-    ``fit_texts`` (default: of ``texts``), weighted by tf-idf, rows of unit length (Sec. 1.2). ``infersent...``: 4,096 numbers from
-    a sentence encoder over the words' vectors (``snnl_lib.infersent``), computed on ``device``, kept in float16 as they are made,
-    so that an interrupted call goes on.
+    - ``spacy``: the mean of the 300-d vectors of a document's words, a word without a vector counting as zero, as spaCy's own
+      ``Doc.vector`` does (but for 65 words such as "number" and "agent" that spaCy keeps under numbers of their own and that
+      count as unknown here).
+    - ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has one, since the table gives
+      most rarer words the vector of a more frequent neighbour.
+    - ``tfidf``: the ``max_features`` most frequent words of ``fit_texts``, weighted by tf-idf, rows of unit length (Sec. 1.2).
+    - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder over the words' vectors
+      (Sec. 1.4), kept in float16 as they are made, so that an interrupted call goes on.
 
-    Returns a float32 array [N, D]; a document without any known word is a row of zeros, which ``has_words`` finds.
-    Raises EmbeddingError for an unknown method, a damaged cache file, a cache that cannot be written or weights that are not
-    there, ValueError for an empty list, or where tf-idf has no word to count.
+    Args:
+        texts: N strings, as published.
+        method: one of the names above.
+        fit_texts: what ``tfidf`` counts words in; default: ``texts``.
+        max_features: D of ``tfidf``, at most.
+        device: where a sentence encoder runs.
+
+    Returns:
+        float32 array [N, D]; a document without any known word is a row of zeros, which ``has_words`` finds.
+
+    Raises:
+        EmbeddingError: an unknown method, a damaged cache file, a cache that cannot be written, weights that are not there.
+        ValueError: an empty list, or no word that tf-idf could count.
+
+    >>> texts = ["Rain again", "rain, rain and wind", "It is"]
+    >>> embed(texts, "tfidf").round(2)
+    array([[1.  , 0.  ],
+           [0.84, 0.55],
+           [0.  , 0.  ]], dtype=float32)
     """
     if method not in METHODS:
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {', '.join(METHODS)}")
@@ -60,7 +77,11 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
 
 
 def has_words(embedding: np.ndarray) -> np.ndarray:
-    """Tell which rows of an embedding [N, D] are not all zeros (bool [N]): the documents that say something."""
+    """Tell which rows of an embedding [N, D] are not all zeros (bool [N]): the documents that say something.
+
+    >>> has_words(embed(["Rain again", "rain, rain and wind", "It is"], "tfidf"))
+    array([ True,  True, False])
+    """
     return np.any(embedding != 0, axis=1)
 
 

@@ -12,8 +12,8 @@ from sklearn import metrics as sk
 def clustering_accuracy(labels, clusters):
     """Return the accuracy of the best one-to-one match between clusters and classes (Eq. 20), in [0, 1].
 
-    ``labels`` and ``clusters`` are integer arrays [N]. With more clusters than classes the surplus clusters count as wrong.
-    Raises ValueError for empty or unequal input.
+    ``labels`` and ``clusters`` are integer arrays [N], numbered in any way. With more clusters than classes the surplus
+    clusters count as wrong. Raises ValueError for empty, unequal or non-integer input.
 
     >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
@@ -32,10 +32,23 @@ def clustering_scores(features, clusters, labels):
         clusters: integer array [N], the predicted clusters.
         labels: integer array [N], the true classes.
 
-    Returns ``dbi`` (Eqs. 9-10, >= 0, lower is better), ``sil`` (Eqs. 11-13, mean over points, [-1, 1]), ``chs`` (Eqs. 14-16,
-    >= 0), ``nmi`` (Eq. 17, [0, 1], arithmetic mean of the entropies), ``ari`` (Eqs. 18-19, [-0.5, 1]: the paper says [0, 1]) and
-    ``acc`` (Eq. 20). The first three are nan where they are not defined: one cluster only, or as many clusters as points.
-    Raises ValueError for empty, unequal or non-finite input.
+    Returns:
+        A dict of floats. The first three are nan where they are not defined, for one cluster or as many clusters as points.
+
+        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better
+        - ``sil``: silhouette (Eqs. 11-13), mean over points, in [-1, 1]
+        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0
+        - ``nmi``: normalised mutual information (Eq. 17), arithmetic mean of the entropies, in [0, 1]
+        - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1] (the paper says [0, 1])
+        - ``acc``: clustering accuracy (Eq. 20), in [0, 1]
+
+    Raises:
+        ValueError: empty or unequal input, features that are not finite, or clusters or labels that are not integers.
+
+    >>> points = [[0], [1], [8], [9]]
+    >>> scores = clustering_scores(points, [0, 0, 1, 1], labels=[0, 0, 1, 0])
+    >>> [round(scores[name], 3) for name in ("dbi", "sil", "chs", "nmi", "ari", "acc")]
+    [0.125, 0.875, 128.0, 0.344, 0.0, 0.75]
     """
     clusters, labels = _ids("clusters", clusters), _ids("labels", labels)
     features = _points(features, clusters=clusters, labels=labels)
@@ -79,7 +92,11 @@ def dunn_index(features, clusters):
 def classification_scores(labels, predictions):
     """Score predicted classes: ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and ``f1_macro``, each in [0, 1].
 
-    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty or unequal input.
+    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty, unequal or non-integer input.
+
+    >>> scores = classification_scores([0, 0, 1, 1], predictions=[0, 0, 0, 1])
+    >>> {name: round(score, 3) for name, score in scores.items()}
+    {'acc': 0.75, 'f1_micro': 0.75, 'f1_macro': 0.733}
     """
     labels, predictions = _ids("labels", labels), _ids("predictions", predictions)
     _check_lengths(labels=labels, predictions=predictions)

@@ -158,6 +158,9 @@ def results_dir(profile: str = "full") -> Path:
     """Return where a profile's records lie: ``results/`` (or ``SNNL_RESULTS``) for full, ``_build/results/<profile>`` for the others.
 
     Outside a checkout the full records are those that the wheel ships, and the others lie under the working directory.
+
+    >>> results_dir("quick").name
+    'quick'
     """
     root = Path(__file__).resolve().parent.parent
     checkout = (root / "pyproject.toml").exists()
@@ -211,9 +214,13 @@ def read_record(path: Path) -> pd.DataFrame:
 
 
 def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
-    """Load the records of an experiment (default: of all) as one tidy frame, one row a metric, with the columns of ``COLUMNS``.
+    """Load the records of an experiment (default: of all) and a profile as one tidy frame, one row a metric.
 
-    An empty frame with the same columns if there are none. Raises RecordError if a record is damaged.
+    Columns: those of a record's file (``COLUMNS``), and ``key``, which tells runs apart. An empty frame with the same columns if
+    there are none. Raises RecordError if a record is damaged.
+
+    >>> sorted(load_results("clustering")["model"].unique())
+    ['ae', 'ae-d', 'lc-d', 'pca']
     """
     folder = results_dir(profile)
     paths = [path for path in sorted(folder.glob(f"{experiment or '*'}/*.csv")) if path.parent.name != "bench"]  # timings are no runs
@@ -223,7 +230,15 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
 
 
 def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
-    """Load the curves (or ``points``) that belong to records: one row an epoch (or a point), with the record's embedding, model, alpha, seed and status."""
+    """Load the curves that belong to records: one row an epoch, with the record's embedding, model, alpha, seed and status.
+
+    ``kind="points"`` loads coordinates instead, one row a point. A record without a curve adds no row; an empty frame if none has one.
+
+    >>> records = load_results("clustering")
+    >>> curves = load_curves(records.query("model == 'ae-d'"))
+    >>> list(curves.columns[:4]), int(curves["epoch"].max())
+    (['epoch', 'temperature', 'loss', 'primary'], 29)
+    """
     frames = []
     for row in records.drop_duplicates("key").itertuples():
         path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"

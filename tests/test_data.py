@@ -1,6 +1,5 @@
 """Data sets: what they hold, where they are looked for, and that nothing damaged is ever taken for good."""
 
-import doctest
 import hashlib
 import http.server
 import threading
@@ -120,11 +119,6 @@ def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
 def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
     with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"):
         load_dataset("agnews")
-
-
-def test_the_examples_in_the_docstrings_hold(packages):
-    tried = doctest.testmod(data)
-    assert tried.attempted >= 2 and tried.failed == 0
 
 
 # ---------------------------------------------------------------- where they are looked for

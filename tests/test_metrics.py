@@ -1,6 +1,5 @@
 """The scores of Tables 1-4 and the Dunn index: each written out by hand beside them, and one table of properties for all."""
 
-import doctest
 import itertools
 import math
 import tracemalloc
@@ -11,14 +10,7 @@ import torch
 from scipy.spatial import ConvexHull, KDTree
 from scipy.spatial.distance import pdist
 
-from snnl_lib import metrics
 from snnl_lib.metrics import classification_scores, clustering_accuracy, clustering_scores, dunn_index
-
-
-def test_the_examples_in_the_docstrings_hold():
-    tried = doctest.testmod(metrics)
-    assert tried.attempted >= 2 and tried.failed == 0
-
 
 # ---------------------------------------------------------------- Eq. 20
 
