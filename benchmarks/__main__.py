@@ -62,12 +62,12 @@ def seconds(action, device):
     return time.perf_counter() - started
 
 
-def in_turn(actions, device):
+def in_turn(actions, device, repeats=REPEATS):
     """Time actions (name -> function) in turn: name -> list of seconds; one turn of each beforehand is not counted."""
     for action in actions.values():
         seconds(action, device)
     found = {name: [] for name in actions}
-    fewest, most = REPEATS
+    fewest, most = repeats
     while True:
         for name, action in actions.items():
             found[name].append(seconds(action, device))
@@ -83,8 +83,8 @@ def memory_of(name, batch, features, device):
     """Return how many MiB a forward and backward pass takes at its peak beyond its inputs and their gradient."""
     x, y = made_up(batch, features, device)
     loss = rivals.LOSSES[name]
-    x.grad = torch.zeros_like(x)
-    step(loss, *made_up(16, features, device))  # loads what is loaded once
+    x.grad = torch.ones_like(x)  # ones, for zeros take no memory before they are written to
+    step(loss, *made_up(64, features, device))  # loads what is loaded once
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -102,24 +102,26 @@ def _resident(field):
 
 
 def memory_in_a_process(name, batch, features, device):
+    """The same, measured where freed memory goes back to the system at once, so that what is resident is what is in use."""
     command = [sys.executable, "-m", "benchmarks", "memory", name, str(batch), str(features), "--device", device]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    frugal = {"MALLOC_MMAP_THRESHOLD_": "65536", "MKL_DISABLE_FAST_MM": "1"}
+    done = subprocess.run(command, env=os.environ | frugal, capture_output=True, text=True, check=False)
     return float(done.stdout) if done.returncode == 0 else np.nan
 
 
 # ---------------------------------------------------------------- the two comparisons
 
 
-def compare_losses(device, sizes, out):
+def compare_losses(device, sizes, widths, repeats, out):
     """Time all losses, and the bound, at every size; peak memory of one step each."""
     rows = []
-    for features in FEATURES[device.split(":")[0]]:
+    for features in widths:
         for batch in sizes:
             x, y = made_up(batch, features, device)
             actions = {"bound": lambda x=x: bound(x)} | {
                 name: lambda f=f, x=x, y=y: step(f, x, y) for name, f in rivals.LOSSES.items() if fits(name, batch, device)
             }
-            for name, times in in_turn(actions, device).items():
+            for name, times in in_turn(actions, device, repeats).items():
                 memory = memory_in_a_process(name, batch, features, device) if name != "bound" else np.nan
                 low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
                 rows.append(
@@ -172,6 +174,8 @@ def main():
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
     parser.add_argument("--sizes", type=int, nargs="+", help="batch sizes of the comparison of losses")
+    parser.add_argument("--features", type=int, nargs="+", help="numbers of features in it")
+    parser.add_argument("--turns", type=int, help="exactly so many of each side (default: 5 to 60)")
     parser.add_argument("--epochs", type=int, default=1, help="of each run in the comparison of stacks (default: 1)")
     parser.add_argument("--out", type=Path, default=results.results_dir("full") / "bench", help="folder of the tables")
     args = parser.parse_args()
@@ -182,7 +186,9 @@ def main():
         return
     kind = device.split(":")[0] + (f"-{args.threads}" if args.threads > 1 else "")
     if "loss" in args.what:
-        compare_losses(device, args.sizes or SIZES[device.split(":")[0]], args.out / f"loss-{kind}.csv")
+        device_type = device.split(":")[0]
+        repeats = (args.turns, args.turns) if args.turns else REPEATS
+        compare_losses(device, args.sizes or SIZES[device_type], args.features or FEATURES[device_type], repeats, args.out / f"loss-{kind}.csv")
     if "stack" in args.what:
         compare_stacks(device, args.epochs, args.out / f"stack-{kind}.csv")
 

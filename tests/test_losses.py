@@ -18,6 +18,7 @@ from torch.distributed.nn.functional import all_gather
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from snnl_lib import losses
 from snnl_lib.losses import SoftNearestNeighborLoss, annealed_temperature, composite_loss, soft_nearest_neighbor_loss
 
 torch.set_num_threads(1)
@@ -516,6 +517,45 @@ def test_autocast_changes_neither_value_nor_gradient(distance, chunk_size, rando
     actual.backward()
     assert actual.dtype == torch.float32 and torch.equal(actual, expected)
     assert torch.equal(cast.grad, plain.grad)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "sqeuclidean"])
+@pytest.mark.parametrize("temperature", [0.5, 0.01])
+@pytest.mark.parametrize(("cached", "tile", "at_once"), [(30, 3, 2**26), (1, 1, 2**26), (25, 2, 40)])
+def test_however_the_table_is_cut_up_value_and_gradient_are_the_same(cached, tile, at_once, temperature, distance, monkeypatch, random):
+    features = torch.randn(2, 7, 3, generator=random, dtype=torch.float64)
+    labels = torch.stack([torch.tensor(LABELS), torch.tensor(LABELS).flip(0)])
+
+    def both(reduction):
+        points, learned = features.clone().requires_grad_(), torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
+        loss = soft_nearest_neighbor_loss(points, labels, learned, distance=distance, reduction=reduction)
+        fixed = soft_nearest_neighbor_loss(points, labels, temperature, distance=distance, reduction=reduction)
+        return [loss, fixed, *torch.autograd.grad((loss.sin() + 2 * fixed.cos()).sum(), [points, learned])]
+
+    expected = both("mean"), both("none")
+    for name, value in (("CACHED_PAIRS", cached), ("TILE", tile), ("PAIRS_AT_ONCE", at_once)):
+        monkeypatch.setattr(losses, name, value)
+    for found, wanted in zip((both("mean"), both("none")), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk_size": 3}, {"reduction": "none"}], ids=str)
+def test_compiled_in_one_graph_it_has_the_same_gradient(options, random):
+    features, labels = torch.randn(7, 3, generator=random, requires_grad=True), torch.tensor(LABELS)
+    temperature = torch.tensor(0.3, requires_grad=True)
+
+    def loss(x, y, temperature):
+        return soft_nearest_neighbor_loss(x, y, temperature, **options).sum()
+
+    found = torch.autograd.grad(torch.compile(loss, backend="aot_eager", fullgraph=True)(features, labels, temperature), [features, temperature])
+    torch.testing.assert_close(found, torch.autograd.grad(loss(features, labels, temperature), [features, temperature]))
+
+
+def test_on_the_meta_device_it_gives_shapes():
+    features, labels = torch.empty(3, 7, 4, device="meta", requires_grad=True), torch.empty(3, 7, dtype=torch.long, device="meta")
+    loss = soft_nearest_neighbor_loss(features, labels, 0.1)
+    loss.sum().backward()
+    assert loss.is_meta and loss.shape == (3,) and features.grad.shape == features.shape
 
 
 def test_compiled_in_one_graph_it_gives_the_same_value_and_lets_nan_through(random):

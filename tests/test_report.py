@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import report
+from snnl_lib import report, results
 
 
 def runs(label, values, metric="acc", status="ok"):
@@ -135,3 +135,30 @@ def test_a_table_without_rows_says_so_in_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report.write_table(pd.DataFrame(columns=["what", "mean", "runs"]), "empty")
     assert (tmp_path / "tables" / "empty.csv").read_text().splitlines() == ["what,mean,runs", "nothing recorded yet,–,–"]
+
+
+# ---------------------------------------------------------------- benchmarks
+
+
+def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
+    assert report.benchmark("loss").empty and report.benchmark_provenance(report.benchmark("loss")) == "No benchmark is recorded."
+    (tmp_path / "bench").mkdir()
+    row = {
+        "loss": "ours",
+        "batch": 256,
+        "features": 128,
+        "seconds": 0.001,
+        "memory": 1.5,
+        "turns": 9,
+        "versions": "torch 2",
+        "commit": "abc",
+        "created": "2026-11-22T00:00",
+    }
+    for device, threads in (("cpu", 1), ("cuda", 2)):
+        pd.DataFrame([row | {"device": device, "threads": threads}] * 2).to_csv(tmp_path / "bench" / f"loss-{device}.csv", index=False)
+    found = report.benchmark("loss")
+    assert found["device"].tolist() == ["cpu", "cpu", "cuda", "cuda"] and found["seconds"].unique().tolist() == [0.001]
+    said = report.benchmark_provenance(found)
+    assert said == "cpu, torch on 1 thread; torch 2; commit abc; 2026-11-22. cuda, torch on 2 threads; torch 2; commit abc; 2026-11-22."
+    assert results.load_results().empty and report.benchmark("stack").empty

@@ -1,0 +1,43 @@
+"""``make bench``: a small run of it writes whole tables, whose rivals compute what they are said to."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks import rivals
+from benchmarks.__main__ import in_turn
+from snnl_lib.losses import soft_nearest_neighbor_loss
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_usual_formula_and_ncaloss_are_equation_4():
+    random = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 6, generator=random), torch.arange(40) % 4
+    expected = soft_nearest_neighbor_loss(x, y, 0.5).item()
+    assert rivals.LOSSES["usual formula"](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
+    assert rivals.LOSSES["NCALoss"](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
+    assert rivals.LOSSES["SupConLoss"](x, y, 0.5).item() > expected  # the mean outside of the logarithm is never smaller
+
+
+def test_all_sides_take_turns_as_often_as_each_other():
+    order = []
+    found = in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, "cpu")
+    assert len(found["a"]) == len(found["b"]) == 60 and order == ["a", "b"] * 61, "and one turn of each beforehand"
+
+
+def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "loss", "--sizes", "64", "--features", "16", "--turns", "2", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("B 64, D 16: bound ")
+    table = pd.read_csv(tmp_path / "loss-cpu.csv")
+    assert set(table["loss"]) == {"bound", "ours", "usual formula", "NCALoss", "SupConLoss"}
+    assert (table["seconds"] > 0).all() and (table["turns"] == 2).all() and (table["threads"] == 1).all()
+    assert table.set_index("loss")["memory"].drop("bound").notna().all() and table["device"].str.startswith("CPU").all()
+    assert [path.name for path in tmp_path.iterdir()] == ["loss-cpu.csv"]
