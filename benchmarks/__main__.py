@@ -1,7 +1,7 @@
 """``make bench`` (``python -m benchmarks``): the loss against its rivals, and stacks of runs against runs one by one.
 
 Both sides take turns, so that a machine that slows down slows both; the table holds medians and quartiles. The memory of a step is
-measured in a process of its own. Files in results/bench are rewritten as sizes are done.
+measured in another process. Files in results/bench are rewritten as sizes are done.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from . import rivals
 SIZES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "cuda": (256, 1024, 4096, 16_384, 65_536)}
 FEATURES = {"cpu": (128, 500, 2000), "cuda": (128, 512, 2000)}
 TEMPERATURE, CLASSES = 0.3, 4
-LEAST_SECONDS, REPEATS = 3.0, (5, 60)  # each size until every side had so many seconds of turns, within these numbers of turns
+LEAST_SECONDS, REPEATS = 2.0, (3, 60)  # each size until every side had so many seconds of turns, within these numbers of turns
 MEBI = 2**20
 
 
@@ -68,10 +68,11 @@ def in_turn(actions, device, repeats=REPEATS):
         seconds(action, device)
     found = {name: [] for name in actions}
     fewest, most = repeats
+    random, order = np.random.default_rng(0), list(actions)
     while True:
-        for name, action in actions.items():
-            found[name].append(seconds(action, device))
-        turns = len(found[name])
+        for name in random.permutation(order):  # nobody always inherits the same neighbour's cache and heap
+            found[name].append(seconds(actions[name], device))
+        turns = len(found[order[0]])
         if turns >= most or (turns >= fewest and min(map(sum, found.values())) >= LEAST_SECONDS):
             return found
 
@@ -101,12 +102,12 @@ def _resident(field):
     return int(next(line for line in lines if line.startswith(field)).split()[1])
 
 
-def memory_in_a_process(name, batch, features, device):
-    """The same, measured where freed memory goes back to the system at once, so that what is resident is what is in use."""
-    command = [sys.executable, "-m", "benchmarks", "memory", name, str(batch), str(features), "--device", device]
+def memory_in_a_process(names, batch, features, device):
+    """The same of several, in a process where freed memory goes back to the system at once: what is resident is what is in use."""
+    command = [sys.executable, "-m", "benchmarks", "memory", str(batch), str(features), *names, "--device", device]
     frugal = {"MALLOC_MMAP_THRESHOLD_": "65536", "MKL_DISABLE_FAST_MM": "1"}
-    done = subprocess.run(command, env=os.environ | frugal, capture_output=True, text=True, check=False)
-    return float(done.stdout) if done.returncode == 0 else np.nan
+    done = subprocess.run(command, env=os.environ | frugal, capture_output=True, text=True, check=True)
+    return dict(zip(names, map(float, done.stdout.split()), strict=True))
 
 
 # ---------------------------------------------------------------- the two comparisons
@@ -121,12 +122,11 @@ def compare_losses(device, sizes, widths, repeats, out):
             actions = {"bound": lambda x=x: bound(x)} | {
                 name: lambda f=f, x=x, y=y: step(f, x, y) for name, f in rivals.LOSSES.items() if fits(name, batch, device)
             }
+            memory = memory_in_a_process([name for name in actions if name != "bound"], batch, features, device)
             for name, times in in_turn(actions, device, repeats).items():
-                memory = memory_in_a_process(name, batch, features, device) if name != "bound" else np.nan
                 low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
-                rows.append(
-                    {"loss": name, "batch": batch, "features": features, "seconds": middle, "low": low, "high": high, "turns": len(times), "memory": memory}
-                )
+                found = {"seconds": middle, "low": low, "high": high, "turns": len(times), "memory": memory.get(name, np.nan)}
+                rows.append({"loss": name, "batch": batch, "features": features} | found)
             write(rows, out, device)
             own = {row["loss"]: row["seconds"] for row in rows[-len(actions) :]}
             print(f"B {batch}, D {features}: " + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in own.items()), flush=True)
@@ -175,14 +175,15 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
     parser.add_argument("--sizes", type=int, nargs="+", help="batch sizes of the comparison of losses")
     parser.add_argument("--features", type=int, nargs="+", help="numbers of features in it")
-    parser.add_argument("--turns", type=int, help="exactly so many of each side (default: 5 to 60)")
+    parser.add_argument("--turns", type=int, help="exactly so many of each side (default: 3 to 60)")
     parser.add_argument("--epochs", type=int, default=1, help="of each run in the comparison of stacks (default: 1)")
     parser.add_argument("--out", type=Path, default=results.results_dir("full") / "bench", help="folder of the tables")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = experiments.check_device(args.device)
     if args.what[0] == "memory":
-        print(memory_of(args.what[1], int(args.what[2]), int(args.what[3]), device))
+        batch, features, *names = args.what[1:]
+        print(*(memory_of(name, int(batch), int(features), device) for name in names))
         return
     kind = device.split(":")[0] + (f"-{args.threads}" if args.threads > 1 else "")
     if "loss" in args.what:

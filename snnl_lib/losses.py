@@ -75,11 +75,10 @@ def _loss(features, labels, temperature, distance="cosine", reduction="mean", ch
         features = torch.cat([features, references.to(features.dtype)], dim=-2)
         labels = torch.cat([labels, reference_labels], dim=-1)
     if isinstance(temperature, torch.Tensor):
-        number, temperature = None, temperature.reshape(())  # [1] or [1, 1, 1] would broadcast into the loss's shape and dtype
-    else:
-        number, temperature = temperature, torch.full((), temperature, dtype=features.dtype, device=features.device)
-    # Logits of cosines lie between -1 / T and 1 / T: their exponentials, and the sums of these, need no scaling unless T is small.
-    bounded = distance == "cosine" and number is not None and 2 / number <= -LEAST
+        temperature = temperature.reshape(())  # [1] or [1, 1, 1] would broadcast into the loss's shape and dtype
+        bounded = False
+    else:  # logits of cosines lie between -1 / T and 1 / T: their exponentials, and the sums of these, need no scaling unless T is small
+        bounded = distance == "cosine" and 2 / temperature <= -LEAST
     losses, has_positive = _SoftNearestNeighbor.apply(features, labels, anchors, temperature, distance, bounded, chunk_size, reduction != "none")
     return losses / has_positive.clamp_min(1).to(losses.dtype) if reduction == "mean" else losses
 
@@ -94,10 +93,12 @@ class _SoftNearestNeighbor(torch.autograd.Function):
     @staticmethod
     def forward(ctx, features, labels, anchors, temperature, distance, bounded, chunk_size, summed):
         ctx.settings, ctx.summed = (anchors, distance, bounded, chunk_size), summed
-        weights = torch.ones_like(features[..., :anchors, 0]) if summed and any(ctx.needs_input_grad) else None
+        weights = 1 if summed and any(ctx.needs_input_grad) else None
         with _without_autocast(features.device.type):
             losses, has_positive, *gradients = _sweep(features, labels, temperature, *ctx.settings, weights, ctx.needs_input_grad[3])
-        ctx.save_for_backward(features, labels, temperature, *gradients)
+        tensor = isinstance(temperature, torch.Tensor)
+        ctx.number = None if tensor else temperature
+        ctx.save_for_backward(features, labels, temperature if tensor else None, *gradients)
         if summed:
             losses, has_positive = losses.sum(dim=-1), has_positive.sum(dim=-1)
         ctx.mark_non_differentiable(has_positive)
@@ -109,11 +110,15 @@ class _SoftNearestNeighbor(torch.autograd.Function):
             raise RuntimeError("the gradient of the soft nearest neighbor loss is a closed form that cannot be differentiated again (create_graph=True)")
         features, labels, temperature, by_features, by_temperature = ctx.saved_tensors
         if ctx.summed:
-            by_features, by_temperature = by_features * upstream[..., None, None], by_temperature * upstream
+            by_features = by_features * upstream[..., None, None]
+            by_temperature = None if by_temperature is None else by_temperature * upstream
         else:
             with _without_autocast(features.device.type):
-                *_, by_features, by_temperature = _sweep(features, labels, temperature, *ctx.settings, upstream, ctx.needs_input_grad[3])
-        return by_features, None, None, by_temperature.sum().to(temperature.dtype), None, None, None, None
+                settings = (ctx.number if temperature is None else temperature, *ctx.settings, upstream, ctx.needs_input_grad[3])
+                *_, by_features, by_temperature = _sweep(features, labels, *settings)
+        if by_temperature is not None:
+            by_temperature = by_temperature.sum().to(temperature.dtype)
+        return by_features, None, None, by_temperature, None, None, None, None
 
 
 def _without_autocast(device):
@@ -122,22 +127,22 @@ def _without_autocast(device):
 
 def _sweep(features, labels, temperature, anchors, distance, bounded, chunk_size, weights, wants_slope):
     """Return for the first rows of the features, the anchors, their losses and which of them have a positive; and for ``weights``
-    [..., anchors] of the losses the gradients of their sum by the features and by the temperature (else None, None).
+    of the losses, 1 or [..., anchors], the gradients of their sum by the features and, if it is wanted, by the temperature (else None).
     """
     points, scale = _scaled_rows(features, temperature) if distance == "cosine" else (features, None)
     pairs = max(1, labels.numel())  # of an anchor in each of the batches
     chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs), anchors)
     on_cpu = points.device.type == "cpu" and not torch.compiler.is_compiling()
     rows, tile = (max(1, CACHED_PAIRS // pairs), TILE) if on_cpu else (chunk_size, anchors)
-    if on_cpu:  # floats are compared three times as fast there
-        labels = labels.unique(return_inverse=True)[1].to(points.dtype)
+    if on_cpu and labels.dtype != torch.bool and max(map(abs, map(int, labels.aminmax()))) < 2**24:  # as floats they are compared three times as fast
+        labels = labels.to(points.dtype)
     parts, gradient, slope = [], None, None
     for start in range(0, anchors, chunk_size):
         stop = min(start + chunk_size, anchors)
         logits = _logits(points[..., start:stop, :], points, temperature, distance)
         for first in range(start, stop, rows):
             last = min(first + rows, stop)
-            weight = None if weights is None else weights[..., first:last, None]
+            weight = weights[..., first:last, None] if isinstance(weights, torch.Tensor) else weights
             *part, by_temperature = _anchor_losses(logits[..., first - start : last - start, :], labels, first, bounded, weight, wants_slope)
             parts.append(part)
             if by_temperature is not None:
@@ -149,7 +154,7 @@ def _sweep(features, labels, temperature, anchors, distance, bounded, chunk_size
     if weights is not None:
         if scale is not None:  # a change along a point changes its length alone, which the loss does not see
             gradient.addcmul_(points, (points * gradient).sum(dim=-1, keepdim=True).mul_(-temperature)).div_(scale)
-        slope = torch.zeros_like(gradient[..., 0, 0]) if slope is None else slope / -temperature
+        slope = None if slope is None else slope / -temperature
     return losses, has_positive, gradient, slope
 
 
@@ -162,21 +167,24 @@ def _anchor_losses(logits, labels, start, bounded, weight, wants_slope):
     # Masks are numbers here: a product is many times faster than a selection.
     same = torch.eq(labels[..., start:stop, None], labels[..., None, :], out=torch.empty_like(logits))
     if bounded:
-        terms, between = logits.exp_(), 0
+        terms = logits.exp_()
     else:  # each side is scaled by its own largest term, so that neither vanishes beside the other
         nothing = torch.finfo(logits.dtype).min / 4  # a finite stand-in for -inf, which times 0 would be NaN
         logits.clamp_min_(nothing).diagonal(start, -2, -1).fill_(nothing)
         different = 1 - same
         most_own = torch.add(logits, different, alpha=nothing).amax(dim=-1, keepdim=True)
         most_other = torch.add(logits, same, alpha=nothing).amax(dim=-1, keepdim=True)
-        terms, between = logits.sub_(most_own * same).sub_(different.mul_(most_other)).clamp_min_(LEAST).exp_(), most_other - most_own
+        terms = logits.sub_(most_own * same).sub_(different.mul_(most_other)).clamp_min_(LEAST).exp_()
     terms.diagonal(start, -2, -1).zero_()  # no point is its own neighbour
     own_terms = same.mul_(terms)
     other_terms = terms.sub_(own_terms)
     own, other = own_terms.sum(dim=-1, keepdim=True), other_terms.sum(dim=-1, keepdim=True)
     has_positive = own != 0
     # -log(own / (own + other)) = softplus(log other - log own): never negative, exact where clusters are tight.
-    difference = torch.where(has_positive, between + (other.log() - own.log()), -math.inf)
+    difference = other.log() - own.log()
+    if not bounded:
+        difference += most_other - most_own
+    difference = torch.where(has_positive, difference, -math.inf)
     by_temperature = None
     if weight is not None:
         slope, least = weight * torch.sigmoid(difference), torch.finfo(terms.dtype).tiny
@@ -189,9 +197,9 @@ def _scaled_rows(features, temperature):
     """Return the rows at length 1 / sqrt(T) (rows of zeros as they are), whose products are the logits, and what they were divided by."""
     # Dividing by the largest entry first keeps the norm from overflowing, and leaves it at 1 or more except in a row of zeros.
     largest = torch.maximum(features.amax(dim=-1, keepdim=True), -features.amin(dim=-1, keepdim=True))
-    largest = torch.where(largest > 0, largest, 1)
+    largest += largest == 0
     points = features / largest
-    length = torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp_min(1) * temperature.sqrt()
+    length = torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp_min(1) * temperature**0.5
     return points.div_(length), largest * length
 
 
@@ -210,6 +218,8 @@ def _points_gradient(by_logits, points, temperature, distance, start, tile):
             points = points.detach().requires_grad_()
             return torch.autograd.grad(_logits(points[..., start:stop, :], points, temperature, distance), points, by_logits)[0]
     if by_logits.shape[-2] == points.shape[-2]:  # every pair both ways round: one product does for both
+        if stop <= tile:
+            return (by_logits + by_logits.transpose(-1, -2)) @ points
         for first in range(0, stop, tile):  # tile by tile, for a table read down its columns is slow
             for second in range(first, stop, tile):
                 one, other = by_logits[..., first : first + tile, second : second + tile], by_logits[..., second : second + tile, first : first + tile]
