@@ -160,9 +160,10 @@ def compare_stacks(device, epochs, out):
 
 
 def write(rows, path, device):
+    threads, name = torch.get_num_threads(), experiments.device_name(device)
     facts = {
-        "device": experiments.device_name(device), "threads": torch.get_num_threads(), "versions": results.versions(), "commit": results.commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": name if threads == 1 else name.replace("one thread", f"{threads} threads"), "threads": threads, "versions": results.versions(),
+        "commit": results.commit(), "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
     frame = pd.DataFrame(rows).assign(**facts)
     results.write_atomically(path, frame.to_csv(index=False, float_format="%.4g"))

@@ -255,8 +255,7 @@ def benchmark_provenance(table: pd.DataFrame) -> str:
     """Say in one sentence where the numbers of a benchmark come from."""
     found = []
     for row in table.drop_duplicates(["device", "threads", "commit"]).itertuples():
-        threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
-        found.append(f"{row.device}, torch on {threads}; {row.versions}; commit {row.commit}; {row.created[:10]}")
+        found.append(f"{row.device}; {row.versions}; commit {row.commit}; {row.created[:10]}")
     return ". ".join(found) + "." if found else "No benchmark is recorded."
 
 

@@ -160,5 +160,5 @@ def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no
     found = report.benchmark("loss")
     assert found["device"].tolist() == ["cpu", "cpu", "cuda", "cuda"] and found["seconds"].unique().tolist() == [0.001]
     said = report.benchmark_provenance(found)
-    assert said == "cpu, torch on 1 thread; torch 2; commit abc; 2026-11-22. cuda, torch on 2 threads; torch 2; commit abc; 2026-11-22."
+    assert said == "cpu; torch 2; commit abc; 2026-11-22. cuda; torch 2; commit abc; 2026-11-22."
     assert results.load_results().empty and report.benchmark("stack").empty
