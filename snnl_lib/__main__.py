@@ -31,7 +31,7 @@ def _parser():
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
 
     packing = commands.add_parser("pack", help="write what experiments need into one file, for `run --pack` on a machine without spaCy, network or git")
-    packing.add_argument("experiment", nargs="+", help="names from `list`, or all")
+    packing.add_argument("experiment", nargs="+", help="names from `list`, all, or paper")
     packing.add_argument("out", type=Path, help="the file to write")
     packing.add_argument("--dataset", default="auto", help="a name from `data` (default: auto)")
 
@@ -62,8 +62,14 @@ def _seeds(args):
     return experiments.PAPER_SEEDS if args.seeds is None else experiments.parse_seeds(",".join(args.seeds))
 
 
+def _names(given):
+    """Spell out ``all`` and ``paper``; every name once."""
+    groups = {"all": experiments.EXPERIMENTS, "paper": experiments.PAPER}
+    return dict.fromkeys(name for word in given for name in groups.get(word, [word]))
+
+
 def _status(args):
-    names = {"all": experiments.EXPERIMENTS, "paper": experiments.PAPER}.get(args.experiment, [args.experiment])
+    names = _names([args.experiment])
     return [row for name in names for row in experiments.status(name, args.profile, args.dataset, _seeds(args))]
 
 
@@ -110,7 +116,7 @@ def _missing(args):
 
 
 def _pack(args):
-    names = list(experiments.EXPERIMENTS) if "all" in args.experiment else args.experiment
+    names = _names(args.experiment)
     specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
     splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": ""}
     for name in {spec.dataset for spec in specs}:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import data, embeddings, experiments, infersent, pack, results
+from snnl_lib import __main__, data, embeddings, experiments, infersent, pack, results
 from snnl_lib.__main__ import main
 from snnl_lib.data import Dataset, Split
 from snnl_lib.pack import PackError, open_pack, write_pack
@@ -334,6 +334,21 @@ def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(packe
     np.testing.assert_allclose(found["value"][chs], expected["value"][chs], rtol=1e-3)
     capsys.readouterr()
     assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 4 recorded\n", "and they count here as what they are"
+
+
+def test_a_bare_machine_trains_a_stack_from_a_pack(packed, bare, tmp_path, monkeypatch):
+    only = ("run", "paper", *TINY, "--models", "ffn", "pca", "--stack", "3", "--jobs", "2")
+    status, said, error = bare("-m", "snnl_lib", *only, "--pack", str(packed), SNNL_RESULTS=str(tmp_path / "bare"))
+    assert (status, error) == (0, "") and said.startswith("4 runs to do, 0 recorded\n") and re.search(r"; about \d+ min left$", said, re.MULTILINE)
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "bare"))
+    found = results.load_results(profile="tiny").drop_duplicates("key")
+    assert found.groupby("model")["status"].agg("".join).to_dict() == {"ffn": "okokok", "pca": "ok"}
+    assert (found["device"].str.endswith(", in a stack of 3") == (found["model"] == "ffn")).all()
+
+
+def test_paper_and_all_stand_for_experiments_and_none_is_packed_twice():
+    assert list(__main__._names(["paper", "tsne", "labels"])) == ["classification", "clustering", "lexicon", "tsne", "labels"]
+    assert list(__main__._names(["all", "tsne"])) == list(experiments.EXPERIMENTS)
 
 
 def test_where_umap_is_not_installed_its_runs_are_told_and_the_others_go_on(made_up, monkeypatch, capsys):
