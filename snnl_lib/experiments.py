@@ -82,8 +82,7 @@ PAPER = ("classification", "clustering", "lexicon", "tsne")
 def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=PAPER_SEEDS) -> list[Spec]:
     """List the run specs of an experiment. Raises ExperimentError or DataError for a name it does not know."""
     settings, grid = _profile(profile), _experiment(experiment)
-    dataset = data.resolve(dataset)
-    data.describe(dataset)
+    dataset = _corpus(dataset)
     seeds, found = parse_seeds(seeds), []
     for index, seed in enumerate(seeds):
         for cell in grid.cells(settings):
@@ -95,6 +94,14 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=P
             named = (experiment, profile, cell.dataset or dataset, cell.embedding, cell.model, cell.alpha, temperature, seed)
             found.append(Spec(*named, cell.n_train or settings["n_train"], grid.revision, own, cell.needs))
     return found
+
+
+def _corpus(name):
+    name = data.resolve(name)
+    if data.describe(name).kind != "texts":
+        texts = [other for other in data.available_datasets() if data.describe(other).kind == "texts"]
+        raise ExperimentError(f"the data set {name!r} holds images, and these are experiments on texts: choose one of {', '.join(texts)}")
+    return name
 
 
 def _experiment(name):
@@ -166,8 +173,7 @@ def parameters(namespace: dict) -> Parameters:
         if not isinstance(namespace[name], str):
             raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
     _profile(namespace["profile"])
-    dataset = data.resolve(namespace["dataset"])
-    data.describe(dataset)
+    dataset = _corpus(namespace["dataset"])
     return Parameters(namespace["profile"], parse_seeds(namespace["seeds"]), dataset, check_device(namespace["device"]))
 
 

@@ -1,9 +1,11 @@
 """Data sets: what they hold, where they are looked for, and that nothing damaged is ever taken for good."""
 
+import gzip
 import hashlib
 import http.server
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,84 @@ def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
 def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
     with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"):
         load_dataset("agnews")
+
+
+# ---------------------------------------------------------------- images
+
+
+def idx(array) -> bytes:
+    """An IDX file as MNIST has it: two zeros, the type of unsigned bytes, the number of axes, their lengths, the bytes."""
+    return gzip.compress(bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(np.uint8).tobytes())
+
+
+PICTURES = {name: np.random.default_rng(count).integers(256, size=(count, 28, 28)) for name, count in (("train", 5), ("test", 3))}
+CLASSES = {name: np.arange(len(pictures)) * 7 % 10 for name, pictures in PICTURES.items()}
+
+
+def idx_files(folder):
+    for name, prefix in (("train", "train"), ("test", "t10k")):
+        (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(idx(PICTURES[name]))
+        (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES[name]))
+
+
+def assert_pictures(corpus):
+    for name, split in (("train", corpus.train), ("test", corpus.test)):
+        assert split.pixels.dtype == np.uint8 and split.labels.dtype == np.int64 and len(split) == len(PICTURES[name])
+        np.testing.assert_array_equal(split.pixels, PICTURES[name].reshape(-1, 784))
+        np.testing.assert_array_equal(split.labels, CLASSES[name])
+
+
+def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_by_row(tmp_path, empty_cache, monkeypatch):
+    idx_files(tmp_path)
+    entry = data.describe("fashion_mnist")
+    files = {file: f"sha256:{hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()}" for file in entry.forms[0].files}
+    forms = (replace(entry.forms[0], files=files, system=tmp_path), entry.forms[1])
+    monkeypatch.setattr(data, "_catalogue", lambda: {"fashion_mnist": replace(entry, forms=forms)})
+    corpus = load_dataset("fashion_mnist")
+    assert_pictures(corpus)
+    assert corpus.source.endswith("from a package of the operating system") and corpus.class_names[9] == "Ankle boot"
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES["test"] + 1))
+    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.gz is damaged or not the published file"):
+        load_dataset("fashion_mnist")
+
+
+def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
+    folder = tmp_path / "emnist_balanced"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "gzip.zip", "w") as archive:
+        for name in PICTURES:
+            archive.writestr(f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz", idx(PICTURES[name].transpose(0, 2, 1)))
+            archive.writestr(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz", idx(CLASSES[name]))
+    entry = data.describe("emnist_balanced")
+    form = replace(entry.forms[0], files={"gzip.zip": f"md5:{hashlib.md5((folder / 'gzip.zip').read_bytes()).hexdigest()}"})
+    monkeypatch.setattr(data, "_catalogue", lambda: {"emnist_balanced": replace(entry, forms=(form,))})
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path))
+    corpus = load_dataset("emnist_balanced")
+    assert_pictures(corpus)
+    assert len(corpus.class_names) == 47 and corpus.class_names[10] == "A" and corpus.class_names[-1] == "t"
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "emnist_balanced"])
+def test_images_out_of_reach_are_one_sentence_with_every_place_tried(name, empty_cache, no_network, monkeypatch):
+    entry = data.describe(name)
+    forms = tuple(replace(form, system=form.system and form.system / "elsewhere") for form in entry.forms)
+    monkeypatch.setattr(data, "_catalogue", lambda: {name: replace(entry, forms=forms)})
+    with pytest.raises(DataError, match=f"the data set '{name}' is out of reach; tried SNNL_DATA") as said:
+        load_dataset(name)
+    assert entry.forms[-1].url in str(said.value) and f"data fetch {name}" in str(said.value)
+    assert ("/usr/share/datasets/fashion-mnist" in str(said.value)) == (name == "fashion_mnist")
+
+
+def test_mnist_holds_the_documented_digits():
+    if data.locate("mnist") is None:
+        pytest.skip("MNIST is not at hand")
+    corpus = load_dataset("mnist")
+    assert np.bincount(corpus.train.labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(corpus.test.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    pictures = corpus.train.pixels.reshape(-1, 28, 28)
+    assert pictures.max() == 255 and (pictures[:, [0, -1]] > 0).mean() < 0.001, "the top and bottom rows are background"
+    ones, zeros = (pictures[corpus.train.labels == label].mean(axis=0) for label in (1, 0))
+    assert ones[14, 14] > 150 > 30 > zeros[14, 14], "a one has ink in the middle, a zero has none"
 
 
 # ---------------------------------------------------------------- where they are looked for

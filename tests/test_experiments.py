@@ -97,6 +97,7 @@ def test_every_run_has_a_key_of_its_own():
         (("clasification",), "no experiment 'clasification': choose one of classification, classification-readings, classification-rivals, clustering"),
         (("classification", "fast"), "no profile 'fast': choose one of tiny, quick, full"),
         (("classification", "tiny", "agnews"), "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
+        (("classification", "tiny", "mnist"), "'mnist' holds images, and these are experiments on texts: choose one of ag_news, newsgroups4, .* newsgroups20$"),
         (("classification", "tiny", "newsgroups4", []), "seeds must be whole numbers"),
     ],
 )
@@ -169,6 +170,7 @@ def test_a_chapters_data_set_auto_is_resolved(empty_cache):
         ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
         ({"profile": None}, "profile must be text, got None"),
         ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
+        ({"dataset": "mnist"}, "the data set 'mnist' holds images"),
         ({"dataset": 4}, "dataset must be text, got 4"),
         ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
         ({"device": 0}, "device must be text, got 0"),
