@@ -54,7 +54,7 @@ format: .venv/.ready  ## put style right and strip the chapters' outputs
 reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about a day on one CPU core)
 	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
 
-bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about half an hour)
+bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about 20 minutes)
 	$(PYTHON) -m benchmarks
 
 missing: .venv/.ready  ## list the runs of the full profile that have no record

@@ -138,10 +138,10 @@ def fits(name, batch, device):
     return name == "ours" or 40 * batch**2 < room
 
 
-def compare_stacks(device, epochs, out):
+def compare_stacks(device, epochs, out, count=20_000):
     """Time the fifteen feed-forward runs of Table 1, on vectors made up in its shape, as one stack and one by one, in turn."""
     random = np.random.default_rng(0)
-    documents = [(random.standard_normal((20_000, 300), dtype=np.float32), random.integers(4, size=20_000)) for _ in range(5)]
+    documents = [(random.standard_normal((count, 300), dtype=np.float32), random.integers(4, size=count)) for _ in range(5)]
 
     def run(seed, alpha):
         return train(build(FeedForwardNet, 300, 4, seed=seed), *documents[seed], cross_entropy, epochs=epochs, seed=seed, alpha=alpha, device=device)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import rivals
-from benchmarks.__main__ import in_turn
+from benchmarks.__main__ import compare_stacks, in_turn
 from snnl_lib.losses import soft_nearest_neighbor_loss
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,3 +43,10 @@ def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
     assert (table["seconds"] > 0).all() and (table["turns"] == 2).all() and (table["threads"] == 1).all()
     assert table.set_index("loss")["memory"].drop("bound").notna().all() and table["device"].str.startswith("CPU").all()
     assert [path.name for path in tmp_path.iterdir()] == ["loss-cpu.csv"]
+
+
+def test_stacks_are_compared_with_the_same_runs_one_by_one(tmp_path):
+    compare_stacks("cpu", 1, tmp_path / "stack-cpu.csv", count=300)
+    table = pd.read_csv(tmp_path / "stack-cpu.csv")
+    assert table["way"].tolist() == ["one by one", "stack of 15"] and (table["runs"] == 15).all() and (table["turns"] == 3).all()
+    assert (table["seconds"] > 0).all()

@@ -12,6 +12,7 @@ from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
 from snnl_lib import clustering, embeddings, experiments, metrics, results
+from snnl_lib.catalogue import Split
 from snnl_lib.clustering import (
     RIVALS,
     clustering_cells,
@@ -26,7 +27,7 @@ from snnl_lib.clustering import (
     spherical_kmeans,
     train_autoencoder,
 )
-from snnl_lib.data import Dataset, Split
+from snnl_lib.data import Dataset
 from snnl_lib.experiments import PROFILES, Task, load_task, run, specs
 from snnl_lib.training import forward
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from snnl_lib import data
-from snnl_lib.data import DataError, Entry, Form, load_dataset, preprocess
+from snnl_lib import catalogue, data
+from snnl_lib.catalogue import Entry, Form
+from snnl_lib.data import DataError, load_dataset, preprocess
 from snnl_lib.embeddings import MINILM_PACKAGE, VECTORS_PACKAGE
 
 ag_news_at_hand = pytest.mark.skipif(
@@ -153,7 +154,7 @@ def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_b
     entry = data.describe("fashion_mnist")
     files = {file: f"sha256:{hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()}" for file in entry.forms[0].files}
     forms = (replace(entry.forms[0], files=files, system=tmp_path), entry.forms[1])
-    monkeypatch.setattr(data, "_catalogue", lambda: {"fashion_mnist": replace(entry, forms=forms)})
+    monkeypatch.setattr(catalogue, "entries", lambda: {"fashion_mnist": replace(entry, forms=forms)})
     corpus = load_dataset("fashion_mnist")
     assert_pictures(corpus)
     assert corpus.source.endswith("from a package of the operating system") and corpus.class_names[9] == "Ankle boot"
@@ -171,7 +172,7 @@ def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
             archive.writestr(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz", idx(CLASSES[name]))
     entry = data.describe("emnist_balanced")
     form = replace(entry.forms[0], files={"gzip.zip": f"md5:{hashlib.md5((folder / 'gzip.zip').read_bytes()).hexdigest()}"})
-    monkeypatch.setattr(data, "_catalogue", lambda: {"emnist_balanced": replace(entry, forms=(form,))})
+    monkeypatch.setattr(catalogue, "entries", lambda: {"emnist_balanced": replace(entry, forms=(form,))})
     monkeypatch.setenv("SNNL_DATA", str(tmp_path))
     corpus = load_dataset("emnist_balanced")
     assert_pictures(corpus)
@@ -182,7 +183,7 @@ def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
 def test_images_out_of_reach_are_one_sentence_with_every_place_tried(name, empty_cache, no_network, monkeypatch):
     entry = data.describe(name)
     forms = tuple(replace(form, system=form.system and form.system / "elsewhere") for form in entry.forms)
-    monkeypatch.setattr(data, "_catalogue", lambda: {name: replace(entry, forms=forms)})
+    monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
     with pytest.raises(DataError, match=f"the data set '{name}' is out of reach; tried SNNL_DATA") as said:
         load_dataset(name)
     assert entry.forms[-1].url in str(said.value) and f"data fetch {name}" in str(said.value)
@@ -262,7 +263,7 @@ def test_a_damaged_file_is_an_error_that_names_it(empty_cache, tmp_path, monkeyp
     intact = {name: f"sha256:{hashlib.sha256(b'intact').hexdigest()}" for name in ("train.parquet", "test.parquet")}
     entry = data.describe("ag_news")
     form = Form("two small files", intact, None, (1, 1))
-    monkeypatch.setattr(data, "_catalogue", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
     if place == "SNNL_DATA":
         monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     with pytest.raises(DataError) as caught:
@@ -314,9 +315,9 @@ def publisher(empty_cache, monkeypatch):
     server.files = {name: text.encode() for name, text in OFFICIAL.items()}
     server.breaks_off, server.requests = False, 0
     checksums = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in server.files.items()}
-    form = Form("two small files", checksums, data._read_ag_news_csv, (3, 2), url=f"http://127.0.0.1:{server.server_port}/")
+    form = Form("two small files", checksums, catalogue._read_ag_news_csv, (3, 2), url=f"http://127.0.0.1:{server.server_port}/")
     entry = data.describe("ag_news")
-    monkeypatch.setattr(data, "_catalogue", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield server
     server.shutdown()
@@ -394,7 +395,7 @@ def small_package(empty_cache, no_network, tmp_path, monkeypatch):
         archive.writestr("small_data-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     pin = {"sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()}
-    monkeypatch.setattr(data, "_package_pins", lambda: {"small-data": ("1.0", pin["sha256"])})
+    monkeypatch.setattr(catalogue, "package_pins", lambda: {"small-data": ("1.0", pin["sha256"])})
     return pin
 
 
@@ -413,14 +414,14 @@ def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, 
 def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
     lines = [line for line in (Path(__file__).resolve().parent.parent / "requirements-data.txt").read_text().splitlines() if line and not line.startswith("#")]
     used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE, MINILM_PACKAGE}
-    assert {line.split("==")[0] for line in lines} == used == set(data._package_pins())
+    assert {line.split("==")[0] for line in lines} == used == set(catalogue.package_pins())
     for line in lines:  # a line that the library's pattern does not understand would silently be no pin
         name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
-        assert data._package_pins()[name] == (version, checksum)
+        assert catalogue.package_pins()[name] == (version, checksum)
 
 
 def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
-    for name, (version, checksum) in data._package_pins().items():
+    for name, (version, checksum) in catalogue.package_pins().items():
         path = packages / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
         assert hashlib.sha256(path.read_bytes()).hexdigest() == checksum
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from snnl_lib import SnnlError, clustering, data, embeddings, experiments, metrics, results, text
-from snnl_lib.data import DataError, Dataset, Split
+from snnl_lib.catalogue import Split
+from snnl_lib.data import DataError, Dataset
 from snnl_lib.experiments import (
     EXPERIMENTS,
     ExperimentError,
@@ -514,6 +516,16 @@ def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(packa
         for name, value in alone[spec].metrics.items():
             assert record.metrics[name] == pytest.approx(value, abs=0.02), (str(spec), name)  # training makes more of a last bit
         assert record.curve["loss"].tolist() == pytest.approx(alone[spec].curve["loss"].tolist(), rel=1e-3)
+
+
+def test_the_cost_of_a_run_is_the_seconds_of_recorded_runs_alike_beside_the_mean(monkeypatch):
+    wanted = [tiny("classification", "ffn", 0), tiny("classification", "ffn", 100), tiny("clustering", "pca"), tiny("tsne", "original")]
+    rows = [("a", wanted[0], 20.0), ("b", wanted[1], 40.0), ("c", wanted[1], 30.0), ("d", wanted[2], 15.0)]
+    frame = pd.DataFrame([{"key": key, "experiment": s.experiment, "embedding": s.embedding, "model": s.model, "seconds": took} for key, s, took in rows])
+    monkeypatch.setattr(results, "load_results", lambda: frame)
+    assert experiments.costs(wanted) == pytest.approx([30 / 25, 30 / 25, 15 / 25, 1]), "one that was never recorded counts as the mean"
+    monkeypatch.setattr(results, "load_results", lambda: frame[:0])
+    assert experiments.costs(wanted) == [1, 1, 1, 1]
 
 
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):

@@ -13,7 +13,8 @@ import pytest
 
 from snnl_lib import __main__, data, embeddings, experiments, infersent, pack, results
 from snnl_lib.__main__ import main
-from snnl_lib.data import Dataset, Split
+from snnl_lib.catalogue import Split
+from snnl_lib.data import Dataset
 from snnl_lib.pack import PackError, open_pack, write_pack
 
 ROOT = Path(__file__).resolve().parent.parent

