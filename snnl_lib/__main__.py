@@ -54,12 +54,14 @@ def _parser():
 
 def _common(parser):
     parser.add_argument("--profile", default="full", help=f"one of {', '.join(experiments.PROFILES)} (default: full)")
-    parser.add_argument("--dataset", default="auto", help="a name from `data`; auto: AG News if at hand, else the embedded default")
-    parser.add_argument("--seeds", nargs="+", default=None, help="whole numbers (default: the paper's five)")
+    parser.add_argument(
+        "--dataset", default="auto", help="a name from `data`; auto: each experiment's own, and of texts AG News if at hand, else the embedded default"
+    )
+    parser.add_argument("--seeds", nargs="+", default=None, help="whole numbers (default: each experiment's own, the paper's five or more)")
 
 
 def _seeds(args):
-    return experiments.PAPER_SEEDS if args.seeds is None else experiments.parse_seeds(",".join(args.seeds))
+    return None if args.seeds is None else experiments.parse_seeds(",".join(args.seeds))
 
 
 def _names(given):

@@ -207,8 +207,16 @@ def run_clustering(spec: Spec, task, device, progress) -> Outcome:
         train_codes, codes, curve, diverged = _codes(spec, task, device, progress)
         if diverged:
             return Outcome({}, curve, "diverged", diverged)
+        return score_codes(spec, task, codes, curve, train_codes if spec.get("fitted_on") == "train" else None)
+
+
+def score_codes(spec: Spec, task, codes, curve=None, fitted_on=None) -> Outcome:
+    """Cluster the test documents' codes [N, D] with k-means, fitted on them or on other codes, and score the clusters."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
         kmeans = _kmeans(spec, task.classes)
-        clusters = kmeans.fit(train_codes).predict(codes) if spec.get("fitted_on") == "train" else kmeans.fit_predict(codes)
+        clusters = kmeans.fit_predict(codes) if fitted_on is None else kmeans.fit(fitted_on).predict(codes)
         scores = metrics.clustering_scores(codes, clusters, task.test_y)
     scores["snn"] = entanglement(codes, task.test_y)
     reason = collapsed(codes)
@@ -272,7 +280,7 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
 def run_labels(spec: Spec, task, device, progress) -> Outcome:
     """Carry out one point of the curve of accuracy against the number of labels."""
-    return (run_rival if spec.model == "lda" else run_clustering)(spec, task, device, progress)
+    return (run_rival if spec.model in RIVALS else run_clustering)(spec, task, device, progress)
 
 
 def run_lexicon(spec: Spec, task, device, progress) -> Outcome:
@@ -292,7 +300,7 @@ def run_lexicon(spec: Spec, task, device, progress) -> Outcome:
         scores, points = {}, []
         for prefix, held_out, found, labels, rows in (("train_", 0, codes[0], task.train_y, task.train_rows), ("", 1, codes[1], task.test_y, task.test_rows)):
             clusters = _kmeans(spec, task.classes).fit_predict(found)
-            scores |= {f"{prefix}acc": metrics.clustering_accuracy(labels, clusters), f"{prefix}neighbours": _neighbours(found, labels)}
+            scores |= {f"{prefix}acc": metrics.clustering_accuracy(labels, clusters), f"{prefix}neighbours": neighbours(found, labels)}
             order = np.random.default_rng(named_seed(spec.seed, "shown words")).permutation(len(labels))
             shown = np.concatenate([order[labels[order] == label][: spec["shown"] // task.classes] for label in range(task.classes)])
             plane = PCA(2, random_state=named_seed(spec.seed, "pca")).fit_transform(found[shown])
@@ -302,7 +310,7 @@ def run_lexicon(spec: Spec, task, device, progress) -> Outcome:
     return Outcome(scores, curve, "collapsed" if reason else "ok", reason, pd.concat(points))
 
 
-def _neighbours(points, labels):
+def neighbours(points, labels):
     """Return the mean share of a point's 10 nearest points that have its class."""
     from sklearn.neighbors import NearestNeighbors
 
@@ -311,10 +319,11 @@ def _neighbours(points, labels):
 
 
 def run_tsne(spec: Spec, task, device, progress) -> Outcome:
-    """Map codes of the test documents to the plane with t-SNE (Sec. 3.6): points with row number, class and coordinates.
+    """Map codes of the test documents to the plane, or to space, with t-SNE (Sec. 3.6): points with row number, class and coordinates.
 
-    Scored by the final Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10 nearest points in
-    the map that have its class. A collapsed code has no map: scikit-learn breaks down on points that all coincide.
+    With ``points`` so many of them are drawn, with ``shown_classes`` from so many classes, which are drawn too. Scored by the final
+    Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10 nearest points in the map that have its
+    class. A collapsed code has no map: scikit-learn breaks down on points that all coincide.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
@@ -325,8 +334,21 @@ def run_tsne(spec: Spec, task, device, progress) -> Outcome:
             return Outcome({}, curve, "diverged", diverged)
         if reason := collapsed(codes):
             return Outcome({}, curve, "collapsed", reason)
-        own = {name: spec[name] for name in ("perplexity", "learning_rate")}
+        chosen = _shown(spec, task)
+        own = {name: spec[name] for name in ("perplexity", "learning_rate")} | {"n_components": spec.get("components", 2)}
         tsne = TSNE(**own, max_iter=spec["iterations"], init="pca", random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
-        plane = tsne.fit_transform(np.asarray(codes, dtype=np.float32))
-        scores = {"kl": float(tsne.kl_divergence_), "neighbours": _neighbours(plane, task.test_y)}
-    return Outcome(scores, curve, points=pd.DataFrame({"row": task.test_rows, "label": task.test_y, "x": plane[:, 0], "y": plane[:, 1]}))
+        places, labels = tsne.fit_transform(np.asarray(codes, dtype=np.float32)[chosen]), task.test_y[chosen]
+        scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbours(places, labels)}
+    coordinates = dict(zip("xyz", places.T, strict=False))
+    return Outcome(scores, curve, points=pd.DataFrame({"row": task.test_rows[chosen], "label": labels} | coordinates))
+
+
+def _shown(spec, task):
+    """The places of the test documents that a map shows."""
+    if not spec.get("points"):
+        return np.arange(len(task.test_y))
+    order = np.random.default_rng(named_seed(spec.seed, "shown points")).permutation(len(task.test_y))
+    if spec.get("shown_classes"):
+        classes = np.random.default_rng(named_seed(spec.seed, "shown classes")).permutation(task.classes)[: spec["shown_classes"]]
+        order = order[np.isin(task.test_y[order], classes)]
+    return order[: spec["points"]]

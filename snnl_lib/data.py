@@ -220,9 +220,17 @@ def load_dataset(name: str) -> Dataset:
     return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
 
 
-def resolve(name: str) -> str:
-    """Turn ``auto`` into the paper's data set if it is on this machine, else into the embedded default."""
-    return name if name != "auto" else ("ag_news" if locate("ag_news") else "newsgroups4")
+def resolve(name: str, kind: str = "texts") -> str:
+    """Turn ``auto`` into a data set: for texts the text paper's if it is on this machine, else the embedded default; for images the first at hand.
+
+    >>> resolve("newsgroups20")
+    'newsgroups20'
+    """
+    if name != "auto":
+        return name
+    if kind == "images":
+        return next((found for found in ("fashion_mnist", "mnist") if locate(found)), "fashion_mnist")
+    return "ag_news" if locate("ag_news") else "newsgroups4"
 
 
 # ---------------------------------------------------------------- preprocessing

@@ -86,7 +86,7 @@ def has_words(embedding: np.ndarray) -> np.ndarray:
 
 def fingerprint(method: str) -> str:
     """Name the resource behind an embedding, for the fingerprint of a record. Raises SnnlError if it is not at hand."""
-    if method == "tfidf":
+    if method in ("tfidf", "pixels"):
         return method
     vectors = data.package_fingerprint(VECTORS_PACKAGE)
     if method == "infersent-random":

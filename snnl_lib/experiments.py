@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +18,15 @@ import joblib
 import numpy as np
 import torch
 
-from snnl_lib import SnnlError, clustering, data, embeddings, pack, results, text
+from snnl_lib import SnnlError, clustering, data, embeddings, images, pack, results, text
 from snnl_lib.results import Record, Spec
 from snnl_lib.training import named_seed, stack_of_this_run, together
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
+MORE_SEEDS = (*PAPER_SEEDS, 7, 11, 13, 17, 19)  # for what costs seconds a run
+
+DRAWN = "gaussian"
+"""The data set of ``annealing``: points that each run draws from its own seed."""
 
 _TEXT = {
     # documents are upper bounds; "full" is the paper's protocol
@@ -34,7 +39,15 @@ _MORE = {
     "quick": dict(kmeans_starts=10, tsne_iterations=500, label_sizes=(100, 300, 1000), sentence_vectors=False),
     "full": dict(kmeans_starts=10, tsne_iterations=1000, label_sizes=(100, 300, 1000, 3000, 10_000), sentence_vectors=True),
 }
-PROFILES = {name: _TEXT[name] | _MORE[name] for name in _TEXT}
+_IMAGES = {
+    "tiny": dict(image_train=300, image_test=200, image_epochs=2, more_epochs=3, pretrain_epochs=2, vade_epochs=2, deep_steps=4,
+                 image_tsne_iterations=300, image_labels=(100,), annealing_epochs=3),
+    "quick": dict(image_train=2000, image_test=1000, image_epochs=10, more_epochs=20, pretrain_epochs=20, vade_epochs=10, deep_steps=140,
+                  image_tsne_iterations=500, image_labels=(100, 300, 1000), annealing_epochs=50),
+    "full": dict(image_train=10_000, image_test=None, image_epochs=30, more_epochs=100, pretrain_epochs=200, vade_epochs=200, deep_steps=8000,
+                 image_tsne_iterations=5000, image_labels=(100, 300, 1000, 3000), annealing_epochs=50),
+}  # fmt: skip
+PROFILES = {name: _TEXT[name] | _MORE[name] | _IMAGES[name] for name in _TEXT}
 
 
 class ExperimentError(SnnlError):
@@ -50,6 +63,11 @@ class Experiment:
     metrics: tuple[str, ...]
     cells: Callable
     run: Callable
+    seeds: tuple[int, ...] = PAPER_SEEDS
+
+
+def _both(*grids):
+    return lambda profile: chain.from_iterable(grid(profile) for grid in grids)
 
 
 EXPERIMENTS = {
@@ -65,10 +83,15 @@ EXPERIMENTS = {
     "clustering-rivals": Experiment("Other uses of the same labels, and clusterings without labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
         clustering.rival_cells, clustering.run_rival),
     "labels": Experiment("Clustering accuracy against the number of labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
-        clustering.label_cells, clustering.run_labels),
+        _both(clustering.label_cells, images.label_cells), clustering.run_labels),
     "lexicon": Experiment("Words of an opinion lexicon (text paper, Figure 1)", 1, ("acc", "neighbours", "train_acc", "train_neighbours"),
         clustering.lexicon_cells, clustering.run_lexicon),
-    "tsne": Experiment("The codes on a plane (text paper, Figure 2)", 1, ("kl", "neighbours"), clustering.tsne_cells, clustering.run_tsne),
+    "tsne": Experiment("The codes on a plane (text paper, Figure 2), and in space (image paper)", 1, ("kl", "neighbours"),
+        _both(clustering.tsne_cells, images.tsne_cells), clustering.run_tsne),
+    "annealing": Experiment("Gradient descent on the loss alone, at falling and at fixed temperatures (image paper)", 1,
+        ("loss", "common", "neighbours", "sil", "epochs_to_pure"), images.annealing_cells, images.run_annealing, MORE_SEEDS),
+    "images": Experiment("Clustering images: disentangled codes and deep clustering (image paper)", 1,
+        ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"), images.image_cells, images.run_images, MORE_SEEDS[:9]),
 }  # fmt: skip
 
 
@@ -79,29 +102,36 @@ PAPER = ("classification", "clustering", "lexicon", "tsne")
 # ---------------------------------------------------------------- the grid
 
 
-def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=PAPER_SEEDS) -> list[Spec]:
-    """List the run specs of an experiment. Raises ExperimentError or DataError for a name it does not know."""
+def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=None) -> list[Spec]:
+    """List the run specs of an experiment.
+
+    ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at hand, else the embedded default; the name of
+    a corpus takes the runs on texts, with it; the name of a set of images the runs on that. ``seeds``: default, the experiment's own.
+    Raises ExperimentError or DataError for a name it does not know, and where there is no run on the data set asked for.
+    """
     settings, grid = _profile(profile), _experiment(experiment)
-    dataset = _corpus(dataset)
-    seeds, found = parse_seeds(seeds), []
-    for index, seed in enumerate(seeds):
-        for cell in grid.cells(settings):
+    corpus, found = data.resolve(dataset), []
+    kind = data.describe(corpus).kind
+    cells = [cell for cell in grid.cells(settings) if dataset == "auto" or _runs_on(cell.dataset, corpus, kind)]
+    if not cells:
+        raise ExperimentError(f"the experiment {experiment!r} has no runs on {dataset!r}")
+    for index, seed in enumerate(grid.seeds if seeds is None else parse_seeds(seeds)):
+        for cell in cells:
             if cell.seeds is not None and index >= cell.seeds:
                 continue
-            own = cell.settings | {"n_test": settings["n_test"]}
+            own = {"n_test": settings["n_test"]} | cell.settings
             own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value) for name, value in own.items()))
             temperature = cell.temperature if cell.alpha else "none"
-            named = (experiment, profile, cell.dataset or dataset, cell.embedding, cell.model, cell.alpha, temperature, seed)
+            named = (experiment, profile, cell.dataset or corpus, cell.embedding, cell.model, cell.alpha, temperature, seed)
             found.append(Spec(*named, cell.n_train or settings["n_train"], grid.revision, own, cell.needs))
     return found
 
 
-def _corpus(name):
-    name = data.resolve(name)
-    if data.describe(name).kind != "texts":
-        texts = [other for other in data.available_datasets() if data.describe(other).kind == "texts"]
-        raise ExperimentError(f"the data set {name!r} holds images, and these are experiments on texts: choose one of {', '.join(texts)}")
-    return name
+def _runs_on(own, asked, kind):
+    """Tell if a cell with a data set of its own, or none, is meant by the one asked for: points always, texts by any corpus, images by their name."""
+    if own == DRAWN:
+        return True
+    return own == asked if kind == "images" else not own or data.describe(own).kind == "texts"
 
 
 def _experiment(name):
@@ -157,8 +187,10 @@ def check_device(device: str) -> str:
     raise ExperimentError(f"the device {device!r} is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda")
 
 
-def parameters(namespace: dict) -> Parameters:
+def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     """Check a chapter's parameters: call it as ``parameters(globals())`` right after the cell that papermill overrides.
+
+    ``kind`` says what the chapter is about, ``texts`` or ``images``; it settles what the data set ``auto`` is.
 
     Raises ExperimentError for an unknown parameter name (papermill itself only warns), a wrong type or a value out of range.
     """
@@ -173,7 +205,10 @@ def parameters(namespace: dict) -> Parameters:
         if not isinstance(namespace[name], str):
             raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
     _profile(namespace["profile"])
-    dataset = _corpus(namespace["dataset"])
+    dataset = data.resolve(namespace["dataset"], kind)
+    if data.describe(dataset).kind != kind:
+        fitting = [name for name in data.available_datasets() if data.describe(name).kind == kind]
+        raise ExperimentError(f"the data set {dataset!r} holds no {kind}, which this chapter is about: choose auto or one of {', '.join(fitting)}")
     return Parameters(namespace["profile"], parse_seeds(namespace["seeds"]), dataset, check_device(namespace["device"]))
 
 
@@ -201,11 +236,17 @@ _load = lru_cache(maxsize=2)(data.load_dataset)
 @lru_cache(maxsize=2)
 def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None, device: str = "cpu") -> Task:
     """Draw a run's documents (``text.CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set."""
+    if dataset == DRAWN:
+        points = np.random.default_rng(named_seed(seed, "points")).normal(size=(n_train, images.DIMENSIONS)).astype(np.float32)
+        return Task(points, np.zeros(n_train, dtype=np.int64), points[:0], np.zeros(0, dtype=np.int64), 1, 0, 0)
     corpus = _load(dataset)
     train_rows = np.random.default_rng(named_seed(seed, "subset")).permutation(len(corpus.train))[:n_train]
     test_rows = np.arange(len(corpus.test))
     if n_test is not None:
         test_rows = np.random.default_rng(named_seed(seed, "test subset")).permutation(test_rows)[:n_test]
+    if isinstance(corpus.train, data.Images):
+        parts = [(split.pixels[rows] / np.float32(255), split.labels[rows]) for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows))]
+        return Task(*parts[0], *parts[1], len(corpus.class_names), 0, 0, train_rows, test_rows)
     train_texts, test_texts = ([split.texts[i] for i in rows] for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)))
     train_x = embeddings.embed(train_texts, embedding, device=device)
     test_x = embeddings.embed(test_texts, embedding, fit_texts=train_texts, device=device)
@@ -221,6 +262,8 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
 
 def fingerprint(dataset: str, embedding: str) -> str | None:
     """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if they are not all at hand."""
+    if dataset == DRAWN:
+        return "drawn"
     if data.locate(dataset) is None:
         return None
     with contextlib.suppress(SnnlError):  # the published InferSent weights, or the inference pairs
@@ -229,12 +272,12 @@ def fingerprint(dataset: str, embedding: str) -> str | None:
 
 def unmet(spec: Spec, device: str = "auto") -> str:
     """Say what a run needs that is not on this machine, or not on this device, or nothing."""
-    if data.locate(spec.dataset) is None:
+    if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine"
     if fingerprint(spec.dataset, spec.embedding) is None:
         what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
-    if spec.model == "umap" and importlib.util.find_spec("umap") is None:
+    if spec.model in ("umap", "n2d") and importlib.util.find_spec("umap") is None:
         return "umap-learn is not installed"
     if spec.needs and not check_device(device).startswith("cuda"):
         return f"needs a GPU (about {spec.needs})"
@@ -242,10 +285,19 @@ def unmet(spec: Spec, device: str = "auto") -> str:
 
 
 def runnable(specs: list[Spec], device: str = "auto") -> list[Spec]:
-    """Keep the runs that can be made here, on this device; data sets that are not here are fetched. Raises DataError where one is out of reach."""
-    for name in {spec.dataset for spec in specs}:
+    """Keep the runs that can be made here, on this device; data sets that are not here are fetched.
+
+    Raises DataError where one is out of reach and no run is left.
+    """
+    refused = None
+    for name in {spec.dataset for spec in specs} - {DRAWN}:
         if data.locate(name) is None and not pack.opened:
-            data.fetch(name)
+            try:
+                data.fetch(name)
+            except data.DataError as error:
+                refused = error
+    if refused and not any(spec.dataset == DRAWN or data.locate(spec.dataset) for spec in specs):
+        raise refused
     return [spec for spec in specs if not unmet(spec, device)]
 
 
@@ -270,7 +322,7 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     )  # fmt: skip
 
 
-def outstanding(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS, device="auto") -> list[Spec]:
+def outstanding(experiment: str, profile="full", dataset="auto", seeds=None, device="auto") -> list[Spec]:
     """List the runs of an experiment that have no record, a stale one or a failed one, and can be made here (``runnable``)."""
     return runnable([spec for spec, verdict, _ in status(experiment, profile, dataset, seeds) if verdict != "done"], device)
 
@@ -295,7 +347,7 @@ def run_all(specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bo
         for spec in specs:
             yield _run_and_write(spec, device, progress)
         return
-    for name in {spec.dataset for spec in specs}:
+    for name in {spec.dataset for spec in specs} - {DRAWN}:
         data.load_dataset(name)  # fetched once, before the workers start
     if any(spec.embedding == "infersent-nli" for spec in specs):
         embeddings.nli_weights(device)  # and trained once
@@ -338,7 +390,7 @@ def device_name(device: str) -> str:
     return f"CPU, one thread{name}" + (f", with {Path(preloaded).name}" if preloaded else "")
 
 
-def status(experiment: str, profile="full", dataset="auto", seeds=PAPER_SEEDS) -> list[tuple[Spec, str, str]]:
+def status(experiment: str, profile="full", dataset="auto", seeds=None) -> list[tuple[Spec, str, str]]:
     """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and what it needs that is not on this machine."""
     wanted = specs(experiment, profile, dataset, seeds)
     prints = {(spec.dataset, spec.embedding): fingerprint(spec.dataset, spec.embedding) for spec in wanted}

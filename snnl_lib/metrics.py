@@ -51,7 +51,7 @@ def clustering_scores(features, clusters, labels):
     [0.125, 0.875, 128.0, 0.344, 0.0, 0.75]
     """
     clusters, labels = _ids("clusters", clusters), _ids("labels", labels)
-    features = _points(features, clusters=clusters, labels=labels)
+    features = check_points(features, clusters=clusters, labels=labels)
     internal = {"dbi": math.nan, "sil": math.nan, "chs": math.nan}
     if 1 < len(np.unique(clusters)) < len(clusters):
         internal = {
@@ -78,7 +78,7 @@ def dunn_index(features, clusters):
     2.0
     """
     clusters = _ids("clusters", clusters)
-    features = _points(features, clusters=clusters)[np.argsort(clusters)]  # cluster after cluster
+    features = check_points(features, clusters=clusters)[np.argsort(clusters)]  # cluster after cluster
     ends = np.unique(clusters, return_counts=True)[1].cumsum().tolist()
     # Squared distances from differences, in chunks: equal points are at distance 0 exactly.
     squared = partial(sk.pairwise_distances_chunked, metric="sqeuclidean", working_memory=64)
@@ -116,8 +116,8 @@ def _ids(name, values):
     return values
 
 
-def _points(features, **ids):
-    """Check features [N, D] and that they are as many as the ids."""
+def check_points(features, **ids):
+    """Return features as an array [N, D]. Raises ValueError unless they are finite numbers, some, and as many as each of the ids."""
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
         raise ValueError(f"features must be a numeric array [N, D], got {features.dtype} of shape {features.shape}")

@@ -21,6 +21,11 @@ def _linear(in_features, out_features, *, output=False):
     return layer
 
 
+def output_layer(in_features, out_features):
+    """Return a linear layer with the weights of an output layer."""
+    return _linear(in_features, out_features, output=True)
+
+
 def _check_sizes(**sizes):
     for name, size in sizes.items():
         for value in size if isinstance(size, (tuple, list)) else (size,):
@@ -120,20 +125,29 @@ class Autoencoder(nn.Module):
         self.decoder = nn.ModuleList(_linear(a, b) for a, b in pairwise(up))
         self.output = _linear(up[-1], in_features, output=True)
 
-    def forward(self, x):
+    def _run(self, layers, x):
+        """Run x through (name, layer, nonlinearity) triples: the last value, and the hidden layers."""
         hidden = {}
+        for name, layer, nonlinearity in layers:
+            z = layer(x)
+            x = nonlinearity(z)
+            hidden[name] = z if self.before_nonlinearity else x
+        return x, hidden
 
-        def hand_out(name, z, nonlinearity):
-            value = nonlinearity(z)
-            hidden[name] = z if self.before_nonlinearity else value
-            return value
+    def encode(self, x):
+        """Run the first half: x [B, in_features] to the code [B, code_size] and the hidden layers up to it."""
+        layers = [(f"encoder{i}", layer, torch.relu) for i, layer in enumerate(self.encoder, start=1)]
+        return self._run([*layers, ("code", self.code, nn.Identity() if self.linear_code else torch.sigmoid)], x)
 
-        for i, layer in enumerate(self.encoder, start=1):
-            x = hand_out(f"encoder{i}", layer(x), torch.relu)
-        x = hand_out("code", self.code(x), torch.nn.Identity() if self.linear_code else torch.sigmoid)
-        for i, layer in enumerate(self.decoder, start=1):
-            x = hand_out(f"decoder{i}", layer(x), torch.relu)
+    def decode(self, code):
+        """Run the second half: a code [B, code_size] to the reconstruction's logits [B, in_features] and the hidden layers after it."""
+        x, hidden = self._run([(f"decoder{i}", layer, torch.relu) for i, layer in enumerate(self.decoder, start=1)], code)
         return self.output(x), hidden
+
+    def forward(self, x):
+        code, encoded = self.encode(x)
+        output, decoded = self.decode(code)
+        return output, encoded | decoded
 
 
 @contextmanager

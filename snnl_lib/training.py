@@ -48,8 +48,8 @@ def build(model_class, *args, seed: int, **kwargs):
         return model_class(*args, **kwargs)
 
 
-def _batches(documents, batch_size, generator):
-    """Yield batches of indices without end, in a new order each time all have been seen."""
+def batches(documents, batch_size, generator):
+    """Yield batches of the indices of some documents without end, in a new order each time all have been seen; ``generator`` draws the orders."""
     while True:
         yield from torch.randperm(documents, generator=generator).split(batch_size)
 
@@ -148,7 +148,7 @@ def train_stack(runs: list[Training], device="cpu", progress=None) -> list[Histo
     features, labels = _joined([run.features for run in runs], device), _joined([run.labels for run in runs], device)
     starts = np.cumsum([0] + [len(run.features) for run in runs]).tolist()
     alphas = torch.tensor([run.alpha for run in runs], dtype=features.dtype, device=device)
-    batches = [_batches(len(run.features), run.batch_size, torch.Generator().manual_seed(named_seed(run.seed, "batches"))) for run in runs]
+    queues = [batches(len(run.features), run.batch_size, torch.Generator().manual_seed(named_seed(run.seed, "batches"))) for run in runs]
     histories, rows = [History(pd.DataFrame()) for _ in runs], [[] for _ in runs]
     index = cache(lambda numbers: torch.tensor(numbers, device=device))  # made once: each would make the device wait
 
@@ -173,7 +173,7 @@ def train_stack(runs: list[Training], device="cpu", progress=None) -> list[Histo
     bar = range(first.epochs) if progress is None else tqdm(range(first.epochs), desc=progress, unit="epoch", leave=False)
     for epoch in bar:
         temperatures = [annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature for run in runs]
-        drawn = [list(islice(own, first.steps_per_epoch)) for own in batches]
+        drawn = [list(islice(own, first.steps_per_epoch)) for own in queues]
         order = pad_sequence([batch + start for start, own in zip(starts, drawn, strict=False) for batch in own], batch_first=True)
         order = order.to(device).unflatten(0, (len(runs), -1))  # [runs, steps, B]
         sums = torch.zeros(2, len(runs), dtype=features.dtype, device=device)

@@ -1,0 +1,308 @@
+"""Deep clustering without labels: DEC, IDEC, VaDE and N2D on vectors or pixels, each as short as its paper allows.
+
+All start from one autoencoder d-500-500-2000-c and back (``pretrain``), and are used as scikit-learn's clusterings are:
+
+>>> x = np.random.default_rng(0).normal(size=(60, 5)) + 9 * (np.arange(60) % 2)[:, None]
+>>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
+>>> clusters = IDEC(2, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
+>>> clustering_accuracy(np.arange(60) % 2, clusters)
+1.0
+
+The papers train their autoencoders layer by layer; here, as in IDEC's and N2D's, it is trained as a whole.
+"""
+
+import copy
+import math
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import nn
+from tqdm import tqdm
+
+from snnl_lib.metrics import check_points
+from snnl_lib.models import Autoencoder
+from snnl_lib.training import BATCH_SIZE, batches, build, forward, named_seed, train
+
+
+class ClusteringAutoencoder(Autoencoder):
+    """The autoencoder d-500-500-2000-c and back that all four papers use, with a linear code.
+
+    ``unit_range`` says that the data lie in [0, 1]: the reconstruction is then the logistic function of the output, and is compared by
+    the binary cross entropy; else it is the output itself, compared by the squared error.
+    """
+
+    def __init__(self, in_features, code_size, *, unit_range=False):
+        super().__init__(in_features, code_size=code_size, linear_code=True)
+        self.unit_range = unit_range
+
+    def reconstruct(self, output):
+        """Turn the output [B, D] into the reconstruction [B, D]."""
+        return torch.sigmoid(output) if self.unit_range else output
+
+    def error(self, output, x):
+        """Return the error of a reconstruction, one number for each value [B, D]: what ``pretrain`` and VaDE's likelihood are made of."""
+        return F.binary_cross_entropy_with_logits(output, x, reduction="none") if self.unit_range else (output - x).square() / 2
+
+
+def _reconstruction_error(unit_range):
+    """The loss of ``pretrain``, as ``train`` takes it: the mean over points and features."""
+    if unit_range:
+        return lambda output, x, labels: F.binary_cross_entropy_with_logits(output, x)
+    return lambda output, x, labels: F.mse_loss(output, x)
+
+
+def pretrain(features, code_size, *, epochs=200, seed=0, device="cpu", progress=None):
+    """Train the autoencoder that the four methods start from, with Adam on its reconstruction error alone.
+
+    Args:
+        features: [N, D] numbers; where all lie in [0, 1] they are reconstructed by a logistic output (``ClusteringAutoencoder``).
+        code_size: c, the number of units of the code; the papers take 10, or the number of clusters.
+        epochs: passes over the points.
+        seed: settles the initial weights and the order of the points.
+        device, progress: as in ``train``.
+
+    Returns (ClusteringAutoencoder, History). Raises ValueError for features that are empty, not finite or of another shape.
+    """
+    features = _checked(features)
+    unit_range = bool(features.min() >= 0 and features.max() <= 1)
+    model = build(ClusteringAutoencoder, features.shape[1], code_size, unit_range=unit_range, seed=seed)
+    unlabelled = np.zeros(len(features), dtype=np.int64)
+    history = train(model, features, unlabelled, _reconstruction_error(unit_range), epochs=epochs, seed=seed, device=device, progress=progress)
+    return model, history
+
+
+def _checked(features, k=1):
+    features = check_points(features).astype(np.float32)
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(features):
+        raise ValueError(f"the number of clusters must be a whole number from 1 to the number of points, {len(features)}, got {k!r}")
+    return features
+
+
+class _Method:
+    """What the four share: ``fit(features, autoencoder)``, ``codes(features)``, ``predict(features)``, ``curve`` and ``diverged``."""
+
+    def __init__(self, k, *, seed=0, device="cpu", progress=None):
+        self.k, self.seed, self.device, self.progress = k, seed, device, progress
+        self.curve, self.diverged = pd.DataFrame(), ""
+
+    def _start(self, features, autoencoder):
+        """Check the features, take a copy of the autoencoder, and return both as they are on the device."""
+        features = _checked(features, self.k)
+        self.autoencoder = copy.deepcopy(autoencoder).to(self.device).train()
+        order = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
+        return torch.as_tensor(features, device=self.device), batches(len(features), BATCH_SIZE, order)
+
+    def _bar(self, steps):
+        return range(steps) if self.progress is None else tqdm(range(steps), desc=self.progress, leave=False)
+
+    def codes(self, features):
+        """Return the codes of features [N, D], as float32 array [N, c]."""
+        return forward(self.autoencoder.eval(), _checked(features), layer="code")
+
+
+# ---------------------------------------------------------------- DEC and IDEC
+
+
+def soft_assignment(codes, centroids):
+    """Compute DEC's Eq. 1, q [N, k]: how far each code [N, c] belongs to each centroid [k, c], by Student's t with one degree of freedom."""
+    nearness = 1 / (1 + torch.cdist(codes, centroids, compute_mode="donot_use_mm_for_euclid_dist").square())
+    return nearness / nearness.sum(dim=1, keepdim=True)
+
+
+def target_distribution(q):
+    """Compute DEC's Eq. 3, p [N, k]: the assignments q [N, k] squared, so that the sure ones weigh more, each cluster by its share."""
+    weight = q.square() / q.sum(dim=0)
+    return weight / weight.sum(dim=1, keepdim=True)
+
+
+class DEC(_Method):
+    """Deep embedded clustering (Xie, Girshick and Farhadi, 2016).
+
+    Starts from k-means on the codes (20 starts, Sec. 3.2), and moves encoder and centroids so that the assignments q (Eq. 1) become
+    their own sharpened targets p (Eq. 3), by the divergence KL(p || q) (Eq. 2). The decoder is thrown away. Stochastic gradient descent
+    with a rate of 0.01 and a momentum of 0.9, batches of 256. Every ``update_interval`` steps the targets are computed anew; it ends when fewer
+    than a share of ``tolerance`` of the points have changed cluster since (0.001, Sec. 4.3), or after ``max_steps``.
+
+    ``curve`` has a row for each update: ``step``, ``loss`` (the divergence, mean over points) and ``changed`` (a share).
+    """
+
+    def __init__(self, k, *, seed=0, max_steps=20_000, update_interval=140, tolerance=0.001, device="cpu", progress=None):
+        super().__init__(k, seed=seed, device=device, progress=progress)
+        self.max_steps, self.update_interval, self.tolerance = max_steps, update_interval, tolerance
+
+    def _optimizer(self, parameters):
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+    def _loss(self, x, target):
+        """Return the loss of a batch x [B, D] with targets [B, k]."""
+        q = soft_assignment(self.autoencoder.encode(x)[0], self.centroids)
+        return F.kl_div(q.log(), target, reduction="batchmean")
+
+    def fit(self, features, autoencoder):
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns self. Raises ValueError for bad features, or k > N."""
+        from sklearn.cluster import KMeans
+
+        x, order = self._start(features, autoencoder)
+        kmeans = KMeans(self.k, n_init=20, random_state=named_seed(self.seed, "centroids")).fit(self.codes(features))
+        self.centroids = nn.Parameter(torch.as_tensor(kmeans.cluster_centers_, dtype=x.dtype, device=self.device))
+        optimizer = self._optimizer([*self.autoencoder.parameters(), self.centroids])
+        assigned, rows = kmeans.labels_, []
+        for step in self._bar(self.max_steps):
+            if step % self.update_interval == 0:
+                q = self.memberships(features)
+                target = target_distribution(torch.as_tensor(q, device=self.device))
+                changed, assigned = np.mean(q.argmax(axis=1) != assigned), q.argmax(axis=1)
+                divergence = F.kl_div(torch.as_tensor(q, device=self.device).log(), target, reduction="batchmean").item()
+                rows.append({"step": step, "loss": divergence, "changed": changed})
+                if not math.isfinite(divergence):
+                    self.diverged = f"the loss was {divergence} at step {step}"
+                if self.diverged or (step and changed < self.tolerance):
+                    break
+                self.autoencoder.train()
+            batch = next(order).to(self.device)
+            optimizer.zero_grad(set_to_none=True)
+            self._loss(x[batch], target[batch]).backward()
+            optimizer.step()
+        self.autoencoder.eval()
+        self.curve = pd.DataFrame(rows)
+        return self
+
+    @torch.no_grad()
+    def memberships(self, features):
+        """Return q of Eq. 1 for features [N, D], as float32 array [N, k] whose rows sum to 1."""
+        return soft_assignment(torch.as_tensor(self.codes(features), device=self.device), self.centroids).cpu().numpy()
+
+    def predict(self, features):
+        """Return the cluster of each of the features [N, D], a whole number in [0, k): the largest membership."""
+        return self.memberships(features).argmax(axis=1)
+
+
+class IDEC(DEC):
+    """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
+
+    The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` times DEC's divergence (Eq. 10); Adam with a rate of
+    0.001, gamma 0.1, the targets anew every 140 steps, tolerance 0.001 (Sec. 4.2). The rest is DEC's.
+    """
+
+    def __init__(self, k, *, gamma=0.1, **settings):
+        super().__init__(k, **settings)
+        self.gamma = gamma
+
+    def _optimizer(self, parameters):
+        return torch.optim.Adam(parameters, lr=0.001, fused=True)
+
+    def _loss(self, x, target):
+        code, _ = self.autoencoder.encode(x)
+        output, _ = self.autoencoder.decode(code)
+        q = soft_assignment(code, self.centroids)
+        return F.mse_loss(self.autoencoder.reconstruct(output), x) + self.gamma * F.kl_div(q.log(), target, reduction="batchmean")
+
+
+# ---------------------------------------------------------------- VaDE
+
+
+class VaDE(_Method):
+    """Variational deep embedding (Jiang, Zheng, Tan, Tang and Zhou, 2017): a variational autoencoder whose prior is a Gaussian mixture.
+
+    A cluster is drawn with probability pi, a code from the cluster's Gaussian (mean, diagonal variance), and the point from the decoder
+    (Eqs. 1-3): Bernoulli for data in [0, 1] (Eq. 4), else Gaussian of variance 1 (Eq. 5). The encoder gives the mean and the variance of a
+    point's code. Starts from a Gaussian mixture of the pretrained autoencoder's codes; the variance's layer starts at 1. Adam with a rate of
+    0.002, times 0.9 every 10 epochs (Sec. 4.3), batches of 256 (100 in the paper).
+
+    ``curve`` has a row for each epoch: ``epoch``, ``loss`` (the negative of the evidence lower bound, Eq. 12, mean over points).
+    """
+
+    def __init__(self, k, *, seed=0, epochs=300, device="cpu", progress=None):
+        super().__init__(k, seed=seed, device=device, progress=progress)
+        self.epochs = epochs
+
+    def fit(self, features, autoencoder):
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns self. Raises ValueError for bad features, or k > N."""
+        from sklearn.mixture import GaussianMixture
+
+        x, order = self._start(features, autoencoder)
+        mixture = GaussianMixture(self.k, covariance_type="diag", n_init=10, random_state=named_seed(self.seed, "centroids")).fit(self.codes(features))
+        self.logits, self.means, self.log_variances = (
+            nn.Parameter(torch.as_tensor(values, dtype=x.dtype, device=self.device))
+            for values in (np.log(mixture.weights_), mixture.means_, np.log(mixture.covariances_))
+        )
+        code = self.autoencoder.code
+        self.spread = nn.Linear(code.in_features, code.out_features, device=self.device)  # the log variance of a point's code
+        nn.init.zeros_(self.spread.weight)
+        within = (mixture.weights_[:, None] * mixture.covariances_).sum(axis=0)
+        self.spread.bias.data = torch.as_tensor(np.log(within), dtype=x.dtype, device=self.device)
+        parameters = [*self.autoencoder.parameters(), *self.spread.parameters(), self.logits, self.means, self.log_variances]
+        optimizer = torch.optim.Adam(parameters, lr=0.002, fused=True)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
+        noise = torch.Generator(self.device).manual_seed(named_seed(self.seed, "noise"))
+        steps, rows = math.ceil(len(x) / BATCH_SIZE), []
+        self.autoencoder.train()
+        for epoch in self._bar(self.epochs):
+            total = torch.zeros((), device=self.device)
+            for _ in range(steps):
+                batch = next(order).to(self.device)
+                optimizer.zero_grad(set_to_none=True)
+                loss = self._loss(x[batch], noise)
+                loss.backward()
+                optimizer.step()
+                total += loss.detach() * len(batch)
+            schedule.step()
+            rows.append({"epoch": epoch, "loss": total.item() / len(x)})
+            if not math.isfinite(rows[-1]["loss"]):
+                self.diverged = f"the loss was {rows[-1]['loss']} in epoch {epoch}"
+                break
+        self.autoencoder.eval()
+        self.curve = pd.DataFrame(rows)
+        return self
+
+    def log_joint(self, codes):
+        """Compute log p(c) p(z|c) (Eqs. 1 and 2) of codes z [B, c], for each cluster: [B, k]."""
+        deviations = (codes[:, None] - self.means).square() / self.log_variances.exp()
+        return F.log_softmax(self.logits, dim=0) - (math.log(2 * math.pi) + self.log_variances + deviations).sum(dim=2) / 2
+
+    def _loss(self, x, noise):
+        """The negative of Eq. 12, with one sample of the code for each point."""
+        mean, hidden = self.autoencoder.encode(x)
+        log_variance = self.spread(hidden["encoder3"])
+        draw = torch.randn(mean.shape, generator=noise, device=mean.device, dtype=mean.dtype)
+        z = mean + (log_variance / 2).exp() * draw
+        output, _ = self.autoencoder.decode(z)
+        log_gamma = F.log_softmax(self.log_joint(z), dim=1)  # Eq. 16: the clusters of a point, from its code
+        expected = self.log_variances + (log_variance.exp()[:, None] + (mean[:, None] - self.means).square()) / self.log_variances.exp()
+        gaussian = (log_gamma.exp() * expected.sum(dim=2)).sum(dim=1) / 2 - (1 + log_variance).sum(dim=1) / 2
+        cluster = (log_gamma.exp() * (log_gamma - F.log_softmax(self.logits, dim=0))).sum(dim=1)
+        return (self.autoencoder.error(output, x).sum(dim=1) + gaussian + cluster).mean()
+
+    @torch.no_grad()
+    def predict(self, features):
+        """Return the cluster of each of the features [N, D], a whole number in [0, k): the most probable one of the code's mean (Eq. 16)."""
+        return self.log_joint(torch.as_tensor(self.codes(features), device=self.device)).argmax(dim=1).cpu().numpy()
+
+
+# ---------------------------------------------------------------- N2D
+
+
+class N2D(_Method):
+    """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021): UMAP of the codes, then a Gaussian mixture.
+
+    UMAP to as many dimensions as clusters, 20 neighbours, minimal distance 0; a mixture with full covariances on the result. Nothing
+    is trained beyond the autoencoder. ``manifold`` [N, k] is what was clustered, ``clusters`` [N] the result. Needs umap-learn.
+    """
+
+    def fit(self, features, autoencoder):
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns self. Raises ValueError for bad features, or k > N."""
+        from sklearn.mixture import GaussianMixture
+        from umap import UMAP
+
+        self._start(features, autoencoder)
+        self.umap = UMAP(n_components=self.k, n_neighbors=20, min_dist=0.0, random_state=named_seed(self.seed, "umap"), n_jobs=1)
+        self.manifold = self.umap.fit_transform(self.codes(features))
+        self.mixture = GaussianMixture(self.k, n_init=10, random_state=named_seed(self.seed, "centroids"))
+        self.clusters = self.mixture.fit_predict(self.manifold)
+        return self
+
+    def predict(self, features):
+        """Return the cluster of each of other features [N, D], a whole number in [0, k), which UMAP lays among those it was fitted on."""
+        return self.mixture.predict(self.umap.transform(self.codes(features)))

@@ -1,0 +1,245 @@
+"""The experiments of the image paper: why the temperature falls, and images clustered by disentangled codes and by deep clustering.
+
+*Improving k-Means Clustering with Disentangled Internal Representations* (Agarap and Azcarraga, 2020), and the article about it. Where they
+are silent the choice is made in ``CHOICES`` here and in ``text.CHOICES``.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from snnl_lib import clustering, data, deep_clustering, metrics, whole_file
+from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
+from snnl_lib.models import Autoencoder, output_layer
+from snnl_lib.results import Outcome, Spec
+from snnl_lib.text import ALL, Cell, entanglement, number, supervised_contrastive_loss
+from snnl_lib.training import BATCH_SIZE, History, build, forward, named_seed, train
+
+CHOICES = {
+    "points": "300 points of a two-dimensional Gaussian, their classes drawn with equal chances; plain gradient descent on Eq. 4 over all points, squared "
+    "Euclidean distances as in Frosst et al., four classes, a step of 10 times the gradient of the mean",
+    "images": "pixels divided by 255; the labelled images are drawn from the training set, a new draw for each seed, and nothing sees the others",
+    "epochs": "30 epochs over 10,000 labelled images, batches of 256, Adam, the annealing of Eq. 6; the article gives neither epochs nor weights",
+    "weight": "the reconstruction error is the mean binary cross entropy over images and pixels, beside which the loss weighs alpha = 1 or 100",
+    "hidden": "the loss is summed over all seven hidden layers, the logistic code among them",
+    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test images' codes, and the scores are computed on these",
+    "supcon": "the supervised contrastive loss at T = 0.1 on a linear projection of the code to 128 units that is thrown away; the encoder of ae-d, with the "
+    "same initial weights; no augmentation, no decoder",
+    "deep": "DEC, IDEC, VaDE and N2D see the training images that ae-d sees, without labels, and start from one autoencoder 784-500-500-2000-10 a seed, "
+    "trained for 200 epochs as a whole; DEC and IDEC end after 8,000 steps at the latest, VaDE after 200 epochs; DEC, IDEC and VaDE "
+    "give the test images their clusters, N2D maps and clusters the test codes",
+    "labels": "with few labels the autoencoder sees the labelled images alone, for as many steps as with 10,000; a thirtieth of these is an epoch of Eq. 6; "
+    "alpha = 1",
+    "t-SNE": "2,000 test images drawn once; of EMNIST those of ten classes drawn once",
+}
+DATASETS = ("mnist", "fashion_mnist", "emnist_balanced")
+DEEP = ("ae-10", "dec", "idec", "vade", "n2d")
+CODE_SIZE = 10  # of the autoencoder that deep clustering starts from, as in its papers
+PROJECTION, CONTRASTIVE_TEMPERATURE = 128, 0.1  # Khosla et al. (2020), Sec. 3.1 and 4
+
+POINTS, DIMENSIONS = 300, 2
+SHOWN_EPOCHS = (0, 10, 20, 50)
+COMMON_TEMPERATURE = 1.0
+PURE = 0.9  # share of neighbours of the own class that counts as disentangled
+
+
+def annealing_cells(profile: dict) -> Iterator[Cell]:
+    """The article's picture: gradient descent on the loss alone, at a falling temperature and at fixed ones."""
+    own = {"epochs": profile["annealing_epochs"], "optimizer": "sgd", "learning_rate": 10.0, "distance": "sqeuclidean", "classes": 4}
+    for temperature in ("annealed", "1.0", "0.5", "0.1"):
+        yield Cell("points", "points", 1, own, temperature, n_train=POINTS, dataset="gaussian")
+    for reading, changes in (
+        ("Adam, step 0.1", {"optimizer": "adam", "learning_rate": 0.1}),
+        ("cosine distance", {"distance": "cosine"}),
+        ("step 1", {"learning_rate": 1.0}),
+        ("10 classes", {"classes": 10}),
+    ):
+        for temperature in ("annealed", "1.0"):
+            yield Cell("points", "points", 1, own | changes | {"reading": reading}, temperature, n_train=POINTS, dataset="gaussian")
+
+
+def run_annealing(spec: Spec, task, device, progress) -> Outcome:
+    """Move points with drawn labels down the gradient of their soft nearest neighbor loss, and watch them four ways, every epoch.
+
+    The loss at the run's own temperature falls because the temperature does, so runs are compared by the loss at one common
+    temperature (``common``), by the share of a point's 10 nearest that have its class (``neighbours``) and by the silhouette of
+    the classes (``sil``); ``epochs_to_pure`` is the first epoch whose ``neighbours`` reach ``PURE``. Points: those of ``SHOWN_EPOCHS``.
+    """
+    from sklearn.metrics import silhouette_score
+
+    points = torch.tensor(task.train_x, requires_grad=True)
+    labels = torch.as_tensor(np.random.default_rng(named_seed(spec.seed, "labels")).integers(spec["classes"], size=len(points)))
+    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[spec["optimizer"]]([points], lr=spec["learning_rate"])
+    rows, shown, temperature = [], [], number(spec.temperature)
+    for epoch in range(spec["epochs"] + 1):
+        now = annealed_temperature(epoch) if temperature == "annealed" else temperature
+        loss = soft_nearest_neighbor_loss(points, labels, now, distance=spec["distance"])
+        places = points.detach().numpy().copy()
+        if not np.isfinite(places).all():
+            return Outcome({}, pd.DataFrame(rows), "diverged", f"a point was not finite in epoch {epoch}")
+        common = soft_nearest_neighbor_loss(points.detach(), labels, COMMON_TEMPERATURE, distance=spec["distance"]).item()
+        seen = {"neighbours": clustering.neighbours(places, labels.numpy()), "sil": silhouette_score(places, labels)}
+        rows.append({"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common} | seen)
+        if epoch in SHOWN_EPOCHS:
+            shown.append(pd.DataFrame({"row": range(len(places)), "label": labels, "epoch": epoch, "x": places[:, 0], "y": places[:, 1]}))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    curve = pd.DataFrame(rows)
+    pure = curve.loc[curve["neighbours"] >= PURE, "epoch"]
+    scores = curve.iloc[-1][["loss", "common", "neighbours", "sil"]].to_dict() | {"epochs_to_pure": float(pure.min()) if len(pure) else np.nan}
+    return Outcome(scores, curve, points=pd.concat(shown))
+
+
+# ---------------------------------------------------------------- the grids on images
+
+
+def _settings(profile, model, **changes):
+    starts = {"kmeans_starts": profile["kmeans_starts"], "n_test": profile["image_test"]}
+    if model in ("original", "lda", "logreg", "logreg-predictions"):
+        return starts | changes
+    if model == "pca":
+        return starts | {"components": clustering.COMPONENTS} | changes
+    if model in DEEP:
+        steps = {"dec": {"max_steps": profile["deep_steps"]}, "idec": {"max_steps": profile["deep_steps"]}, "vade": {"epochs": profile["vade_epochs"]}}
+        return starts | {"pretrain_epochs": profile["pretrain_epochs"]} | steps.get(model, {}) | changes
+    own = {"supcon": {"layers": "projection"}, "ae": {"scaling": "none", "layers": "none"}, "ae-d": {"scaling": "none", "layers": "sum"}}[model]
+    return starts | own | {"epochs": profile["image_epochs"]} | changes
+
+
+def image_cells(profile: dict) -> Iterator[Cell]:
+    """The article's results table: test scores of each way of clustering, on each data set."""
+    for dataset in DATASETS:
+
+        def cell(model, alpha=0, temperature="annealed", seeds=5, dataset=dataset, n_train=profile["image_train"], needs="", **changes):
+            return Cell("pixels", model, alpha, _settings(profile, model, **changes), temperature, seeds, n_train, needs, dataset)
+
+        yield cell("original", seeds=None)
+        yield cell("pca", seeds=None)
+        yield cell("ae")
+        for alpha in (1, 100):
+            yield cell("ae-d", alpha, reading=f"alpha {alpha}")
+        yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
+        for model in DEEP:
+            yield cell(model, seeds=3)
+        yield cell("ae-d", 1, temperature="1.0", reading="fixed temperature 1")
+        yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
+        if profile["sentence_vectors"]:  # the papers' own numbers of images, for a GPU
+            for model, cost in zip(DEEP, ("half an hour", "an hour", "an hour", "two hours", "an hour"), strict=True):
+                yield cell(model, seeds=3, n_train=ALL, needs=f"{cost} on a CPU core")
+
+
+def label_cells(profile: dict) -> Iterator[Cell]:
+    """Accuracy against the number of labels; the full number of ae-d stands in ``images``."""
+    steps = math.ceil(profile["image_train"] / BATCH_SIZE)
+    for dataset in DATASETS[:2]:
+        for n_train in (*profile["image_labels"], profile["image_train"]):
+            reading = {"reading": f"{n_train:,} labels"}
+            if n_train < profile["image_train"]:
+                yield Cell("pixels", "ae-d", 1, _settings(profile, "ae-d", steps_per_epoch=steps, **reading), seeds=5, n_train=n_train, dataset=dataset)
+            for model in ("lda", "logreg", "logreg-predictions"):
+                yield Cell("pixels", model, 0, _settings(profile, model, **reading), seeds=5, n_train=n_train, dataset=dataset)
+
+
+def tsne_cells(profile: dict) -> Iterator[Cell]:
+    """The article's picture of original and disentangled representations, in two and in three dimensions."""
+    for dataset in DATASETS:
+        for components in (2, 3):
+            own = {"perplexity": 50, "learning_rate": 10, "iterations": profile["image_tsne_iterations"], "components": components, "points": 2000}
+            own |= {"reading": f"{components}-D"} | ({"shown_classes": 10} if dataset == "emnist_balanced" else {})
+            for model, alpha in (("original", 0), ("ae-d", 1)):
+                yield Cell("pixels", model, alpha, _settings(profile, model) | own, seeds=1, n_train=profile["image_train"], dataset=dataset)
+
+
+# ---------------------------------------------------------------- one run on images
+
+
+def build_projector(in_features, seed):
+    """Build the encoder of ``Autoencoder``, with the weights that it has for this seed, and a linear projection of its code in place of the decoder."""
+
+    def make():
+        model = Autoencoder(in_features)
+        model.decoder, model.output = nn.ModuleList(), output_layer(model.code.out_features, PROJECTION)
+        return model
+
+    return build(make, seed=seed)
+
+
+def contrastive(output, features, labels):
+    """The supervised contrastive loss of the projections [B, 128], as ``train`` takes it."""
+    return supervised_contrastive_loss(output, labels, CONTRASTIVE_TEMPERATURE)
+
+
+def pretrained(spec: Spec, task, device="cpu", progress=None):
+    """Return (autoencoder, History) of ``deep_clustering.pretrain`` for a spec, from the cache if a run of the same seed and images left it there.
+
+    Raises DataError if the cached file is damaged.
+    """
+    facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE, "torch": torch.__version__, "device": str(device).split(":")[0]}
+    images = np.ascontiguousarray(task.train_x)
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + images.tobytes()).hexdigest()[:16]
+    path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{key}.pt"
+    if not path.exists():
+        model, history = deep_clustering.pretrain(
+            images, CODE_SIZE, epochs=spec["pretrain_epochs"], seed=spec.seed, device=device, progress=progress and f"{progress}: autoencoder"
+        )
+        if history.diverged:
+            return model, history
+        with whole_file(path) as file:
+            torch.save({"weights": model.state_dict(), "unit_range": model.unit_range, "curve": history.curve.to_dict("list")}, file)
+    try:
+        saved = torch.load(path, map_location=device, weights_only=True)
+        curve = pd.DataFrame(saved["curve"])
+        model = deep_clustering.ClusteringAutoencoder(images.shape[1], CODE_SIZE, unit_range=saved["unit_range"])
+        model.load_state_dict(saved["weights"])
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise data.DataError(f"the autoencoder {path} is damaged ({type(error).__name__}): remove it, and the next run trains it again") from error
+    return model.to(device).eval(), History(curve)
+
+
+def run_deep(spec: Spec, task, device, progress) -> Outcome:
+    """Cluster the test images by DEC, IDEC, VaDE or N2D (``CHOICES["deep"]``), scored on the codes, of N2D on the map, that were clustered.
+
+    ``ae-10`` is where they start: k-means on the codes of the autoencoder that they share.
+    """
+    autoencoder, history = pretrained(spec, task, device, progress)
+    if history.diverged:
+        return Outcome({}, history.curve, "diverged", f"pretraining: {history.diverged}")
+    if spec.model == "ae-10":
+        return clustering.score_codes(spec, task, forward(autoencoder, task.test_x, layer="code"), history.curve)
+    own = {name: spec[name] for name in ("max_steps", "epochs") if spec.get(name)}
+    kind = {"dec": deep_clustering.DEC, "idec": deep_clustering.IDEC, "vade": deep_clustering.VaDE, "n2d": deep_clustering.N2D}[spec.model]
+    method = kind(task.classes, seed=spec.seed, device=device, progress=progress, **own)
+    if spec.model == "n2d":
+        method.fit(task.test_x, autoencoder)
+        codes, clusters = method.manifold, method.clusters
+    else:
+        method.fit(task.train_x, autoencoder)
+        if method.diverged:
+            return Outcome({}, method.curve, "diverged", method.diverged)
+        codes, clusters = method.codes(task.test_x), method.predict(task.test_x)
+    scores = metrics.clustering_scores(codes, clusters, task.test_y)
+    scores |= {"snn": entanglement(codes, task.test_y), "clusters_used": float(len(np.unique(clusters)))}
+    return Outcome(scores, method.curve if len(method.curve) else None)
+
+
+def run_images(spec: Spec, task, device, progress) -> Outcome:
+    """Cluster the test images and score the clusters."""
+    from threadpoolctl import threadpool_limits
+
+    if spec.model in DEEP:
+        with threadpool_limits(1):
+            return run_deep(spec, task, device, progress)
+    if spec.model != "supcon":
+        return clustering.run_clustering(spec, task, device, progress)
+    model = build_projector(task.train_x.shape[1], spec.seed)
+    history = train(model, task.train_x, task.train_y, contrastive, epochs=spec["epochs"], seed=spec.seed, device=device, progress=progress)
+    if history.diverged:
+        return Outcome({}, history.curve, "diverged", history.diverged)
+    return clustering.score_codes(spec, task, forward(model, task.test_x, layer="code"), history.curve)
