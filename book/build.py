@@ -43,11 +43,17 @@ def copy_sources() -> None:
             shutil.copyfile(path, target)
 
 
+def fitting(chapter: Path, parameters: dict) -> dict:
+    """Return the parameters for one chapter: a data set of the kind that it is not about does not concern it."""
+    kind = "images" if 'kind=\\"images\\"' in chapter.read_text() else "texts"
+    dataset = experiments.data.resolve(parameters["dataset"], kind)
+    return parameters | {"dataset": dataset if experiments.data.describe(dataset).kind == kind else experiments.data.resolve("auto", kind)}
+
+
 def depends_on(chapter: Path, parameters: dict) -> str:
     """Hash everything that can change an executed chapter."""
     digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
-    dataset = experiments.data.resolve(parameters["dataset"])
-    digest.update(f"{dataset} {experiments.fingerprint(dataset, 'spacy')}".encode())
+    digest.update(f"{experiments.fingerprint(parameters['dataset'], 'spacy')}".encode())
     files = [chapter, ROOT / "requirements-lock.txt", *sorted((ROOT / "snnl_lib").rglob("*.py")), *sorted((ROOT / "snnl_lib").rglob("*.csv"))]
     for path in [*files, *sorted((ROOT / "results").rglob("*.csv"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -56,6 +62,7 @@ def depends_on(chapter: Path, parameters: dict) -> str:
 
 def execute(chapter: Path, parameters: dict) -> str:
     """Execute one chapter unless nothing it depends on has changed; returns what to say about it."""
+    parameters = fitting(chapter, parameters)
     output, key = SOURCE / "book" / chapter.name, SOURCE / "book" / f"{chapter.stem}.key"
     wanted = depends_on(chapter, parameters)
     if output.exists() and key.exists() and key.read_text() == wanted:
@@ -99,7 +106,8 @@ def main() -> int:
     args = vars(parser.parse_args())
     jobs = args.pop("jobs")
     try:
-        experiments.parameters(args)  # before a kernel starts
+        asked = experiments.data.resolve(args["dataset"])
+        experiments.parameters(args, experiments.data.describe(asked).kind)  # before a kernel starts
         copy_sources()
         with ThreadPoolExecutor(jobs) as pool:
             for line in pool.map(lambda chapter: execute(chapter, args), chapters()):

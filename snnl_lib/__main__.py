@@ -121,11 +121,20 @@ def _pack(args):
     names = _names(args.experiment)
     specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
     splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": ""}
-    for name in {spec.dataset for spec in specs}:
-        corpus = data.load_dataset(name)
+    for name in sorted({spec.dataset for spec in specs} - {experiments.DRAWN}):
+        try:
+            corpus = data.load_dataset(name)
+        except data.DataError as error:
+            if data.describe(name).kind == "texts":
+                raise
+            print(f"without the runs on {name}: {error}")
+            continue
         facts["corpora"][name] = corpus.fingerprint
         for split in ("train", "test"):
             documents = getattr(corpus, split)
+            if isinstance(documents, data.Images):
+                splits[f"{name}/{split}"] = documents.pixels, documents.labels
+                continue
             rows = embeddings.own_rows if name == "opinion_lexicon" else embeddings.word_rows
             splits[f"{name}/{split}"] = rows(documents.texts), documents.labels
     if any(spec.embedding == "infersent-nli" for spec in specs):

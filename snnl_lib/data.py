@@ -212,7 +212,8 @@ def load_dataset(name: str) -> Dataset:
     form, folder, place = locate(name) or fetch(name)
     entry = describe(name)
     if pack.opened:
-        train, test = (Split(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
+        kind = Images if entry.kind == "images" else Split
+        train, test = (kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
         return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
     for file, checksum in form.files.items():
         verify(folder / file, checksum)

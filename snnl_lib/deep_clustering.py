@@ -1,12 +1,7 @@
 """Deep clustering without labels: DEC, IDEC, VaDE and N2D on vectors or pixels, each as short as its paper allows.
 
-All start from one autoencoder d-500-500-2000-c and back (``pretrain``), and are used as scikit-learn's clusterings are:
-
->>> x = np.random.default_rng(0).normal(size=(60, 5)) + 9 * (np.arange(60) % 2)[:, None]
->>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
->>> clusters = IDEC(2, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
->>> clustering_accuracy(np.arange(60) % 2, clusters)
-1.0
+All start from one autoencoder d-500-500-2000-c and back (``pretrain``), which they copy, and are used as scikit-learn's clusterings are:
+``IDEC(10, seed=42).fit(features, autoencoder).predict(features)``. A run that breaks down does not raise: ``diverged`` says why.
 
 The papers train their autoencoders layer by layer; here, as in IDEC's and N2D's, it is trained as a whole.
 """
@@ -30,7 +25,11 @@ class ClusteringAutoencoder(Autoencoder):
     """The autoencoder d-500-500-2000-c and back that all four papers use, with a linear code.
 
     ``unit_range`` says that the data lie in [0, 1]: the reconstruction is then the logistic function of the output, and is compared by
-    the binary cross entropy; else it is the output itself, compared by the squared error.
+    the binary cross entropy; else it is the output itself, compared by the squared error. ``in_features`` is d, ``code_size`` c.
+
+    >>> output, hidden = ClusteringAutoencoder(784, 10, unit_range=True)(torch.zeros(2, 784))
+    >>> output.shape, hidden["code"].shape
+    (torch.Size([2, 784]), torch.Size([2, 10]))
     """
 
     def __init__(self, in_features, code_size, *, unit_range=False):
@@ -64,6 +63,10 @@ def pretrain(features, code_size, *, epochs=200, seed=0, device="cpu", progress=
         device, progress: as in ``train``.
 
     Returns (ClusteringAutoencoder, History). Raises ValueError for features that are empty, not finite or of another shape.
+
+    >>> autoencoder, history = pretrain(np.eye(20), code_size=2, epochs=3, seed=42)
+    >>> autoencoder.unit_range, len(history.curve), bool(history.curve["loss"].is_monotonic_decreasing)
+    (True, 3, True)
     """
     features = _checked(features)
     unit_range = bool(features.min() >= 0 and features.max() <= 1)
@@ -81,7 +84,11 @@ def _checked(features, k=1):
 
 
 class _Method:
-    """What the four share: ``fit(features, autoencoder)``, ``codes(features)``, ``predict(features)``, ``curve`` and ``diverged``."""
+    """What the four share: ``fit(features, autoencoder)``, ``codes(features)``, ``predict(features)``, ``curve`` and ``diverged``.
+
+    ``k`` clusters; ``seed`` settles where the centroids start and the order of the points; ``device`` as torch names it; with a text as
+    ``progress`` there is a progress bar of that name.
+    """
 
     def __init__(self, k, *, seed=0, device="cpu", progress=None):
         self.k, self.seed, self.device, self.progress = k, seed, device, progress
@@ -106,13 +113,23 @@ class _Method:
 
 
 def soft_assignment(codes, centroids):
-    """Compute DEC's Eq. 1, q [N, k]: how far each code [N, c] belongs to each centroid [k, c], by Student's t with one degree of freedom."""
+    """Compute DEC's Eq. 1, q [N, k]: how far each of the codes [N, c] belongs to each of the centroids [k, c], by Student's t with one degree of freedom.
+
+    >>> soft_assignment(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [2.0]])).numpy().round(3)
+    array([[0.833, 0.167],
+           [0.5  , 0.5  ]], dtype=float32)
+    """
     nearness = 1 / (1 + torch.cdist(codes, centroids, compute_mode="donot_use_mm_for_euclid_dist").square())
     return nearness / nearness.sum(dim=1, keepdim=True)
 
 
 def target_distribution(q):
-    """Compute DEC's Eq. 3, p [N, k]: the assignments q [N, k] squared, so that the sure ones weigh more, each cluster by its share."""
+    """Compute DEC's Eq. 3, p [N, k]: the assignments q [N, k] squared, so that the sure ones weigh more, each cluster by its share.
+
+    >>> target_distribution(torch.tensor([[0.8, 0.2], [0.4, 0.6]])).numpy().round(3)
+    array([[0.914, 0.086],
+           [0.229, 0.771]], dtype=float32)
+    """
     weight = q.square() / q.sum(dim=0)
     return weight / weight.sum(dim=1, keepdim=True)
 
@@ -126,6 +143,14 @@ class DEC(_Method):
     than a share of ``tolerance`` of the points have changed cluster since (0.001, Sec. 4.3), or after ``max_steps``.
 
     ``curve`` has a row for each update: ``step``, ``loss`` (the divergence, mean over points) and ``changed`` (a share).
+
+    ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of clusters, what settles where they start and the
+    order of the points, a torch device, and the name of a progress bar or None.
+
+    >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
+    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
+    >>> np.unique(DEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x), return_counts=True)[1]
+    array([20, 20, 20])
     """
 
     def __init__(self, k, *, seed=0, max_steps=20_000, update_interval=140, tolerance=0.001, device="cpu", progress=None):
@@ -183,7 +208,12 @@ class IDEC(DEC):
     """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
 
     The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` times DEC's divergence (Eq. 10); Adam with a rate of
-    0.001, gamma 0.1, the targets anew every 140 steps, tolerance 0.001 (Sec. 4.2). The rest is DEC's.
+    0.001, gamma 0.1, the targets anew every 140 steps, tolerance 0.001 (Sec. 4.2). The other ``settings`` and ``k`` are DEC's.
+
+    >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
+    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
+    >>> np.unique(IDEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x), return_counts=True)[1]
+    array([20, 20, 20])
     """
 
     def __init__(self, k, *, gamma=0.1, **settings):
@@ -208,10 +238,20 @@ class VaDE(_Method):
 
     A cluster is drawn with probability pi, a code from the cluster's Gaussian (mean, diagonal variance), and the point from the decoder
     (Eqs. 1-3): Bernoulli for data in [0, 1] (Eq. 4), else Gaussian of variance 1 (Eq. 5). The encoder gives the mean and the variance of a
-    point's code. Starts from a Gaussian mixture of the pretrained autoencoder's codes; the variance's layer starts at 1. Adam with a rate of
-    0.002, times 0.9 every 10 epochs (Sec. 4.3), batches of 256 (100 in the paper).
+    point's code. Starts from a Gaussian mixture of the pretrained autoencoder's codes, and with the mixture's mean variance as the
+    variance of every point's code (the paper does not say). Adam with a rate of 0.002, times 0.9 every 10 of the ``epochs`` (Sec. 4.3),
+    batches of 256 (100 in the paper).
 
     ``curve`` has a row for each epoch: ``epoch``, ``loss`` (the negative of the evidence lower bound, Eq. 12, mean over points).
+
+    ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of clusters, what settles where they start and the
+    order of the points, a torch device, and the name of a progress bar or None.
+
+    >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
+    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
+    >>> vade = VaDE(3, seed=42, epochs=2).fit(x, autoencoder)
+    >>> vade.predict(x).shape, list(vade.curve.columns)
+    ((60,), ['epoch', 'loss'])
     """
 
     def __init__(self, k, *, seed=0, epochs=300, device="cpu", progress=None):
@@ -223,7 +263,8 @@ class VaDE(_Method):
         from sklearn.mixture import GaussianMixture
 
         x, order = self._start(features, autoencoder)
-        mixture = GaussianMixture(self.k, covariance_type="diag", n_init=10, random_state=named_seed(self.seed, "centroids")).fit(self.codes(features))
+        codes = self.codes(features).astype(np.float64)  # a mixture of tight clusters breaks down in float32
+        mixture = GaussianMixture(self.k, covariance_type="diag", n_init=10, random_state=named_seed(self.seed, "centroids")).fit(codes)
         self.logits, self.means, self.log_variances = (
             nn.Parameter(torch.as_tensor(values, dtype=x.dtype, device=self.device))
             for values in (np.log(mixture.weights_), mixture.means_, np.log(mixture.covariances_))
@@ -289,6 +330,14 @@ class N2D(_Method):
 
     UMAP to as many dimensions as clusters, 20 neighbours, minimal distance 0; a mixture with full covariances on the result. Nothing
     is trained beyond the autoencoder. ``manifold`` [N, k] is what was clustered, ``clusters`` [N] the result. Needs umap-learn.
+
+    ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of clusters, what settles where they start and the
+    order of the points, a torch device, and the name of a progress bar or None.
+
+    >>> x = np.random.default_rng(42).random((60, 5))
+    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=1, seed=42)
+    >>> N2D(2, seed=42).fit(x, autoencoder).manifold.shape
+    (60, 2)
     """
 
     def fit(self, features, autoencoder):
@@ -300,9 +349,9 @@ class N2D(_Method):
         self.umap = UMAP(n_components=self.k, n_neighbors=20, min_dist=0.0, random_state=named_seed(self.seed, "umap"), n_jobs=1)
         self.manifold = self.umap.fit_transform(self.codes(features))
         self.mixture = GaussianMixture(self.k, n_init=10, random_state=named_seed(self.seed, "centroids"))
-        self.clusters = self.mixture.fit_predict(self.manifold)
+        self.clusters = self.mixture.fit_predict(self.manifold.astype(np.float64))
         return self
 
     def predict(self, features):
         """Return the cluster of each of other features [N, D], a whole number in [0, k), which UMAP lays among those it was fitted on."""
-        return self.mixture.predict(self.umap.transform(self.codes(features)))
+        return self.mixture.predict(self.umap.transform(self.codes(features)).astype(np.float64))

@@ -273,7 +273,7 @@ def fingerprint(dataset: str, embedding: str) -> str | None:
 def unmet(spec: Spec, device: str = "auto") -> str:
     """Say what a run needs that is not on this machine, or not on this device, or nothing."""
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
-        return f"the data set {spec.dataset} is not on this machine"
+        return f"the data set {spec.dataset} is not on this machine" + (f"; and it needs a GPU (about {spec.needs})" if spec.needs else "")
     if fingerprint(spec.dataset, spec.embedding) is None:
         what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"

@@ -69,7 +69,7 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
 
     The loss at the run's own temperature falls because the temperature does, so runs are compared by the loss at one common
     temperature (``common``), by the share of a point's 10 nearest that have its class (``neighbours``) and by the silhouette of
-    the classes (``sil``); ``epochs_to_pure`` is the first epoch whose ``neighbours`` reach ``PURE``. Points: those of ``SHOWN_EPOCHS``.
+    the classes (``sil``); ``epochs_to_pure`` is the first epoch whose ``neighbours`` reach ``PURE``. Points: those of ``SHOWN_EPOCHS``, but of readings none.
     """
     from sklearn.metrics import silhouette_score
 
@@ -86,7 +86,7 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
         common = soft_nearest_neighbor_loss(points.detach(), labels, COMMON_TEMPERATURE, distance=spec["distance"]).item()
         seen = {"neighbours": clustering.neighbours(places, labels.numpy()), "sil": silhouette_score(places, labels)}
         rows.append({"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common} | seen)
-        if epoch in SHOWN_EPOCHS:
+        if epoch in SHOWN_EPOCHS and not spec.get("reading"):
             shown.append(pd.DataFrame({"row": range(len(places)), "label": labels, "epoch": epoch, "x": places[:, 0], "y": places[:, 1]}))
         optimizer.zero_grad()
         loss.backward()
@@ -94,7 +94,7 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     curve = pd.DataFrame(rows)
     pure = curve.loc[curve["neighbours"] >= PURE, "epoch"]
     scores = curve.iloc[-1][["loss", "common", "neighbours", "sil"]].to_dict() | {"epochs_to_pure": float(pure.min()) if len(pure) else np.nan}
-    return Outcome(scores, curve, points=pd.concat(shown))
+    return Outcome(scores, curve, points=pd.concat(shown) if shown else None)
 
 
 # ---------------------------------------------------------------- the grids on images

@@ -1,7 +1,7 @@
-"""One file that carries corpora to a machine without spaCy, network or git: word rows, word vectors, labels and the commit.
+"""One file that carries data sets to a machine without spaCy, network or git: word rows, word vectors, pixels, labels and the commit.
 
 ``python -m snnl_lib pack EXPERIMENT ... OUT`` writes it, ``python -m snnl_lib run ... --pack OUT`` opens it. Documents are then
-integer arrays of rows of the packed vector table instead of texts, which is all that ``spacy`` and ``infersent-...`` need.
+integer arrays of rows of the packed vector table instead of texts, which is all that ``spacy`` and ``infersent-...`` need; images are as they were.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ class PackError(SnnlError):
 
 @dataclass(frozen=True)
 class Pack:
-    """``vectors`` [V, 300]; ``splits`` name -> (documents, labels), names such as ``ag_news/train``; ``facts`` as they were written; the file."""
+    """``vectors`` [V, 300]; ``splits`` name -> (documents or pixels, labels), names such as ``ag_news/train``; ``facts`` as they were written; the file."""
 
     vectors: np.ndarray
-    splits: dict[str, tuple[list[np.ndarray], np.ndarray]]
+    splits: dict[str, tuple[list[np.ndarray] | np.ndarray, np.ndarray]]
     facts: dict
     path: Path
 
@@ -35,15 +35,20 @@ opened: Pack | None = None
 def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict) -> None:
     """Write a pack, whole or not at all; only the vectors that occur are kept, and rows are renumbered to them.
 
-    ``splits`` maps a name to (documents, labels); ``facts`` is anything JSON can hold. Raises PackError if the file cannot be written.
+    ``splits`` maps a name to (documents, labels), where documents are a list of rows of ``vectors``, or for images an array [N, 784];
+    ``facts`` is anything JSON can hold. Raises PackError if the file cannot be written.
     """
-    used = np.unique(np.concatenate([rows for documents, _ in splits.values() for rows in documents]))
+    texts = [rows for documents, _ in splits.values() if isinstance(documents, list) for rows in documents]
+    used = np.unique(np.concatenate(texts or [np.zeros(0, dtype=np.int32)]))
     used = used[used >= 0]
     arrays = {"vectors": vectors[used]}
     for name, (documents, labels) in splits.items():
-        rows = np.concatenate(documents)
-        arrays[f"{name}/rows"] = np.where(rows < 0, -1, np.searchsorted(used, rows)).astype(np.int32)
-        arrays[f"{name}/lengths"] = np.array([len(document) for document in documents], dtype=np.int32)
+        if isinstance(documents, np.ndarray):
+            arrays[f"{name}/pixels"] = documents
+        else:
+            rows = np.concatenate(documents)
+            arrays[f"{name}/rows"] = np.where(rows < 0, -1, np.searchsorted(used, rows)).astype(np.int32)
+            arrays[f"{name}/lengths"] = np.array([len(document) for document in documents], dtype=np.int32)
         arrays[f"{name}/labels"] = np.asarray(labels, dtype=np.int8)
     arrays["facts"] = np.frombuffer(json.dumps(facts | {"splits": list(splits), "id": hashlib.sha256(used.tobytes()).hexdigest()[:8]}).encode(), dtype=np.uint8)
     try:
@@ -61,8 +66,11 @@ def open_pack(path: Path) -> Pack:
             facts = json.loads(arrays["facts"].tobytes())
             splits = {}
             for name in facts.pop("splits"):
-                ends = np.cumsum(arrays[f"{name}/lengths"])[:-1]
-                splits[name] = np.split(arrays[f"{name}/rows"], ends), arrays[f"{name}/labels"].astype(np.int64)
+                labels = arrays[f"{name}/labels"].astype(np.int64)
+                if f"{name}/pixels" in arrays:
+                    splits[name] = arrays[f"{name}/pixels"], labels
+                else:
+                    splits[name] = np.split(arrays[f"{name}/rows"], np.cumsum(arrays[f"{name}/lengths"])[:-1]), labels
             opened = Pack(arrays["vectors"], splits, facts, path)
     except Exception as error:  # a damaged zip archive can raise nearly anything
         raise PackError(f"the pack {path} is missing or damaged ({error}): write it again with `python -m snnl_lib pack`") from error

@@ -8,9 +8,9 @@ import pandas as pd
 from scipy import stats
 
 from snnl_lib import results
-from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS
+from snnl_lib.experiments import EXPERIMENTS
 
-LOWER_IS_BETTER = {"dbi", "snn"}
+LOWER_IS_BETTER = {"dbi", "snn", "common"}
 POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "ari", "sil"}  # fractions, for which "within 1.5 points" means something
 MATCH = 0.015
 LABELS = {(model, alpha): label for model in ("ffn", "cnn") for alpha, label in ((0, "Baseline"), (100, "SNNL 100"), (-100, "SNNL -100"))}
@@ -19,6 +19,8 @@ LABELS |= {("original", 0): "Orig.", ("logreg-predictions", 0): "logistic regres
 LABELS |= {("spherical-kmeans", 0): "spherical k-means", ("umap", 0): "UMAP", ("gmm", 0): "Gaussian mixture"}
 LABELS |= {("lda", 0): "linear discriminant analysis", ("logreg", 0): "logistic regression", ("knn", 0): "nearest neighbours"}
 LABELS |= {("supcon", 100): "supervised contrastive", ("ffn-knn", 0): "neighbours in Baseline", ("ffn-knn", 100): "neighbours in SNNL 100"}
+IMAGE_LABELS = {("original", 0): "pixels", ("pca", 0): "PCA", ("ae", 0): "AE", ("ae-d", 1): "AE(D)", ("supcon", 1): "SupCon"}
+IMAGE_LABELS |= {("ae-10", 0): "AE, 10 units", ("dec", 0): "DEC", ("idec", 0): "IDEC", ("vade", 0): "VaDE", ("n2d", 0): "N2D"}
 _SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
 PALETTE = dict(zip(_SHOWN, ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"], strict=True))
 MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
@@ -36,38 +38,47 @@ def paper_table(number: int) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / "paper" / f"table{number}.csv", dtype={"printed": str})
 
 
-def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=PAPER_SEEDS, model=None) -> pd.DataFrame:
-    """Load an experiment's records on one corpus and embedding for some seeds (None: all there are), with each row's label.
+def literature() -> pd.DataFrame:
+    """Read what the literature reports for images: columns method, dataset, metric, value (nan: nothing found), statistic, source, note."""
+    return pd.read_csv(Path(__file__).parent / "paper" / "images.csv", keep_default_na=False, na_values={"value": ""})
+
+
+def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
+    """Load an experiment's records on one data set and embedding for some seeds, with each row's label.
+
+    ``seeds``: default, the experiment's own; ``"all"`` takes all there are.
 
     ``model`` takes that model's runs only. Of a row that was run on several numbers of documents, the largest that has all the
     seeds is taken. Adds ``label`` (the paper's name of the row, or the reading) and ``stale`` (made by an older revision).
     """
     records = results.load_results(experiment, profile)
     records = records[(records["dataset"] == dataset) & (records["embedding"] == embedding)]
-    if seeds is not None:
-        records = records[records["seed"].isin(seeds)]
+    if seeds != "all":
+        records = records[records["seed"].isin(EXPERIMENTS[experiment].seeds if seeds is None else seeds)]
     if model is not None:
         records = records[records["model"] == model]
     if records.empty:
-        return records.assign(label=[], stale=[])
+        return records.assign(label=pd.Series(dtype=str), stale=pd.Series(dtype=bool))
     records = records.sort_values("created", kind="stable")  # readings have no order of their own but that of the grid, in which they were run
     settings = records["settings"].map(json.loads)
-    records = records.assign(asked=settings.str["n_train"], label=[_label(*row) for row in zip(records["model"], records["alpha"], settings, strict=True)])
+    names = LABELS | IMAGE_LABELS if embedding == "pixels" else LABELS
+    labels = [_label(*row, names) for row in zip(records["model"], records["alpha"], settings, strict=True)]
+    records = records.assign(asked=settings.str["n_train"], label=labels)
     seeds_of = records.groupby(["label", "model", "asked"])["seed"].transform("nunique")
     full = seeds_of == seeds_of.groupby([records["label"], records["model"]]).transform("max")
     largest = records["asked"] == records["asked"].where(full).groupby([records["label"], records["model"]]).transform("max")
     records = records[largest].drop(columns="asked").assign(stale=records["revision"] < EXPERIMENTS[experiment].revision)
-    order = list(dict.fromkeys(LABELS.values()))
+    order = list(dict.fromkeys(names.values()))
     return records.sort_values("label", key=lambda labels: labels.map(lambda label: order.index(label) if label in order else len(order)), kind="stable")
 
 
-def _label(model, alpha, settings):
+def _label(model, alpha, settings, names):
     reading = settings.get("reading")
     if reading and model not in ("ffn", "cnn"):
-        return f"{LABELS.get((model, 100)) or LABELS.get((model, 0), model)}, {reading}"
+        return f"{names.get((model, 100)) or names.get((model, 0), model)}, {reading}"
     if reading:
         return reading if str(alpha).removesuffix(".0") in (reading.removeprefix("alpha "), "100") or model == "cnn" else f"{reading}, alpha {alpha:g}"
-    return LABELS.get((model, alpha), f"{model} {alpha:g}")
+    return names.get((model, alpha), f"{model} {alpha:g}")
 
 
 def interval(values) -> tuple[float, float]:
