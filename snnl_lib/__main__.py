@@ -72,7 +72,10 @@ def _names(given):
 
 def _status(args):
     names = _names([args.experiment])
-    return [row for name in names for row in experiments.status(name, args.profile, args.dataset, _seeds(args))]
+    rows = [row for name in names for row in experiments.status(name, args.profile, args.dataset, _seeds(args))]
+    if not rows:
+        raise SnnlError(f"{args.experiment} has no runs on {args.dataset}: leave --dataset out to see which data it takes")
+    return rows
 
 
 def _run(args):

@@ -106,15 +106,13 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
     """List the run specs of an experiment.
 
     ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at hand, else the embedded default; the name of
-    a corpus takes the runs on texts, with it; the name of a set of images the runs on that. ``seeds``: default, the experiment's own.
-    Raises ExperimentError or DataError for a name it does not know, and where there is no run on the data set asked for.
+    a corpus takes the runs on texts, with it; the name of a set of images the runs on that; there may be none. ``seeds``: default, the
+    experiment's own. Raises ExperimentError or DataError for a name it does not know.
     """
     settings, grid = _profile(profile), _experiment(experiment)
     corpus, found = data.resolve(dataset), []
     kind = data.describe(corpus).kind
     cells = [cell for cell in grid.cells(settings) if dataset == "auto" or _runs_on(cell.dataset, corpus, kind)]
-    if not cells:
-        raise ExperimentError(f"the experiment {experiment!r} has no runs on {dataset!r}")
     for index, seed in enumerate(grid.seeds if seeds is None else parse_seeds(seeds)):
         for cell in cells:
             if cell.seeds is not None and index >= cell.seeds:

@@ -74,9 +74,11 @@ def test_list_names_every_experiment_with_its_models(command):
         ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
         ("clustering-readings", "spacy, infersent-random", "ae, lc-d, ae-d, pca"),
         ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
-        ("labels", "spacy", "ae-d, lda"),
+        ("labels", "spacy, pixels", "ae-d, lda, logreg, logreg-predictions"),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
-        ("tsne", "spacy, infersent-random", "original, ae, lc-d, ae-d"),
+        ("tsne", "spacy, infersent-random, pixels", "original, ae, lc-d, ae-d"),
+        ("annealing", "points", "points"),
+        ("images", "pixels", "original, pca, ae, ae-d, supcon, ae-10, dec, idec, vade, n2d"),
     ):
         assert re.search(rf"^{name}: .*\n  embeddings {embeddings}; models {models}; revision \d+$", said, re.MULTILINE)
 
@@ -89,7 +91,8 @@ def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms
     assert re.search(r"^newsgroups4: .*\n  at hand:   yes.*\n  documents: 9,630 train, 6,421 test; 4 classes$", said, re.MULTILINE)
 
 
-def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache):
+def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache, monkeypatch):
+    monkeypatch.setattr(data, "locate", lambda name: None)  # a package of the operating system may hold images
     _, said, _ = command("data")
     assert said.count("at hand:   no (python -m snnl_lib data fetch ") == len(data.available_datasets())
 
@@ -274,10 +277,18 @@ def test_seeds_are_taken_apart_however_they_are_given(command, seeds):
     assert said.count("seed 42") == said.count("seed 73") == 4 and said.endswith("8 missing or stale\n")
 
 
-def test_without_seeds_the_papers_five_are_meant(command):
+def test_without_seeds_the_papers_five_are_meant_or_the_experiments_own(command):
     _, said, _ = command("missing", "all", "--profile", "full", "--dataset", "newsgroups4")
     assert said.endswith(f"{sum(len(experiments.specs(name, 'full', 'newsgroups4')) for name in experiments.EXPERIMENTS)} missing or stale\n")
-    assert {int(seed) for seed in re.findall(r"seed (\d+)", said)} == {42, 1234, 73, 1024, 31415926}
+    of = {name: {int(seed) for seed in re.findall(rf"  {name}: .*seed (\d+)", said)} for name in ("classification", "annealing")}
+    assert of["classification"] == {42, 1234, 73, 1024, 31415926} == of["annealing"] - {7, 11, 13, 17, 19} and len(of["annealing"]) == 10
+    _, said, _ = command("missing", "images", "--profile", "full", "--dataset", "emnist_balanced")
+    assert len({int(seed) for seed in re.findall(r"original .*seed (\d+)", said)}) == 9
+
+
+def test_a_data_set_that_an_experiment_has_no_runs_on_is_one_sentence(refused):
+    assert "classification has no runs on mnist: leave --dataset out" in refused("run", "classification", "--dataset", "mnist")
+    assert "images has no runs on newsgroups4: leave --dataset out" in refused("missing", "images", "--dataset", "newsgroups4")
 
 
 def test_missing_tells_stale_from_missing_and_what_is_not_on_this_machine(command, packages):
@@ -351,7 +362,7 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
         (("run", "clustering", *TINY, "--embeddings", "glove"), "there is no embedding 'glove' in clustering: choose from spacy"),
         (
             ("run", "all", "--embeddings", "spacy", "elmo"),
-            "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, spacy, spacy-word",
+            "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, pixels, points, spacy, spacy-word",
         ),
         (("pack", "clasification", "out.npz"), NO_SUCH_EXPERIMENT),
         (

@@ -13,7 +13,7 @@ import pytest
 
 from snnl_lib import __main__, data, embeddings, experiments, infersent, pack, results
 from snnl_lib.__main__ import main
-from snnl_lib.catalogue import Split
+from snnl_lib.catalogue import Images, Split
 from snnl_lib.data import Dataset
 from snnl_lib.pack import PackError, open_pack, write_pack
 
@@ -209,6 +209,53 @@ def test_an_embedding_that_a_pack_cannot_make_is_an_error_that_names_it(made_up,
     open_pack(made_up)
     with pytest.raises(PackError, match=re.escape(str(made_up))):
         embeddings.embed(data.load_dataset("newsgroups4").train.texts, method)
+
+
+# ---------------------------------------------------------------- images
+
+
+@pytest.fixture
+def made_up_images(packages, monkeypatch):
+    """Random pixels under the name and checksum of MNIST; the other sets of images are out of reach."""
+    random, form, load_dataset = np.random.default_rng(0), data.describe("mnist").forms[0], data.load_dataset
+    splits = [Images(random.integers(0, 256, (size, 784), dtype=np.uint8), np.arange(size) % 10) for size in (400, 250)]
+    mnist = Dataset("mnist", *splits, data.describe("mnist").class_names, "made up", "", form.fingerprint)
+
+    def load(name):
+        if pack.opened:
+            return load_dataset(name)
+        if name == "mnist":
+            return mnist
+        raise data.DataError(f"the data set {name!r} is out of reach")
+
+    monkeypatch.setattr(data, "load_dataset", load)
+    monkeypatch.setattr(experiments, "_load", load)
+    return mnist
+
+
+def test_images_come_out_of_a_pack_as_they_went_in_and_those_out_of_reach_are_named(made_up_images, tmp_path, capsys):
+    assert main(["pack", "images", str(tmp_path / "out.npz")]) == 0
+    *without, written = capsys.readouterr().out.splitlines()
+    assert without == [f"without the runs on {name}: the data set {name!r} is out of reach" for name in ("emnist_balanced", "fashion_mnist")]
+    assert written.endswith("MB, mnist/train, mnist/test")
+    open_pack(tmp_path / "out.npz")
+    found = data.load_dataset("mnist")
+    for split in ("train", "test"):
+        images, original = getattr(found, split), getattr(made_up_images, split)
+        assert isinstance(images, Images) and images.pixels.dtype == np.uint8
+        np.testing.assert_array_equal(images.pixels, original.pixels)
+        np.testing.assert_array_equal(images.labels, original.labels)
+
+
+def test_a_run_on_packed_images_gives_the_same_bits(made_up_images, tmp_path):
+    (spec,) = [spec for spec in experiments.specs("images", "tiny", "mnist", 42) if spec.model == "supcon"]
+    expected = experiments.run(spec, "cpu").metrics
+    assert main(["pack", "images", str(tmp_path / "out.npz")]) == 0
+    open_pack(tmp_path / "out.npz")
+    experiments.load_task.cache_clear()
+    record = experiments.run(spec, "cpu")
+    assert record.metrics == expected and record.fingerprint == f"{made_up_images.fingerprint}-pixels"
+    assert {spec.dataset for spec in experiments.runnable(experiments.specs("images", "tiny", seeds=42), "cpu")} == {"mnist"}, "and no other data"
 
 
 # ---------------------------------------------------------------- sentence vectors and inference pairs

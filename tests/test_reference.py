@@ -21,8 +21,10 @@ DOCUMENTED = sorted(KINDS)
 INTERNALS = {
     "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path resolve unpacked user_folder verify""",
     "embeddings": """coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
+    "metrics": """check_points""",
+    "models": """output_layer""",
     "results": """Outcome Record Spec commit identities judge read_record versions write_atomically write_record""",
-    "training": """Training stack_of_this_run train_stack""",
+    "training": """Training batches stack_of_this_run train_stack""",
 }
 
 
