@@ -42,7 +42,7 @@ _MORE = {
 _IMAGES = {
     "tiny": dict(image_train=300, image_test=200, image_epochs=2, more_epochs=3, pretrain_epochs=2, vade_epochs=2, deep_steps=4,
                  image_tsne_iterations=300, image_labels=(100,), annealing_epochs=3),
-    "quick": dict(image_train=2000, image_test=1000, image_epochs=10, more_epochs=20, pretrain_epochs=20, vade_epochs=10, deep_steps=140,
+    "quick": dict(image_train=2000, image_test=1000, image_epochs=6, more_epochs=12, pretrain_epochs=10, vade_epochs=5, deep_steps=80,
                   image_tsne_iterations=500, image_labels=(100, 300, 1000), annealing_epochs=50),
     "full": dict(image_train=10_000, image_test=None, image_epochs=30, more_epochs=100, pretrain_epochs=200, vade_epochs=200, deep_steps=8000,
                  image_tsne_iterations=5000, image_labels=(100, 300, 1000, 3000), annealing_epochs=50),

@@ -329,8 +329,8 @@ def test_a_run_gives_every_metric_of_its_experiment_and_says_where_they_come_fro
         assert (record.n_train + record.metrics["empty_train"], record.n_test + record.metrics["empty_test"]) == asked
         assert record.fingerprint == experiments.fingerprint(*OF.get(experiment, ("newsgroups4", "spacy")))
         assert record.seconds > 0 and record.device.startswith("CPU, one thread")
-        assert spec.get("epochs") is None if record.curve is None else record.curve["epoch"].tolist() == [0, 1]
-        assert (record.points is not None) == (experiment in ("lexicon", "tsne"))
+        assert spec.get("epochs") is None if record.curve is None else record.curve["epoch"].tolist() == list(range(4 if experiment == "annealing" else 2))
+        assert (record.points is not None) == (experiment in ("lexicon", "tsne", "annealing"))
     assert torch.get_num_threads() == 1
 
 
