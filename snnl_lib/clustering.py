@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from scipy.special import expit
 
 from snnl_lib import metrics
+from snnl_lib.deep_clustering import umap
 from snnl_lib.models import Autoencoder
 from snnl_lib.results import Outcome, Spec
 from snnl_lib.text import NEIGHBOURS, Cell, entanglement, number, standardize
@@ -264,10 +265,8 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
         elif spec.model == "spherical-kmeans":
             clusters = spherical_kmeans(test_x, task.classes, spec["kmeans_starts"], named_seed(spec.seed, "kmeans"))
         elif spec.model == "umap":
-            from umap import UMAP
-
-            codes = UMAP(
-                n_components=task.classes, n_neighbors=20, min_dist=0.0, metric="cosine", random_state=named_seed(spec.seed, "umap"), n_jobs=1,
+            codes = umap(
+                n_components=task.classes, n_neighbors=20, min_dist=0.0, metric="cosine", random_state=named_seed(spec.seed, "umap"),
             ).fit_transform(test_x)  # fmt: skip
         elif spec.model == "gmm":
             codes = _pca(COMPONENTS, task, spec.seed).transform(test_x)

@@ -8,12 +8,14 @@ The papers train their autoencoders layer by layer; here, as in IDEC's and N2D's
 
 import copy
 import math
+import os
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import skip_init
 from tqdm import tqdm
 
 from snnl_lib.metrics import check_points
@@ -76,10 +78,10 @@ def pretrain(features, code_size, *, epochs=200, seed=0, device="cpu", progress=
     return model, history
 
 
-def _checked(features, k=1):
+def _checked(features):
     features = check_points(features).astype(np.float32)
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(features):
-        raise ValueError(f"the number of clusters must be a whole number from 1 to the number of points, {len(features)}, got {k!r}")
+    if not len(features):
+        raise ValueError("features must be a non-empty array [N, D], got none")
     return features
 
 
@@ -95,11 +97,23 @@ class _Method:
         self.curve, self.diverged = pd.DataFrame(), ""
 
     def _start(self, features, autoencoder):
-        """Check the features, take a copy of the autoencoder, and return both as they are on the device."""
-        features = _checked(features, self.k)
-        self.autoencoder = copy.deepcopy(autoencoder).to(self.device).train()
+        """Check the features and take a copy of the autoencoder: returns the features on the device, and batches of their indices without end."""
+        features, k = _checked(features), self.k
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(features):
+            raise ValueError(f"the number of clusters must be a whole number from 1 to the number of points, {len(features)}, got {k!r}")
+        if features.shape[1] != autoencoder.output.out_features:
+            raise ValueError(f"features must be [N, {autoencoder.output.out_features}], which the autoencoder was made for, got {features.shape}")
+        self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
         order = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
         return torch.as_tensor(features, device=self.device), batches(len(features), BATCH_SIZE, order)
+
+    def _end(self, rows, parameters):
+        """Keep the curve, and look for what the last step may have broken, which no loss shows."""
+        self.autoencoder.eval()
+        self.curve = pd.DataFrame(rows)
+        if not self.diverged and not all(values.isfinite().all() for values in parameters):
+            self.diverged = "the weights were not finite after the last step"
+        return self
 
     def _bar(self, steps):
         return range(steps) if self.progress is None else tqdm(range(steps), desc=self.progress, leave=False)
@@ -172,7 +186,8 @@ class DEC(_Method):
         x, order = self._start(features, autoencoder)
         kmeans = KMeans(self.k, n_init=20, random_state=named_seed(self.seed, "centroids")).fit(self.codes(features))
         self.centroids = nn.Parameter(torch.as_tensor(kmeans.cluster_centers_, dtype=x.dtype, device=self.device))
-        optimizer = self._optimizer([*self.autoencoder.parameters(), self.centroids])
+        parameters = [*self.autoencoder.parameters(), self.centroids]
+        optimizer = self._optimizer(parameters)
         assigned, rows = kmeans.labels_, []
         for step in self._bar(self.max_steps):
             if step % self.update_interval == 0:
@@ -190,9 +205,7 @@ class DEC(_Method):
             optimizer.zero_grad(set_to_none=True)
             self._loss(x[batch], target[batch]).backward()
             optimizer.step()
-        self.autoencoder.eval()
-        self.curve = pd.DataFrame(rows)
-        return self
+        return self._end(rows, parameters)
 
     @torch.no_grad()
     def memberships(self, features):
@@ -270,7 +283,7 @@ class VaDE(_Method):
             for values in (np.log(mixture.weights_), mixture.means_, np.log(mixture.covariances_))
         )
         code = self.autoencoder.code
-        self.spread = nn.Linear(code.in_features, code.out_features, device=self.device)  # the log variance of a point's code
+        self.spread = skip_init(nn.Linear, code.in_features, code.out_features, device=self.device)  # the log variance of a point's code
         nn.init.zeros_(self.spread.weight)
         within = (mixture.weights_[:, None] * mixture.covariances_).sum(axis=0)
         self.spread.bias.data = torch.as_tensor(np.log(within), dtype=x.dtype, device=self.device)
@@ -294,9 +307,7 @@ class VaDE(_Method):
             if not math.isfinite(rows[-1]["loss"]):
                 self.diverged = f"the loss was {rows[-1]['loss']} in epoch {epoch}"
                 break
-        self.autoencoder.eval()
-        self.curve = pd.DataFrame(rows)
-        return self
+        return self._end(rows, parameters)
 
     def log_joint(self, codes):
         """Compute log p(c) p(z|c) (Eqs. 1 and 2) of codes z [B, c], for each cluster: [B, k]."""
@@ -325,6 +336,14 @@ class VaDE(_Method):
 # ---------------------------------------------------------------- N2D
 
 
+def umap(**settings):
+    """Return a UMAP that computes in one thread: numba's pool of threads would make torch many times slower in this process from then on."""
+    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+    from umap import UMAP
+
+    return UMAP(n_jobs=1, **settings)
+
+
 class N2D(_Method):
     """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021): UMAP of the codes, then a Gaussian mixture.
 
@@ -341,12 +360,13 @@ class N2D(_Method):
     """
 
     def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns self. Raises ValueError for bad features, or k > N."""
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns self. Raises ValueError for bad features, or k > N - 2."""
         from sklearn.mixture import GaussianMixture
-        from umap import UMAP
 
-        self._start(features, autoencoder)
-        self.umap = UMAP(n_components=self.k, n_neighbors=20, min_dist=0.0, random_state=named_seed(self.seed, "umap"), n_jobs=1)
+        x, _ = self._start(features, autoencoder)
+        if len(x) < self.k + 2:
+            raise ValueError(f"the number of points must be at least the number of clusters and 2 more, {self.k + 2}, which UMAP needs, got {len(x)}")
+        self.umap = umap(n_components=self.k, n_neighbors=20, min_dist=0.0, random_state=named_seed(self.seed, "umap"))
         self.manifold = self.umap.fit_transform(self.codes(features))
         self.mixture = GaussianMixture(self.k, n_init=10, random_state=named_seed(self.seed, "centroids"))
         self.clusters = self.mixture.fit_predict(self.manifold.astype(np.float64))

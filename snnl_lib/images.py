@@ -79,10 +79,10 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     rows, shown, temperature = [], [], number(spec.temperature)
     for epoch in range(spec["epochs"] + 1):
         now = annealed_temperature(epoch) if temperature == "annealed" else temperature
-        loss = soft_nearest_neighbor_loss(points, labels, now, distance=spec["distance"])
         places = points.detach().numpy().copy()
         if not np.isfinite(places).all():
             return Outcome({}, pd.DataFrame(rows), "diverged", f"a point was not finite in epoch {epoch}")
+        loss = soft_nearest_neighbor_loss(points, labels, now, distance=spec["distance"])
         common = soft_nearest_neighbor_loss(points.detach(), labels, COMMON_TEMPERATURE, distance=spec["distance"]).item()
         seen = {"neighbours": clustering.neighbours(places, labels.numpy()), "sil": silhouette_score(places, labels)}
         rows.append({"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common} | seen)
@@ -196,7 +196,7 @@ def pretrained(spec: Spec, task, device="cpu", progress=None):
     try:
         saved = torch.load(path, map_location=device, weights_only=True)
         curve = pd.DataFrame(saved["curve"])
-        model = deep_clustering.ClusteringAutoencoder(images.shape[1], CODE_SIZE, unit_range=saved["unit_range"])
+        model = build(deep_clustering.ClusteringAutoencoder, images.shape[1], CODE_SIZE, unit_range=saved["unit_range"], seed=spec.seed)
         model.load_state_dict(saved["weights"])
     except Exception as error:  # a damaged file can raise nearly anything
         raise data.DataError(f"the autoencoder {path} is damaged ({type(error).__name__}): remove it, and the next run trains it again") from error

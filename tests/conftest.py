@@ -4,6 +4,7 @@ import os
 
 # Before torch is imported: the library promises the same bits for one thread a process, and other work may share this machine.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["NUMBA_NUM_THREADS"] = "1"
 
 import functools
 import subprocess

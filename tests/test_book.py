@@ -31,7 +31,7 @@ def test_a_chapter_is_committed_without_outputs_and_with_parameters(path):
     tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     assert len(tagged) == 1
     assert set(re.findall(r"^(\w+) = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {"profile", "seeds", "dataset", "device"}
-    assert "experiments.parameters(globals())" in "".join(cells[cells.index(tagged[0]) + 1]["source"])
+    assert "experiments.parameters(globals()" in "".join(cells[cells.index(tagged[0]) + 1]["source"])
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
@@ -68,7 +68,8 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     for folder in (ROOT / "results").iterdir():
         (results / folder.name).symlink_to(folder)
     output = tmp_path / "out.ipynb"
-    done = execute(chapter, output, "-p", "profile", "tiny", "-p", "dataset", "newsgroups4", "-r", "seeds", "42,73", results=results)
+    dataset = "auto" if "images" in chapter else "newsgroups4"
+    done = execute(chapter, output, "-p", "profile", "tiny", "-p", "dataset", dataset, "-r", "seeds", "42,73", results=results)
     assert done.returncode == 0, done.stderr[-3000:]
     errors = [out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"]
     assert not errors, errors
@@ -84,9 +85,23 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
         (("-p", "dataset", "imdb"), "there is no data set 'imdb': choose one of ag_news"),
         (("-r", "seeds", "42,42"), "seeds must differ"),
         (("-p", "profile", "3"), "profile must be text, got 3"),
+        (("-p", "dataset", "mnist"), "the data set 'mnist' holds no texts, which this chapter is about: choose auto or one of ag_news"),
     ],
 )
 def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, message, tmp_path):
     done = execute("01_introduction", tmp_path / "out.ipynb", *parameters, results=tmp_path)
     assert done.returncode != 0
     assert message in done.stderr.strip().splitlines()[-1]
+
+
+def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):
+    for name in ("SNNL_DATA", "SNNL_CACHE"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "results").mkdir()  # nothing is recorded either
+    parameters = ("-p", "profile", "tiny", "-p", "dataset", "emnist_balanced")
+    done = execute("12_images", tmp_path / "out.ipynb", *parameters, results=tmp_path / "results")
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = "".join("".join(out.get("text", "")) for cell in code_cells(tmp_path / "out.ipynb") for out in cell["outputs"])
+    assert "not here: with a network `python -m snnl_lib data fetch emnist_balanced`" in said
+    assert "No reconstructions: emnist_balanced is not on this machine." in said
