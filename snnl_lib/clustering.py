@@ -334,7 +334,7 @@ def run_tsne(spec: Spec, task, device, progress) -> Outcome:
         if reason := collapsed(codes):
             return Outcome({}, curve, "collapsed", reason)
         chosen = _shown(spec, task)
-        own = {name: spec[name] for name in ("perplexity", "learning_rate")} | {"n_components": spec.get("components", 2)}
+        own = {name: spec[name] for name in ("perplexity", "learning_rate")} | {"n_components": spec.get("dimensions", 2)}
         tsne = TSNE(**own, max_iter=spec["iterations"], init="pca", random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
         places, labels = tsne.fit_transform(np.asarray(codes, dtype=np.float32)[chosen]), task.test_y[chosen]
         scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbours(places, labels)}

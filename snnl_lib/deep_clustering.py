@@ -348,7 +348,8 @@ class N2D(_Method):
     """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021): UMAP of the codes, then a Gaussian mixture.
 
     UMAP to as many dimensions as clusters, 20 neighbours, minimal distance 0; a mixture with full covariances on the result. Nothing
-    is trained beyond the autoencoder. ``manifold`` [N, k] is what was clustered, ``clusters`` [N] the result. Needs umap-learn.
+    is trained beyond the autoencoder. ``manifold`` [N, k] is what was clustered, ``clusters`` [N] the result. Needs umap-learn, and two
+    points more than clusters (``fit`` raises ValueError).
 
     ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of clusters, what settles where they start and the
     order of the points, a torch device, and the name of a progress bar or None.

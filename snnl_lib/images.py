@@ -150,9 +150,9 @@ def label_cells(profile: dict) -> Iterator[Cell]:
 def tsne_cells(profile: dict) -> Iterator[Cell]:
     """The article's picture of original and disentangled representations, in two and in three dimensions."""
     for dataset in DATASETS:
-        for components in (2, 3):
-            own = {"perplexity": 50, "learning_rate": 10, "iterations": profile["image_tsne_iterations"], "components": components, "points": 2000}
-            own |= {"reading": f"{components}-D"} | ({"shown_classes": 10} if dataset == "emnist_balanced" else {})
+        for dimensions in (2, 3):
+            own = {"perplexity": 50, "learning_rate": 10, "iterations": profile["image_tsne_iterations"], "dimensions": dimensions, "points": 2000}
+            own |= {"reading": f"{dimensions}-D"} | ({"shown_classes": 10} if dataset == "emnist_balanced" else {})
             for model, alpha in (("original", 0), ("ae-d", 1)):
                 yield Cell("pixels", model, alpha, _settings(profile, model) | own, seeds=1, n_train=profile["image_train"], dataset=dataset)
 

@@ -447,6 +447,15 @@ def test_vade_starts_from_a_gaussian_mixture_of_the_codes(copies, autoencoder):
     np.testing.assert_allclose(variances, np.tile(within, (5, 1)), rtol=1e-4)  # of every point's code
 
 
+@pytest.mark.parametrize(("method", "module", "name"), [("DEC", "cluster", "KMeans"), ("IDEC", "cluster", "KMeans"), ("VaDE", "mixture", "GaussianMixture")])
+def test_the_start_is_the_best_of_twenty_or_ten_from_the_seed(copies, autoencoder, monkeypatch, method, module, name):
+    seen, kind = [], {"KMeans": KMeans, "GaussianMixture": GaussianMixture}[name]
+    monkeypatch.setattr(f"sklearn.{module}.{name}", lambda *args, **settings: seen.append((args, settings)) or kind(*args, **settings))
+    BRIEF[method](CLASSES, seed=73).fit(copies[0], autoencoder)
+    own = {"n_init": 20} if name == "KMeans" else {"n_init": 10, "covariance_type": "diag"}
+    assert seen == [((CLASSES,), own | {"random_state": named_seed(73, "centroids")})]
+
+
 def test_vade_has_an_epoch_of_all_points_and_ends_after_so_many(copies, autoencoder, monkeypatch):
     seen, loss = [], VaDE._loss
     monkeypatch.setattr(VaDE, "_loss", lambda self, x, noise: seen.append(x) or loss(self, x, noise))

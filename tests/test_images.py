@@ -101,9 +101,9 @@ def test_labels_on_images_are_few_to_many_each_for_as_many_steps_as_all():
 def test_maps_are_flat_and_in_space_of_2000_test_images():
     found = specs("tsne", "full", "auto")
     for dataset in SETS:
-        rows = Counter((spec.model, spec.alpha, spec["components"], spec["points"], spec.get("shown_classes")) for spec in found if spec.dataset == dataset)
+        rows = Counter((spec.model, spec.alpha, spec["dimensions"], spec["points"], spec.get("shown_classes")) for spec in found if spec.dataset == dataset)
         shown = 10 if dataset == "emnist_balanced" else None
-        assert rows == {(model, alpha, components, 2000, shown): 1 for model, alpha in (("original", 0), ("ae-d", 1)) for components in (2, 3)}
+        assert rows == {(model, alpha, dimensions, 2000, shown): 1 for model, alpha in (("original", 0), ("ae-d", 1)) for dimensions in (2, 3)}
     own = [spec for spec in found if spec.dataset in SETS]
     assert {(spec.seed, spec["perplexity"], spec["learning_rate"], spec["iterations"]) for spec in own} == {(42, 50, 10, 5000)}
 
@@ -846,19 +846,19 @@ def mapped(task, model="original", **settings):
     return run_tsne(tiny(model, "tsne", **({"perplexity": 10, "points": 120} | settings)), task, "cpu", None)
 
 
-@pytest.mark.parametrize("components", [2, 3])
-def test_a_map_has_as_many_coordinates_as_components_and_its_neighbourhoods_are_counted_in_them(task, components):
-    outcome = mapped(task, components=components)
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_a_map_has_as_many_coordinates_as_dimensions_and_its_neighbourhoods_are_counted_in_them(task, dimensions):
+    outcome = mapped(task, dimensions=dimensions)
     points = outcome.points
-    assert list(points.columns) == ["row", "label", *"xyz"[:components]]
-    share = nearest_share(points[[*"xyz"[:components]]].to_numpy().astype(float), points["label"].to_numpy())
+    assert list(points.columns) == ["row", "label", *"xyz"[:dimensions]]
+    share = nearest_share(points[[*"xyz"[:dimensions]]].to_numpy().astype(float), points["label"].to_numpy())
     assert outcome.metrics["neighbours"] == pytest.approx(share, abs=5e-3) and outcome.metrics["kl"] > 0
     assert points["label"].tolist() == task.test_y[[task.test_rows.tolist().index(row) for row in points["row"]]].tolist()
 
 
-def test_a_map_shows_so_many_test_images_the_same_for_every_model_and_number_of_components(task):
+def test_a_map_shows_so_many_test_images_the_same_for_every_model_and_number_of_dimensions(task):
     first, *others = (
-        mapped(task, model, components=components).points["row"].tolist() for model, components in (("original", 2), ("original", 3), ("ae-d", 2))
+        mapped(task, model, dimensions=dimensions).points["row"].tolist() for model, dimensions in (("original", 2), ("original", 3), ("ae-d", 2))
     )
     assert len(set(first)) == 120 and all(rows == first for rows in others) and set(first) <= set(task.test_rows)
     assert first[:3] != task.test_rows[:3].tolist(), "drawn, not the first"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from snnl_lib import report
+from snnl_lib.experiments import PAPER_SEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,4 +42,15 @@ def test_the_numbers_are_the_records_means(row, experiment, label):
     assert line.split("|")[-2].strip() == f"{ours.mean():.3f}"
     paper = report.paper_table(1 if experiment == "classification" else 4)
     theirs = paper.query("label == @label and metric == 'acc' and embedding == 'spacy' and statistic == 'mean'")["value"].item()
+    assert float(line.split("|")[-3]) == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize(("row", "dataset"), [("*MNIST*", "mnist"), ("*Fashion-MNIST*", "fashion_mnist")])
+def test_the_numbers_of_images_are_the_records_best_of_the_first_four_seeds(row, dataset):
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+    records = report.recorded("images", dataset, "pixels", seeds=PAPER_SEEDS[:4])
+    ours = records[(records["label"] == "AE(D), alpha 1") & (records["metric"] == "acc")]["value"]
+    assert len(ours) == 4
+    assert line.split("|")[-2].strip() == f"{ours.max():.3f}"
+    theirs = report.literature().query("method == 'AE(D)' and metric == 'acc' and dataset == @dataset")["value"].item()
     assert float(line.split("|")[-3]) == pytest.approx(theirs)
