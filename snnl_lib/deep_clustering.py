@@ -78,10 +78,12 @@ def pretrain(features, code_size, *, epochs=200, seed=0, device="cpu", progress=
     return model, history
 
 
-def _checked(features):
+def _checked(features, autoencoder=None):
     features = check_points(features).astype(np.float32)
     if not len(features):
         raise ValueError("features must be a non-empty array [N, D], got none")
+    if autoencoder is not None and features.shape[1] != autoencoder.output.out_features:
+        raise ValueError(f"features must be [N, {autoencoder.output.out_features}], which the autoencoder was made for, got {features.shape}")
     return features
 
 
@@ -98,11 +100,9 @@ class _Method:
 
     def _start(self, features, autoencoder):
         """Check the features and take a copy of the autoencoder: returns the features on the device, and batches of their indices without end."""
-        features, k = _checked(features), self.k
+        features, k = _checked(features, autoencoder), self.k
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(features):
             raise ValueError(f"the number of clusters must be a whole number from 1 to the number of points, {len(features)}, got {k!r}")
-        if features.shape[1] != autoencoder.output.out_features:
-            raise ValueError(f"features must be [N, {autoencoder.output.out_features}], which the autoencoder was made for, got {features.shape}")
         self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
         order = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
         return torch.as_tensor(features, device=self.device), batches(len(features), BATCH_SIZE, order)
@@ -120,7 +120,7 @@ class _Method:
 
     def codes(self, features):
         """Return the codes of features [N, D], as float32 array [N, c]."""
-        return forward(self.autoencoder.eval(), _checked(features), layer="code")
+        return forward(self.autoencoder.eval(), _checked(features, self.autoencoder), layer="code")
 
 
 # ---------------------------------------------------------------- DEC and IDEC
@@ -337,7 +337,7 @@ class VaDE(_Method):
 
 
 def umap(**settings):
-    """Return a UMAP that computes in one thread: numba's pool of threads would make torch many times slower in this process from then on."""
+    """Return a UMAP that computes in one thread: numba, started with more, raises torch's number of threads too, whatever it was set to."""
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     from umap import UMAP
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -106,3 +107,13 @@ def command_line(results_folder):
         return done.returncode, done.stdout, done.stderr
 
     return run
+
+
+def nearest_share(points, labels, neighbours=10):
+    """The mean share of a point's nearest points that have its class, one point at a time."""
+    shares = []
+    for i, point in enumerate(points):
+        distances = ((points - point) ** 2).sum(axis=1)
+        distances[i] = np.inf
+        shares.append((labels[np.argsort(distances)[:neighbours]] == labels[i]).mean())
+    return np.mean(shares)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn.cluster
 import torch
+from conftest import nearest_share
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
@@ -650,16 +651,6 @@ def words_task(width=2, train=120, test=80):
     rows = random.permutation(5000)
     features = features.astype(np.float32)
     return Task(features[:train], labels[:train], features[train:], labels[train:], 2, 0, 0, rows[:train], rows[-test:])
-
-
-def nearest_share(points, labels, neighbours=10):
-    """The mean share of a point's nearest points that have its class, one point at a time."""
-    shares = []
-    for i, point in enumerate(points):
-        distances = ((points - point) ** 2).sum(axis=1)
-        distances[i] = np.inf
-        shares.append((labels[np.argsort(distances)[:neighbours]] == labels[i]).mean())
-    return np.mean(shares)
 
 
 def test_words_are_scored_apart_those_trained_on_and_those_held_out():

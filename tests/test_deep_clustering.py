@@ -735,8 +735,10 @@ def test_no_features_at_all_are_called_that():
 
 @pytest.mark.parametrize("method", ["DEC", "VaDE"])
 def test_features_of_another_width_than_the_autoencoders_are_refused(copies, autoencoder, method):
-    with pytest.raises(ValueError, match="features"):
+    with pytest.raises(ValueError, match=r"features must be \[N, 100\], which the autoencoder was made for, got \(\d+, 50\)"):
         BRIEF[method](2).fit(copies[0][:, :50], autoencoder)
+    with pytest.raises(ValueError, match="which the autoencoder was made for"):
+        BRIEF[method](2).fit(copies[0], autoencoder).predict(copies[0][:, :50])
 
 
 # ---------------------------------------------------------------- fits that break

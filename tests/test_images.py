@@ -11,6 +11,7 @@ import pytest
 import sklearn.cluster
 import sklearn.metrics
 import torch
+from conftest import nearest_share
 from sklearn.cluster import KMeans
 
 from snnl_lib import catalogue, clustering, data, deep_clustering, experiments, images, metrics, results
@@ -442,16 +443,6 @@ def test_the_loss_is_at_the_runs_own_temperature_and_beside_it_at_1(every_epoch,
         assert row["common"] == pytest.approx(equation_4(places, labels, 1.0)[0], rel=1e-4)
         assert row["neighbours"] == pytest.approx(nearest_share(places, labels), abs=2e-3)
         assert row["sil"] == pytest.approx(sklearn.metrics.silhouette_score(places, labels), abs=1e-5)
-
-
-def nearest_share(points, labels, neighbours=10):
-    """The mean share of a point's nearest points that have its class, one point at a time."""
-    shares = []
-    for i, point in enumerate(points):
-        distances = ((points - point) ** 2).sum(axis=1)
-        distances[i] = np.inf
-        shares.append((labels[np.argsort(distances)[:neighbours]] == labels[i]).mean())
-    return np.mean(shares)
 
 
 def test_the_annealed_run_is_the_one_at_1_in_its_first_epoch():
