@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,8 @@ def copy_sources() -> None:
 
 def fitting(chapter: Path, parameters: dict) -> dict:
     """Return the parameters for one chapter: a data set of the kind that it is not about does not concern it."""
-    kind = "images" if 'kind=\\"images\\"' in chapter.read_text() else "texts"
+    said = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
+    kind = said[1] if said else "texts"
     dataset = experiments.data.resolve(parameters["dataset"], kind)
     return parameters | {"dataset": dataset if experiments.data.describe(dataset).kind == kind else experiments.data.resolve("auto", kind)}
 

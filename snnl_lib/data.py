@@ -15,8 +15,10 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+
+import numpy as np
 
 from snnl_lib import SnnlError, catalogue, pack
 from snnl_lib.catalogue import Entry, Form, Images, Split
@@ -28,7 +30,10 @@ class DataError(SnnlError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A corpus by ``name``: its ``train`` and ``test`` splits, ``class_names``, ``source`` (where it was found), ``terms`` and ``fingerprint``."""
+    """A corpus by ``name``: its ``train`` and ``test`` splits, ``class_names``, ``source`` (where it was found), ``terms`` and ``fingerprint``.
+
+    Short texts are clustered whole: all documents are in ``train``, and ``test`` is empty.
+    """
 
     name: str
     train: Split | Images
@@ -67,10 +72,11 @@ def user_folder(name: str) -> Path | None:
 
 
 def verify(path: Path, checksum: str) -> None:
-    """Raise DataError unless a file has a checksum (``algorithm:hex``)."""
+    """Raise DataError unless a file has a checksum (``algorithm:hex``; the algorithm ``git`` is that of git's blobs)."""
     algorithm, expected = checksum.split(":")
+    start = partial(hashlib.sha1, b"blob %d\0" % path.stat().st_size) if algorithm == "git" else algorithm
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
+        found = hashlib.file_digest(file, start).hexdigest()
     if found != expected:
         raise DataError(f"{path} is damaged or not the published file ({algorithm} {found}, expected {expected}): remove it and fetch it again")
 
@@ -134,8 +140,10 @@ def package_path(name: str) -> Path:
 def available_datasets() -> list[str]:
     """List the names that ``load_dataset`` knows, at hand or not.
 
-    >>> available_datasets()
+    >>> available_datasets()[:7]
     ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist', 'emnist_balanced']
+    >>> available_datasets()[7:]
+    ['stackoverflow', 'biomedical', 'searchsnippets', 'googlenews', 'bbc_sentences', 'ag_news_descriptions', 'newsgroups20_openings']
     """
     return list(catalogue.entries())
 
@@ -151,9 +159,9 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
     """Find a data set on this machine without fetching anything: (form, folder, place in words), or None."""
     if pack.opened:
         return next(((form, Path(), "a pack") for form in describe(name).forms if form.fingerprint == pack.opened.facts["corpora"].get(name)), None)
-    forms, data = describe(name).forms, _data_dir()
-    candidates = [(form, data / name, "SNNL_DATA") for form in forms] if data else []
-    candidates += [(form, cache_dir() / ("packages" if form.package else name), "the cache") for form in forms]
+    forms, data, own = describe(name).forms, _data_dir(), describe(name).folder or name
+    candidates = [(form, data / own, "SNNL_DATA") for form in forms] if data else []
+    candidates += [(form, cache_dir() / ("packages" if form.package else own), "the cache") for form in forms]
     candidates += [(form, form.system, "a package of the operating system") for form in forms if form.system]
     for form, folder, place in candidates:
         if all((folder / file).exists() for file in form.files):
@@ -162,35 +170,63 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
 
 
 def fetch(name: str) -> tuple[Form, Path, str]:
-    """Fetch a data set into the cache, with a progress bar; a file is kept only once its checksum is right.
+    """Fetch a data set into the cache, with a progress bar; a file is kept only once its checksum is right, or what it holds where it has none.
 
     Raises DataError that names the data set, every place tried, why each failed and what to do.
     """
     tried = [f"SNNL_DATA ({_data_dir() or 'not set'}: not there)", f"the cache ({cache_dir()}: not there)"]
     tried += [f"{form.system} (not there: {form.description})" for form in describe(name).forms if form.system]
+    own = describe(name).folder or name
     for form in describe(name).forms:
         try:
             if form.package:
                 return form, package_path(form.package).parent, f"the package {form.package}"
             if form.url:
-                return form, _download(form, cache_dir() / name), form.url
+                return form, _download(form, cache_dir() / own), form.url
         except (DataError, OSError, ValueError) as error:
             tried.append(f"{form.url or form.package} ({' '.join(str(error).split())})")
     files = " or ".join(dict.fromkeys(" and ".join(form.files) for form in describe(name).forms))
     raise DataError(
         f"the data set {name!r} is out of reach; tried {'; '.join(tried)}. "
-        f"Go online and run `python -m snnl_lib data fetch {name}`, or put {files} into a folder {name}/ and set SNNL_DATA to its parent"
+        f"Go online and run `python -m snnl_lib data fetch {name}`, or put {files} into a folder {own}/ and set SNNL_DATA to its parent"
     )
 
 
 def _download(form: Form, folder: Path) -> Path:
     import pooch
 
-    # pooch writes to a temporary file, checks it, and only then gives it its name.
+    # pooch writes to a temporary file, checks it, and only then gives it its name. What it cannot check is fetched afresh, and checked by reading it.
     pooch.get_logger().setLevel("WARNING")
     for file, checksum in form.files.items():
+        if checksum is None or checksum.startswith("git:"):
+            (folder / file).unlink(missing_ok=True)
+            checksum = None
         pooch.retrieve(form.url + file, checksum, fname=file, path=folder, progressbar=True)
+    try:
+        _read(form, folder)
+    except DataError:
+        for file in form.files:
+            (folder / file).unlink()
+        raise
     return folder
+
+
+def _read(form: Form, folder: Path) -> tuple[Split, Split] | tuple[Images, Images]:
+    """Read a form's files. Raises DataError unless they have their checksums, or where there are none hold the published documents."""
+    for file, checksum in form.files.items():
+        if checksum is not None:
+            verify(folder / file, checksum)
+    if None not in form.files.values():
+        return form.read(folder)
+    try:
+        splits = form.read(folder)
+        found = f"sha256 {catalogue.content_sha256(splits[0])}"
+    except Exception as error:  # what is not the published file can raise anything
+        found = f"{type(error).__name__}: {error}"
+    if found != f"sha256 {form.content}":
+        files = " and ".join(str(folder / file) for file in form.files)
+        raise DataError(f"the texts and labels in {files} are not the published ones ({found}, expected sha256 {form.content}): remove and fetch them again")
+    return splits
 
 
 def load_dataset(name: str) -> Dataset:
@@ -201,7 +237,7 @@ def load_dataset(name: str) -> Dataset:
 
     Returns:
         A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels`` (uint8 array [N, 784], rows of 28),
-        and ``labels`` (int64 array [N]).
+        and ``labels`` (int64 array [N]); ``test`` is empty for short texts.
 
     Raises:
         DataError: an unknown name, a wrong checksum, or a data set that is out of reach; it says what to do.
@@ -215,14 +251,15 @@ def load_dataset(name: str) -> Dataset:
         kind = Images if entry.kind == "images" else Split
         train, test = (kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
         return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
-    for file, checksum in form.files.items():
-        verify(folder / file, checksum)
-    train, test = form.read(folder)
+    train, test = _read(form, folder)
     return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
 
 
 def resolve(name: str, kind: str = "texts") -> str:
-    """Turn ``auto`` into a data set: for texts the text paper's if it is on this machine, else the embedded default; for images the first at hand.
+    """Turn ``auto`` into a data set of a kind.
+
+    For ``texts`` the text paper's if it is on this machine, else the embedded default; for ``short texts`` StackOverflow if it is on
+    this machine, else the embedded default; for ``images`` the first at hand.
 
     >>> resolve("newsgroups20")
     'newsgroups20'
@@ -231,6 +268,8 @@ def resolve(name: str, kind: str = "texts") -> str:
         return name
     if kind == "images":
         return next((found for found in ("fashion_mnist", "mnist") if locate(found)), "fashion_mnist")
+    if kind == "short texts":
+        return "stackoverflow" if locate("stackoverflow") else "newsgroups20_openings"
     return "ag_news" if locate("ag_news") else "newsgroups4"
 
 
@@ -285,4 +324,18 @@ def count_documents(texts: list[str]) -> dict[str, int]:
         "distinct texts": len(set(texts)),
         "distinct after preprocessing": len(set(clean)),
         "empty after preprocessing": clean.count(""),
+    }
+
+
+def corpus_statistics(split: Split) -> dict[str, float]:
+    """Count the classes, documents and distinct texts of a ``split``, and the mean number of characters of a document, as Table 1 of ClusterBERT does.
+
+    >>> corpus_statistics(Split(["Rain", "Rain", "Thunder"], np.array([0, 0, 1])))
+    {'classes': 2, 'documents': 3, 'distinct texts': 2, 'mean characters': 5.0}
+    """
+    return {
+        "classes": len(np.unique(split.labels)),
+        "documents": len(split),
+        "distinct texts": len(set(split.texts)),
+        "mean characters": float(np.mean([len(text) for text in split.texts])),
     }

@@ -106,8 +106,8 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
     """List the run specs of an experiment.
 
     ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at hand, else the embedded default; the name of
-    a corpus takes the runs on texts, with it; the name of a set of images the runs on that; there may be none. ``seeds``: default, the
-    experiment's own. Raises ExperimentError or DataError for a name it does not know.
+    a corpus takes the runs on texts, with it; the name of a set of images or of short texts the runs on that; there may be none.
+    ``seeds``: default, the experiment's own. Raises ExperimentError or DataError for a name it does not know.
     """
     settings, grid = _profile(profile), _experiment(experiment)
     corpus, found = data.resolve(dataset), []
@@ -126,10 +126,10 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
 
 
 def _runs_on(own, asked, kind):
-    """Tell if a cell with a data set of its own, or none, is meant by the one asked for: points always, texts by any corpus, images by their name."""
+    """Tell if a cell with a data set of its own, or none, is meant: points by any data set, texts by any corpus, images and short texts by their own name."""
     if own == DRAWN:
         return True
-    return own == asked if kind == "images" else not own or data.describe(own).kind == "texts"
+    return not own or data.describe(own).kind == "texts" if kind == "texts" else own == asked
 
 
 def _experiment(name):
@@ -188,7 +188,7 @@ def check_device(device: str) -> str:
 def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     """Check a chapter's parameters: call it as ``parameters(globals())`` right after the cell that papermill overrides.
 
-    ``kind`` says what the chapter is about, ``texts`` or ``images``; it settles what the data set ``auto`` is.
+    ``kind`` says what the chapter is about, ``texts``, ``short texts`` or ``images``; it settles what the data set ``auto`` is.
 
     Raises ExperimentError for an unknown parameter name (papermill itself only warns), a wrong type or a value out of range.
     """
@@ -204,9 +204,10 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
             raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
     _profile(namespace["profile"])
     dataset = data.resolve(namespace["dataset"], kind)
-    if data.describe(dataset).kind != kind:
+    held = data.describe(dataset).kind
+    if held != kind:
         fitting = [name for name in data.available_datasets() if data.describe(name).kind == kind]
-        raise ExperimentError(f"the data set {dataset!r} holds no {kind}, which this chapter is about: choose auto or one of {', '.join(fitting)}")
+        raise ExperimentError(f"the data set {dataset!r} holds {held}, and this chapter is about {kind}: choose auto or one of {', '.join(fitting)}")
     return Parameters(namespace["profile"], parse_seeds(namespace["seeds"]), dataset, check_device(namespace["device"]))
 
 

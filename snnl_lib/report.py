@@ -43,6 +43,11 @@ def literature() -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / "paper" / "images.csv", keep_default_na=False, na_values={"value": ""})
 
 
+def paper_corpora() -> pd.DataFrame:
+    """Read ClusterBERT's Table 1: columns label, dataset, metric (as ``data.corpus_statistics`` names it), value, printed, source, note."""
+    return pd.read_csv(Path(__file__).parent / "paper" / "clusterbert-corpora.csv", dtype={"printed": str}, keep_default_na=False)
+
+
 def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
     """Load an experiment's records on one data set and embedding for some seeds, with each row's label.
 

@@ -85,7 +85,7 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
         (("-p", "dataset", "imdb"), "there is no data set 'imdb': choose one of ag_news"),
         (("-r", "seeds", "42,42"), "seeds must differ"),
         (("-p", "profile", "3"), "profile must be text, got 3"),
-        (("-p", "dataset", "mnist"), "the data set 'mnist' holds no texts, which this chapter is about: choose auto or one of ag_news"),
+        (("-p", "dataset", "mnist"), "the data set 'mnist' holds images, and this chapter is about texts: choose auto or one of ag_news"),
     ],
 )
 def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, message, tmp_path):

@@ -87,7 +87,8 @@ def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms
     status, said, _ = command("data")
     assert status == 0
     for name in data.available_datasets():
-        assert re.search(rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  documents: [\d,]+ train, [\d,]+ test; \d+ classes\n.*\n  terms: .+$", said, re.M)
+        size = "[\\d,]+, clustered whole" if data.describe(name).kind == "short texts" else "[\\d,]+ train, [\\d,]+ test"
+        assert re.search(rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  documents: {size}; \d+ classes\n.*\n  terms: .+$", said, re.M)
     assert re.search(r"^newsgroups4: .*\n  at hand:   yes.*\n  documents: 9,630 train, 6,421 test; 4 classes$", said, re.MULTILINE)
 
 
@@ -100,6 +101,8 @@ def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache, m
 def test_data_fetch_says_where_the_verified_documents_lie(command, packages):
     status, said, _ = command("data", "fetch", "newsgroups4")
     assert status == 0 and said.startswith("newsgroups4: 9,630 + 6,421 documents, verified, in ")
+    status, said, _ = command("data", "fetch", "newsgroups20_openings")
+    assert status == 0 and said.startswith("newsgroups20_openings: 18,821 documents, verified, in ")
 
 
 def test_data_fetch_takes_a_package_too(command, packages):
@@ -113,6 +116,14 @@ def test_data_fetch_needs_the_name_of_something_known(refused):
 
 
 # ---------------------------------------------------------------- run and missing
+
+
+@pytest.mark.parametrize("arguments", [("run", "classification"), ("missing", "clustering"), ("pack", "tsne", "out.npz")])
+@pytest.mark.parametrize("dataset", ["stackoverflow", "newsgroups20_openings"])
+def test_experiments_on_documents_have_no_runs_on_short_texts(refused, arguments, dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused(*arguments, "--dataset", dataset) == f"{arguments[1]} has no runs on {dataset}: leave --dataset out to see which data it takes"
+    assert not list(tmp_path.rglob("*.npz"))
 
 
 def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stopped(command, packages, results_folder):

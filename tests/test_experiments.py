@@ -163,6 +163,27 @@ def test_a_chapters_parameters_are_checked_and_returned():
 
 def test_a_chapters_data_set_auto_is_resolved(empty_cache):
     assert parameters(GOOD | {"dataset": "auto"}).dataset == "newsgroups4"
+    assert parameters(GOOD | {"dataset": "auto"}, "short texts").dataset == "newsgroups20_openings"
+
+
+def test_a_chapter_on_short_texts_takes_short_texts_alone():
+    assert parameters(GOOD | {"dataset": "bbc_sentences"}, "short texts").dataset == "bbc_sentences"
+    fitting = "stackoverflow, biomedical, searchsnippets, googlenews, bbc_sentences, ag_news_descriptions, newsgroups20_openings"
+    refused = f"the data set 'newsgroups4' holds texts, and this chapter is about short texts: choose auto or one of {fitting}$"
+    with pytest.raises(ExperimentError, match=refused):
+        parameters(GOOD, "short texts")
+    with pytest.raises(ExperimentError, match="the data set 'stackoverflow' holds short texts, and this chapter is about texts"):
+        parameters(GOOD | {"dataset": "stackoverflow"})
+
+
+@pytest.mark.parametrize("dataset", ["stackoverflow", "newsgroups20_openings"])
+def test_a_set_of_short_texts_means_the_runs_that_name_it(dataset, monkeypatch):
+    for name in set(EXPERIMENTS) - {"annealing"}:  # which is on points, whatever the data set
+        assert specs(name, "tiny", dataset) == []
+    cells = [text.Cell("spacy", "pca", 0, {}, dataset=own) for own in ("", "stackoverflow", "mnist")]
+    monkeypatch.setitem(EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], cells=lambda profile: cells))
+    assert {spec.dataset for spec in specs("clustering", "tiny", dataset)} == ({"stackoverflow"} if dataset == "stackoverflow" else set())
+    assert {spec.dataset for spec in specs("clustering", "tiny", "newsgroups4")} == {"newsgroups4"}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +195,7 @@ def test_a_chapters_data_set_auto_is_resolved(empty_cache):
         ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
         (
             {"dataset": "mnist"},
-            "the data set 'mnist' holds no texts, which this chapter is about: choose auto or one of ag_news, newsgroups4, .* newsgroups20$",
+            "the data set 'mnist' holds images, and this chapter is about texts: choose auto or one of ag_news, newsgroups4, .* newsgroups20$",
         ),
         ({"dataset": 4}, "dataset must be text, got 4"),
         ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import report, results
+from snnl_lib import data, report, results
+from snnl_lib.catalogue import Split
 
 
 def runs(label, values, metric="acc", status="ok"):
@@ -17,6 +18,17 @@ def test_the_interval_is_students():
     low, high = report.interval([1, 2, 3, 4, 5])
     half = 2.776445 * np.sqrt(2.5 / 5)
     assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-5)
+
+
+def test_the_papers_corpora_are_those_of_the_catalogue_counted_in_the_same_ways():
+    table = report.paper_corpora()
+    assert set(table["dataset"]) | {"newsgroups20_openings"} == {name for name in data.available_datasets() if data.describe(name).kind == "short texts"}
+    assert table.groupby("dataset")["metric"].agg(list).map(tuple).unique().tolist() == [("classes", "documents", "mean characters")]
+    for printed, value in zip(table["printed"], table["value"], strict=True):
+        number = printed.removesuffix(" CHAR")
+        assert value == (round(1000 * float(number[:-1])) if number.endswith("k") else int(number))
+    ours = data.corpus_statistics(Split(["a"], np.array([0])))
+    assert set(table["metric"]) < set(ours)
 
 
 def test_one_run_has_no_interval_and_attempts_no_claim():
