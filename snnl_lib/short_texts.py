@@ -35,6 +35,7 @@ PUBLISHED = ("roberta-base", "nli-roberta-base", "vascl-roberta-large")
 TRAINED = ("tsdae", "clusterbert", "sccl")
 CLUSTERERS = {"kmeans": "k-means", "idec": "IDEC", "umap": "UMAP + k-means", "umap-idec": "UMAP + IDEC"}
 START = "minilm-cls"  # where ClusterBERT starts from
+METRICS = ("dbi", "sil", "chs", "nmi", "nmi_geometric", "ari", "acc", "dunn")
 ALL = 50_000  # more documents than any of the corpora has
 INDEX_LIMIT = 10_000
 
@@ -70,7 +71,8 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
                 if every > some:
                     yield Cell(START, model, 0, own | _recipe(profile), n_train=every, dataset=dataset, needs="two to six hours on a CPU core")
         for own in _clusterers(profile, *CLUSTERERS):
-            yield Cell("minilm", "sccl", 0, own | {"steps": profile["sccl_steps"]}, n_train=every, dataset=dataset, needs=profile["sccl_needs"])
+            own |= {"steps": profile["sccl_steps"]}
+            yield Cell("minilm", "sccl", 0, own, n_train=every if profile["sccl_needs"] else some, dataset=dataset, needs=profile["sccl_needs"])
 
 
 def ablation_cells(profile: dict) -> Iterator[Cell]:

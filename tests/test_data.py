@@ -15,9 +15,10 @@ import pandas as pd
 import pytest
 
 from snnl_lib import catalogue, data
+from snnl_lib.backbones import MINILM_PACKAGE
 from snnl_lib.catalogue import Entry, Form
 from snnl_lib.data import DataError, load_dataset, preprocess
-from snnl_lib.embeddings import MINILM_PACKAGE, VECTORS_PACKAGE
+from snnl_lib.embeddings import VECTORS_PACKAGE
 
 ag_news_at_hand = pytest.mark.skipif(
     data.locate("ag_news") is None, reason="AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch ag_news`"
