@@ -67,10 +67,13 @@ def user_folder(name: str) -> Path | None:
 
 
 def verify(path: Path, checksum: str) -> None:
-    """Raise DataError unless a file has a checksum (``algorithm:hex``)."""
+    """Raise DataError unless a file has a checksum: ``algorithm:hex``, or ``git:hex`` for the name that git gives to its content. An empty one is none."""
+    if not checksum:
+        return
     algorithm, expected = checksum.split(":")
+    own, start = ("sha1", b"blob %d\0" % path.stat().st_size) if algorithm == "git" else (algorithm, b"")
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
+        found = hashlib.file_digest(file, lambda: hashlib.new(own, start)).hexdigest()
     if found != expected:
         raise DataError(f"{path} is damaged or not the published file ({algorithm} {found}, expected {expected}): remove it and fetch it again")
 
@@ -132,10 +135,10 @@ def package_path(name: str) -> Path:
 
 
 def available_datasets() -> list[str]:
-    """List the names that ``load_dataset`` knows, at hand or not.
+    """List the names of all data sets, at hand or not.
 
     >>> available_datasets()
-    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist', 'emnist_balanced']
+    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist', 'emnist_balanced', 'trecqa', 'askubuntu']
     """
     return list(catalogue.entries())
 
@@ -186,38 +189,50 @@ def fetch(name: str) -> tuple[Form, Path, str]:
 def _download(form: Form, folder: Path) -> Path:
     import pooch
 
-    # pooch writes to a temporary file, checks it, and only then gives it its name.
     pooch.get_logger().setLevel("WARNING")
-    for file, checksum in form.files.items():
-        pooch.retrieve(form.url + file, checksum, fname=file, path=folder, progressbar=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:  # only a checked file gets its name; pooch itself does not know git's checksums
+        for file, checksum in form.files.items():
+            if (folder / file).exists():
+                continue
+            path = Path(pooch.retrieve(form.url + file, None, fname=file, path=scratch, progressbar=True))
+            verify(path, checksum)
+            os.replace(path, folder / file)
     return folder
+
+
+def read(name: str) -> tuple[Form, Path, str, tuple]:
+    """Find or fetch a data set, check its files and read them: (form, folder, place in words, its two parts). Raises DataError as ``load_dataset`` does."""
+    form, folder, place = locate(name) or fetch(name)
+    if pack.opened:
+        kind = Images if describe(name).kind == "images" else Split
+        return form, folder, place, tuple(kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
+    for file, checksum in form.files.items():
+        verify(folder / file, checksum)
+    return form, folder, place, form.read(folder)
 
 
 def load_dataset(name: str) -> Dataset:
     """Load a corpus by name, fetching it if need be.
 
     Args:
-        name: one of ``available_datasets()``.
+        name: one of ``available_datasets()`` that is no ranking task.
 
     Returns:
         A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels`` (uint8 array [N, 784], rows of 28),
         and ``labels`` (int64 array [N]).
 
     Raises:
-        DataError: an unknown name, a wrong checksum, or a data set that is out of reach; it says what to do.
+        DataError: an unknown name, a ranking task (for ``retrieval.load_retrieval``), a wrong checksum, or a data set that is out of
+            reach; it says what to do.
 
     >>> load_dataset("newsgroups4").class_names
     ('comp', 'rec', 'sci', 'talk')
     """
-    form, folder, place = locate(name) or fetch(name)
     entry = describe(name)
-    if pack.opened:
-        kind = Images if entry.kind == "images" else Split
-        train, test = (kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
-        return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
-    for file, checksum in form.files.items():
-        verify(folder / file, checksum)
-    train, test = form.read(folder)
+    if entry.kind == "retrieval":
+        raise DataError(f"{name} holds queries and candidates, not documents of classes: load it with snnl_lib.retrieval.load_retrieval")
+    form, _, place, (train, test) = read(name)
     return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
 
 

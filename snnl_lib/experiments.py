@@ -126,10 +126,10 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
 
 
 def _runs_on(own, asked, kind):
-    """Tell if a cell with a data set of its own, or none, is meant by the one asked for: points always, texts by any corpus, images by their name."""
+    """Tell if a cell with a data set of its own, or none, is meant by the one asked for: points always, texts by any corpus, others by their name."""
     if own == DRAWN:
         return True
-    return own == asked if kind == "images" else not own or data.describe(own).kind == "texts"
+    return own == asked if kind != "texts" else not own or data.describe(own).kind == "texts"
 
 
 def _experiment(name):
