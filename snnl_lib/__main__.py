@@ -177,18 +177,20 @@ def _data(args):
         if args.name in data.available_packages():
             print(f"{args.name}: verified, in {data.package_path(args.name)}")
             return 0
-        _, folder, place = data.locate(args.name) or data.fetch(args.name)
-        corpus = data.load_dataset(args.name)
-        documents = f"{len(corpus.train):,} + {len(corpus.test):,}" if len(corpus.test) else f"{len(corpus.train):,}"
-        print(f"{args.name}: {documents} documents, verified, in {folder} ({place})")
+        _, folder, place, parts = data.read(args.name)
+        what = "queries" if data.describe(args.name).kind == "retrieval" else "documents"
+        print(f"{args.name}: {' + '.join(f'{len(part):,}' for part in parts if len(part))} {what}, verified, in {folder} ({place})")
         return 0
     for name in data.available_datasets():
         entry, found = data.describe(name), data.locate(name)
         form = found[0] if found else entry.forms[0]
         print(f"{name}: {entry.title}")
         print(f"  at hand:   {f'yes, from {found[2]} ({found[1]})' if found else f'no (python -m snnl_lib data fetch {name})'}")
-        documents = f"{form.documents[0]:,} train, {form.documents[1]:,} test" if form.documents[1] else f"{form.documents[0]:,}, clustered whole"
-        print(f"  documents: {documents}; {len(entry.class_names)} classes")
+        first, second = form.documents
+        if entry.kind == "retrieval":
+            print(f"  queries:   {first:,} dev, {second:,} test")
+        else:
+            print(f"  documents: {f'{first:,} train, {second:,} test' if second else f'{first:,}, clustered whole'}; {len(entry.class_names)} classes")
         print(f"  form:      {form.description}")
         print(f"  terms:     {entry.terms}")
     for what, look in (("inference pairs, for infersent-nli", infersent.pairs_folder), ("published InferSent weights", embeddings.published_files)):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from snnl_lib import SnnlError
+
 
 @dataclass(frozen=True)
 class Split:
@@ -46,8 +48,8 @@ class Form:
 
     description: str
     files: dict[str, str | None]
-    read: object  # folder -> (train, test)
-    documents: tuple[int, int]
+    read: object  # folder -> (train, test); for a ranking task (dev, test), each a list of (query, its candidates, whether each is relevant)
+    documents: tuple[int, int]  # or queries, as published
     url: str | None = None  # the files lie directly under it
     package: str | None = None  # or inside this wheel of requirements-data.txt
     system: Path | None = None  # or here, where a package of the operating system puts them
@@ -64,7 +66,7 @@ class Entry:
     class_names: tuple[str, ...]
     terms: str
     forms: tuple[Form, ...] = field(default_factory=tuple)
-    kind: str = "texts"  # or "short texts", which are clustered whole: all in train, nothing in test; or "images"
+    kind: str = "texts"  # or "short texts", which are clustered whole: all in train, nothing in test; "images"; or "retrieval", a ranking task
     folder: str | None = None  # of SNNL_DATA and of the cache in which the files lie, if it is not named like the data set
 
 
@@ -265,6 +267,37 @@ def _read_ag_news_parquet_descriptions(folder: Path):
 def _read_newsgroups_openings(folder: Path):
     train, test = _read_newsgroups(folder, grouped=False)
     return _whole([" ".join(text.split()[:12]) for text in train.texts + test.texts], np.concatenate([train.labels, test.labels]))
+
+
+def _read_trecqa(folder: Path, ending: str):
+    import pandas as pd
+
+    parts = []
+    for name in ("dev", "test"):
+        path = folder / f"{name}.{ending}"
+        frame = pd.read_csv(path, keep_default_na=False) if ending == "csv" else pd.read_parquet(path)
+        frame = frame.rename(columns={"qtext": "question", "atext": "answer"})
+        by_question = frame.groupby("question", sort=False)
+        parts.append([(question, rows["answer"].tolist(), rows["label"].to_numpy() == 1) for question, rows in by_question])
+    return parts
+
+
+def _read_askubuntu(folder: Path):
+    with gzip.open(folder / "text_tokenized.txt.gz", "rt", encoding="utf-8", newline="\n") as file:
+        titles = dict(line.rstrip("\n").split("\t")[:2] for line in file)  # id, title, body
+    parts = []
+    for name in ("dev.txt", "test.txt"):
+        part = []
+        for number, line in enumerate((folder / name).read_text(encoding="utf-8").splitlines(), start=1):
+            match [field.split() for field in line.split("\t")]:
+                # the similar questions are among the candidates; the last field has their BM25 scores
+                case [[query], similar, candidates, _] if {query, *similar, *candidates} <= titles.keys():
+                    candidates = list(dict.fromkeys([*candidates, *similar]))
+                    part.append((titles[query], [titles[question] for question in candidates], np.isin(candidates, similar)))
+                case _:
+                    raise SnnlError(f"line {number} of {folder / name} is not in the published layout, or names questions without a text: fetch it again")
+        parts.append(part)
+    return parts
 
 
 # ---------------------------------------------------------------- catalogue
@@ -531,5 +564,47 @@ def entries() -> dict[str, Entry]:
             ),
             kind="short texts",
             folder="newsgroups20",
+        ),
+        "trecqa": Entry(
+            "TREC-QA: which sentences answer a question (Wang et al., 2007, in the form of Yao et al., 2013)",
+            (),
+            "questions in the public domain, answers from newswire; cite Wang, Smith, Mitamura 2007",
+            (
+                Form(
+                    "dev and test pairs as CSV",
+                    {
+                        "dev.csv": "sha256:3c266ccaa633e929515bc8643a0615c05f64d2fb62b3a687d85ff7fabdf79a6a",
+                        "test.csv": "sha256:5aaf688f8c79a0eab96c77dcc8919e82006169712a799aa97343588000769288",
+                    },
+                    lambda folder: _read_trecqa(folder, "csv"),
+                    (81, 95),
+                    url="https://raw.githubusercontent.com/brmson/dataset-sts/11bb9cf92419821f3bf907e9bd22291bed84d990/data/anssel/wang/",
+                ),
+                Form(
+                    "dev and test pairs as Parquet",
+                    {
+                        "dev.parquet": "sha256:ac94e2d48811bff4d537c4186f67dde709197b88aa0187bb3b39149a91d80cc5",
+                        "test.parquet": "sha256:5f430c4b8c7a54c12df1a279f4a14df34db438ee655ae403f10edfcd2325913e",
+                    },
+                    lambda folder: _read_trecqa(folder, "parquet"),
+                    (81, 95),
+                ),
+            ),
+            kind="retrieval",
+        ),
+        "askubuntu": Entry(
+            "AskUbuntu: which questions are similar (Lei et al., 2016)",
+            (),
+            "posts to askubuntu.com, CC BY-SA; cite Lei, Joshi, Barzilay et al. 2016",
+            (
+                Form(
+                    "titles of the published questions",
+                    {"text_tokenized.txt.gz": "git:64b7ce412dfe509ca1f2a52c950182246fccdc47", "dev.txt": None, "test.txt": None},
+                    _read_askubuntu,
+                    (200, 200),
+                    url="https://raw.githubusercontent.com/taolei87/askubuntu/4d0a9169ef0bfa4c93ff1aa9f25bc426a7fa559e/",
+                ),
+            ),
+            kind="retrieval",
         ),
     }

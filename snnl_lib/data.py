@@ -138,12 +138,14 @@ def package_path(name: str) -> Path:
 
 
 def available_datasets() -> list[str]:
-    """List the names that ``load_dataset`` knows, at hand or not.
+    """List the names of all data sets, at hand or not.
 
     >>> available_datasets()[:7]
     ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist', 'emnist_balanced']
-    >>> available_datasets()[7:]
+    >>> available_datasets()[7:14]
     ['stackoverflow', 'biomedical', 'searchsnippets', 'googlenews', 'bbc_sentences', 'ag_news_descriptions', 'newsgroups20_openings']
+    >>> available_datasets()[14:]
+    ['trecqa', 'askubuntu']
     """
     return list(catalogue.entries())
 
@@ -195,63 +197,70 @@ def fetch(name: str) -> tuple[Form, Path, str]:
 def _download(form: Form, folder: Path) -> Path:
     import pooch
 
-    # pooch writes to a temporary file, checks it, and only then gives it its name. What it cannot check is fetched afresh, and checked by reading it.
     pooch.get_logger().setLevel("WARNING")
-    for file, checksum in form.files.items():
-        if checksum is None or checksum.startswith("git:"):
-            (folder / file).unlink(missing_ok=True)
-            checksum = None
-        pooch.retrieve(form.url + file, checksum, fname=file, path=folder, progressbar=True)
-    try:
-        _read(form, folder)
-    except DataError:
-        for file in form.files:
-            (folder / file).unlink()
-        raise
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:  # only what has been checked gets its name; pooch does not know git's checksums
+        for file, checksum in form.files.items():
+            if checksum and (folder / file).exists():
+                continue
+            path = Path(pooch.retrieve(form.url + file, None, fname=file, path=scratch, progressbar=True))
+            if checksum:
+                verify(path, checksum)
+        if form.content and None in form.files.values():
+            _read(form, Path(scratch))
+        for path in Path(scratch).iterdir():
+            os.replace(path, folder / path.name)
     return folder
 
 
-def _read(form: Form, folder: Path) -> tuple[Split, Split] | tuple[Images, Images]:
-    """Read a form's files. Raises DataError unless they have their checksums, or where there are none hold the published documents."""
+def _read(form, folder):
+    """Read a form's two parts. Raises DataError unless the files have their checksums, and where there are none hold the published documents."""
     for file, checksum in form.files.items():
-        if checksum is not None:
+        if checksum:
             verify(folder / file, checksum)
-    if None not in form.files.values():
+    if not form.content or None not in form.files.values():
         return form.read(folder)
     try:
-        splits = form.read(folder)
-        found = f"sha256 {catalogue.content_sha256(splits[0])}"
+        parts = form.read(folder)
+        found = f"sha256 {catalogue.content_sha256(parts[0])}"
     except Exception as error:  # what is not the published file can raise anything
         found = f"{type(error).__name__}: {error}"
     if found != f"sha256 {form.content}":
         files = " and ".join(str(folder / file) for file in form.files)
         raise DataError(f"the texts and labels in {files} are not the published ones ({found}, expected sha256 {form.content}): remove and fetch them again")
-    return splits
+    return parts
+
+
+def read(name: str) -> tuple[Form, Path, str, tuple]:
+    """Find or fetch a data set, check its files and read them: (form, folder, place in words, its two parts). Raises DataError as ``load_dataset`` does."""
+    form, folder, place = locate(name) or fetch(name)
+    if pack.opened:
+        kind = Images if describe(name).kind == "images" else Split
+        return form, folder, place, tuple(kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
+    return form, folder, place, _read(form, folder)
 
 
 def load_dataset(name: str) -> Dataset:
     """Load a corpus by name, fetching it if need be.
 
     Args:
-        name: one of ``available_datasets()``.
+        name: one of ``available_datasets()`` that is no ranking task.
 
     Returns:
         A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels`` (uint8 array [N, 784], rows of 28),
         and ``labels`` (int64 array [N]); ``test`` is empty for short texts.
 
     Raises:
-        DataError: an unknown name, a wrong checksum, or a data set that is out of reach; it says what to do.
+        DataError: an unknown name, a ranking task (for ``retrieval.load_retrieval``), a wrong checksum, or a data set that is out of
+            reach; it says what to do.
 
     >>> load_dataset("newsgroups4").class_names
     ('comp', 'rec', 'sci', 'talk')
     """
-    form, folder, place = locate(name) or fetch(name)
     entry = describe(name)
-    if pack.opened:
-        kind = Images if entry.kind == "images" else Split
-        train, test = (kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
-        return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
-    train, test = _read(form, folder)
+    if entry.kind == "retrieval":
+        raise DataError(f"{name} holds queries and candidates, not documents of classes: load it with snnl_lib.retrieval.load_retrieval")
+    form, _, place, (train, test) = read(name)
     return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
 
 

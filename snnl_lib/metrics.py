@@ -1,4 +1,4 @@
-"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index) and of classifiers. All return Python floats; fractions, not percent."""
+"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index), of classifiers and of rankings. All return Python floats; fractions, not percent."""
 
 import math
 from functools import partial
@@ -105,6 +105,40 @@ def classification_scores(labels, predictions):
         "f1_micro": float(sk.f1_score(labels, predictions, average="micro")),
         "f1_macro": float(sk.f1_score(labels, predictions, average="macro")),
     }
+
+
+def retrieval_scores(queries):
+    """Score rankings by mean average precision and mean reciprocal rank (Sec. 4.4 of the ClusterBERT paper), over the whole ranking of each query.
+
+    ``queries`` is any iterable of pairs of arrays [C], one pair a query: its candidates' similarities (larger is closer) and which of
+    them are relevant (bool). Candidates of equal similarity count as in random order: the mean over all their orders (McSherry and
+    Najork, 2008). Returns ``map`` and ``mrr``, each in (0, 1]. Raises ValueError for no query, unequal or non-finite input, and for a
+    query whose candidates are all relevant or all not: TREC-QA and AskUbuntu are scored without those.
+
+    >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
+    {'map': 0.6666666666666666, 'mrr': 0.625}
+    """
+    found = [_ranking(np.asarray(scores, dtype=float), np.asarray(relevant)) for scores, relevant in queries]
+    if not found:
+        raise ValueError("queries must hold at least one query")
+    return {"map": float(np.mean([precision for precision, _ in found])), "mrr": float(np.mean([reciprocal for _, reciprocal in found]))}
+
+
+def _ranking(scores, relevant):
+    """Return one query's expected average precision and reciprocal rank; everything below has one entry a rank."""
+    if scores.ndim != 1 or scores.shape != relevant.shape or relevant.dtype != bool or not np.isfinite(scores).all():
+        raise ValueError(f"a query must have finite scores [C] and relevant as bool [C], got {scores} and {relevant} ({relevant.dtype})")
+    if relevant.all() or not relevant.any():
+        raise ValueError(f"a query must have candidates that are relevant and that are not, got {relevant.sum()} of {len(relevant)} relevant: leave it out")
+    _, group, size = np.unique(-scores, return_inverse=True, return_counts=True)
+    hits = np.bincount(group, relevant)
+    n, r, before, earlier = (np.repeat(of_a_tie, size) for of_a_tie in (size, hits, np.cumsum(size) - size, np.cumsum(hits) - hits))
+    rank = np.arange(1, len(scores) + 1)
+    place = rank - before  # within the tie, from 1
+    precision = (earlier + 1 + (place - 1) * (r - 1) / np.maximum(n - 1, 1)) / rank  # expected at this rank if a relevant candidate is there
+    chance = r / (n - place + 1)  # of the first relevant candidate at this rank if none came before
+    none_before = np.cumprod(np.append(1, 1 - chance))[:-1]
+    return (r / n * precision).sum() / relevant.sum(), (none_before * chance / rank).sum()
 
 
 def _ids(name, values):

@@ -7,6 +7,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["NUMBA_NUM_THREADS"] = "1"
 
 import functools
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,11 @@ def command_line(results_folder):
         return done.returncode, done.stdout, done.stderr
 
     return run
+
+
+def git_name(content):
+    """What git calls a file of this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def nearest_share(points, labels, neighbours=10):

@@ -87,9 +87,11 @@ def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms
     status, said, _ = command("data")
     assert status == 0
     for name in data.available_datasets():
-        size = "[\\d,]+, clustered whole" if data.describe(name).kind == "short texts" else "[\\d,]+ train, [\\d,]+ test"
-        assert re.search(rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  documents: {size}; \d+ classes\n.*\n  terms: .+$", said, re.M)
+        size = {"short texts": "documents: [\\d,]+, clustered whole;", "retrieval": "queries:   [\\d,]+ dev, [\\d,]+ test$"}
+        size = size.get(data.describe(name).kind, "documents: [\\d,]+ train, [\\d,]+ test;")
+        assert re.search(rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  {size}.*\n.*\n  terms: .+$", said, re.M)
     assert re.search(r"^newsgroups4: .*\n  at hand:   yes.*\n  documents: 9,630 train, 6,421 test; 4 classes$", said, re.MULTILINE)
+    assert re.search(r"^askubuntu: .*\n  at hand: .*\n  queries:   200 dev, 200 test$", said, re.MULTILINE)
 
 
 def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache, monkeypatch):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import git_name
 
 from snnl_lib import catalogue, data
 from snnl_lib.backbones import MINILM_PACKAGE
@@ -435,6 +436,19 @@ def test_a_truncated_wheel_in_the_cache_is_an_error_that_names_it(packages, empt
         load_dataset("newsgroups4")
 
 
+@pytest.mark.parametrize(
+    ("content", "named"),  # as `git hash-object` names them
+    [(b"", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"), (b"what is up, doc?", "bd9dbf5aae1a3862dd1526723246b20206e5fc37")],
+)
+def test_a_file_is_verified_by_the_name_that_git_gives_to_its_content(tmp_path, content, named):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    data.verify(path, f"git:{named}")
+    path.write_bytes(content + b" ")
+    with pytest.raises(DataError, match=rf"file is damaged or not the published file \(git [0-9a-f]{{40}}, expected {named}\)"):
+        data.verify(path, f"git:{named}")
+
+
 # ---------------------------------------------------------------- downloads
 
 
@@ -511,6 +525,30 @@ def test_a_download_with_a_wrong_checksum_is_refused_and_not_kept(publisher, emp
     assert data.locate("ag_news") is None
     publisher.files[wrong] = right
     assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
+
+
+def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(publisher, empty_cache, monkeypatch):
+    entry, right = data.describe("ag_news"), publisher.files["train.csv"]
+    form = replace(entry.forms[0], files={"train.csv": f"git:{git_name(right)}", "test.csv": ""})  # and one without a checksum
+    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": replace(entry, forms=(form,))})
+    publisher.files["train.csv"] = right.replace(b"Street", b"street")
+    with pytest.raises(DataError, match=r"(?s)'ag_news' is out of reach.*train.csv is damaged or not the published file \(git [0-9a-f]{40}, expected"):
+        load_dataset("ag_news")
+    assert files_under(empty_cache) == []
+    publisher.files["train.csv"] = right
+    assert len(load_dataset("ag_news").train) == 3 and len(files_under(empty_cache)) == 2
+    (empty_cache / "ag_news" / "train.csv").write_bytes(right[:-1])
+    with pytest.raises(DataError, match=r"train.csv is damaged"):
+        load_dataset("ag_news")
+
+
+def test_what_was_fetched_before_a_failure_is_not_fetched_again(publisher, empty_cache):
+    right = publisher.files["test.csv"]
+    publisher.files["test.csv"] = right[:-1]
+    with pytest.raises(DataError, match="'ag_news' is out of reach"):
+        load_dataset("ag_news")
+    publisher.files["test.csv"], publisher.requests = right, 0
+    assert len(load_dataset("ag_news").test) == 2 and publisher.requests == 1
 
 
 def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache):

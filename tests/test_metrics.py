@@ -1,4 +1,4 @@
-"""The scores of Tables 1-4 and the Dunn index: each written out by hand beside them, and one table of properties for all."""
+"""The scores of Tables 1-4, the Dunn index and the scores of rankings: each written out by hand beside them, and one table of properties for all."""
 
 import itertools
 import math
@@ -9,8 +9,9 @@ import pytest
 import torch
 from scipy.spatial import ConvexHull, KDTree
 from scipy.spatial.distance import pdist
+from sklearn.metrics import average_precision_score, label_ranking_average_precision_score
 
-from snnl_lib.metrics import classification_scores, clustering_accuracy, clustering_scores, dunn_index
+from snnl_lib.metrics import classification_scores, clustering_accuracy, clustering_scores, dunn_index, retrieval_scores
 
 # ---------------------------------------------------------------- Eq. 20
 
@@ -520,3 +521,104 @@ def test_micro_f1_is_accuracy_as_the_chapter_says_of_the_papers_f1(classes):
 def test_a_class_never_predicted_counts_as_0_in_macro_f1_without_a_warning():
     scores = classification_scores([0, 0, 1, 1], [0, 0, 0, 0])
     assert scores == pytest.approx({"acc": 0.5, "f1_micro": 0.5, "f1_macro": (4 / 6 + 0) / 2})
+
+
+# ---------------------------------------------------------------- rankings
+
+
+def ranking_by_hand(scores, relevant):
+    """Average precision and reciprocal rank, the mean over all orders that the scores leave open."""
+    found = []
+    for order in itertools.permutations(range(len(scores))):
+        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order)):
+            ranks = [rank for rank, i in enumerate(order, start=1) if relevant[i]]
+            found.append((sum(count / rank for count, rank in enumerate(ranks, start=1)) / len(ranks), 1 / ranks[0]))
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("queries", "precision", "reciprocal"),
+    [
+        ([([3, 2, 1], [True, False, False])], 1, 1),
+        ([([3, 2, 1], [False, False, True])], 1 / 3, 1 / 3),
+        ([([0.9, 0.1, 0.8, 0.7, 0.2], [False, True, True, False, True])], (1 / 2 + 2 / 4 + 3 / 5) / 3, 1 / 2),
+        ([([3, 2, 1], [True, False, True]), ([-1, -2], [False, True])], ((1 + 2 / 3) / 2 + 1 / 2) / 2, 3 / 4),
+        ([([7, 7], [True, False])], 3 / 4, 3 / 4),  # first in one order, second in the other
+        ([([7, 7, 7], [True, True, False])], ((1 + 1) + (1 + 2 / 3) + (1 / 2 + 2 / 3)) / 6, (1 + 1 + 1 / 2) / 3),
+        ([([9, 7, 7, 5], [False, True, False, True])], ((1 / 2 + 2 / 4) / 2 + (1 / 3 + 2 / 4) / 2) / 2, (1 / 2 + 1 / 3) / 2),
+    ],
+)
+def test_retrieval_scores_of_rankings_worked_out_by_hand(queries, precision, reciprocal):
+    scores = retrieval_scores(queries)
+    assert scores == pytest.approx({"map": precision, "mrr": reciprocal}, rel=1e-12)
+    assert {type(value) for value in scores.values()} == {float}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_retrieval_scores_are_the_mean_over_all_orders_of_equal_candidates(seed):
+    random = np.random.default_rng(seed)
+    count, levels = random.integers(2, 8), random.integers(1, 5)
+    scores, relevant = random.integers(0, levels, count) / 7, random.permutation(np.arange(count) < random.integers(1, count))
+    precision, reciprocal = ranking_by_hand(scores, relevant)
+    assert retrieval_scores([(scores, relevant)]) == pytest.approx({"map": precision, "mrr": reciprocal}, rel=1e-12)
+
+
+def rankings(seed=0, queries=30):
+    random = np.random.default_rng(seed)
+    counts = random.integers(2, 60, queries)
+    return [(random.normal(size=n), random.permutation(np.arange(n) < random.integers(1, n))) for n in counts]
+
+
+def test_retrieval_scores_equal_scikit_learns_where_no_candidates_are_equal():
+    queries = rankings()
+    assert retrieval_scores(queries)["map"] == pytest.approx(np.mean([average_precision_score(relevant, scores) for scores, relevant in queries]), rel=1e-12)
+    single = [(scores, np.arange(len(scores)) == len(scores) // 2) for scores, _ in queries]  # with one relevant candidate both are 1 over its rank
+    expected = np.mean([label_ranking_average_precision_score(relevant[None], scores[None]) for scores, relevant in single])
+    assert retrieval_scores(single) == pytest.approx({"map": expected, "mrr": expected}, rel=1e-12)
+
+
+def test_retrieval_scores_ignore_the_order_of_candidates_and_queries_and_the_scale():
+    queries = [(np.round(scores), relevant) for scores, relevant in rankings(1)]  # with many equal ones
+    before = retrieval_scores(queries)
+    order = np.random.default_rng(2).permutation
+    shuffled = [(scores[mix], relevant[mix]) for scores, relevant in queries for mix in [order(len(scores))]]
+    assert retrieval_scores(shuffled) == before
+    assert retrieval_scores(queries[::-1]) == pytest.approx(before, rel=1e-12)
+    assert retrieval_scores((np.exp(scores / 3), relevant) for scores, relevant in queries) == before
+
+
+def test_retrieval_scores_of_a_perfect_ranking_are_1_and_of_equal_candidates_those_of_a_guess():
+    queries = rankings(3)
+    perfect = retrieval_scores((relevant.astype(float), relevant) for _, relevant in queries)
+    assert perfect == pytest.approx({"map": 1, "mrr": 1}, rel=1e-12)
+    random = np.random.default_rng(4)
+    guesses = [retrieval_scores((random.random(len(relevant)), relevant) for _, relevant in queries) for _ in range(400)]
+    equal = retrieval_scores((np.zeros(len(relevant)), relevant) for _, relevant in queries)
+    for name in ("map", "mrr"):
+        values = [guess[name] for guess in guesses]
+        assert abs(equal[name] - np.mean(values)) < 4 * np.std(values) / 20
+
+
+def test_retrieval_scores_of_many_equal_candidates_need_no_large_numbers():
+    relevant = np.arange(5000) < 2500
+    scores = retrieval_scores([(np.zeros(5000), relevant)])
+    assert scores["map"] == pytest.approx(0.5, abs=0.001) and scores["mrr"] == pytest.approx(math.log(2), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("queries", "shown"),
+    [
+        ([], "at least one query"),
+        ([([1.0, math.nan], [True, False])], r"finite scores \[C\].* nan"),
+        ([([1.0, -math.inf], [True, False])], "finite scores"),
+        ([([1.0, 2.0, 3.0], [True, False])], "finite scores"),
+        ([([[1.0, 2.0]], [[True, False]])], "finite scores"),
+        ([([1.0, 2.0], [1, 0])], r"relevant as bool \[C\], .*\[1 0\] \(int64\)"),
+        ([([], [])], "finite scores"),
+        ([([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])], "2 of 2 relevant: leave it out"),
+        ([([1.0, 2.0], [False, False])], "0 of 2 relevant: leave it out"),
+    ],
+)
+def test_retrieval_scores_refuse_bad_input_and_say_what(queries, shown):
+    with pytest.raises(ValueError, match=shown):
+        retrieval_scores(queries)

@@ -19,7 +19,7 @@ DOCUMENTED = sorted(KINDS)
 
 # Public names that serve the library itself, the command line or one chapter.
 INTERNALS = {
-    "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path resolve unpacked user_folder verify""",
+    "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path read resolve unpacked user_folder verify""",
     "deep_clustering": """umap""",
     "embeddings": """coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
     "metrics": """check_points""",
