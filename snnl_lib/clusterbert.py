@@ -68,20 +68,20 @@ class CheckpointError(SnnlError):
 # ---------------------------------------------------------------- Eq. 1: reconstruction from a text with words left out
 
 
-def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random: np.random.Generator) -> np.ndarray:
-    """Delete each word of a text with probability ``ratio``, all its pieces at once; one word always stays (Wang et al., 2021).
+def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndarray:
+    """Draw which of a text's words stay (bool [count]) when each is deleted with probability ``ratio``; one always stays (Wang et al., 2021).
 
-    ``ids`` and ``words`` are one text of ``Pieces``. Returns the pieces that stay; a text without words stays empty.
-
-    >>> delete_words(np.array([7, 8, 9]), np.array([0, 0, 1]), 1.0, np.random.default_rng(42)).size in (1, 2)
-    True
+    >>> kept_words(3, 1.0, np.random.default_rng(42)).sum()
+    np.int64(1)
     """
-    if not len(ids):
-        return ids
-    stays = random.random(words[-1] + 1) >= ratio
-    if not stays[words].any():
-        stays[random.choice(words)] = True
-    return ids[stays[words]]
+    kept = random.random(count) >= ratio
+    kept[random.integers(count)] |= not kept.any()
+    return kept
+
+
+def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random: np.random.Generator) -> np.ndarray:
+    """Delete words of a text (``kept_words``), all their pieces at once: the pieces that stay, of one text of ``Pieces``. A text without words stays empty."""
+    return ids[kept_words(words[-1] + 1, ratio, random)[words]] if len(ids) else ids
 
 
 class _KeptPieces(nn.Module):

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, catalogue, pack
-from snnl_lib.catalogue import Entry, Form, Images, Split
+from snnl_lib import SnnlError, catalogue, pack, readers
+from snnl_lib.catalogue import Entry, Form
+from snnl_lib.readers import Images, Split
 
 
 class DataError(SnnlError):
@@ -100,17 +101,17 @@ def unpacked(name: str, part: str) -> Iterator[Path]:
 
 
 def _wheel_path(name: str) -> Path:
-    return cache_dir() / "packages" / catalogue.wheel_name(name)
+    return cache_dir() / "packages" / readers.wheel_name(name)
 
 
 def available_packages() -> list[str]:
     """List the data packages of requirements-data.txt."""
-    return list(catalogue.package_pins())
+    return list(readers.package_pins())
 
 
 def package_fingerprint(name: str) -> str:
     """Return the first 8 hex digits of the pinned checksum of a data package."""
-    return catalogue.package_pins()[name][1][:8]
+    return readers.package_pins()[name][1][:8]
 
 
 def package_path(name: str) -> Path:
@@ -118,7 +119,7 @@ def package_path(name: str) -> Path:
 
     Raises DataError if the cached wheel is damaged or pip cannot fetch it.
     """
-    version, sha256 = catalogue.package_pins()[name]
+    version, sha256 = readers.package_pins()[name]
     path = _wheel_path(name)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -104,6 +104,8 @@ EXPERIMENTS = {
         short_texts.clusterbert_cells, short_texts.run_clusterbert),
     "clusterbert-ablation": Experiment("ClusterBERT without reconstruction (Figure 4), and what its paper leaves open", 1, short_texts.METRICS,
         short_texts.ablation_cells, short_texts.run_clusterbert),
+    "retrieval": Experiment("Does an embedding keep its meaning? (ClusterBERT paper, Figure 4)", 1, ("map", "mrr"),
+        short_texts.retrieval_cells, short_texts.run_retrieval),
 }  # fmt: skip
 
 
@@ -299,6 +301,8 @@ def unmet(spec: Spec, device: str = "auto") -> str:
         what |= dict.fromkeys(("sif", "sif-corpus"), "the texts")
         what = what.get(spec.embedding, f"the weights of {spec.embedding}")
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
+    if spec.get("task") in short_texts.RANKINGS and data.locate(spec["task"]) is None:
+        return f"the ranking task {spec['task']} is not on this machine"
     if (spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")) and importlib.util.find_spec("umap") is None:
         return "umap-learn is not installed"
     if spec.needs and not check_device(device).startswith("cuda"):
@@ -330,7 +334,7 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     """
     device, experiment = check_device(device), EXPERIMENTS[spec.experiment]
     torch.set_num_threads(1)
-    embedding = TEXTS if spec.model in short_texts.TRAINED else spec.embedding
+    embedding = TEXTS if spec.model in short_texts.TRAINED or spec.experiment == "retrieval" else spec.embedding
     task, started = load_task(spec.dataset, embedding, spec.seed, spec.n_train, spec["n_test"], device), time.perf_counter()
     try:
         outcome = experiment.run(spec, task, device, str(spec) if progress else None)

@@ -6,6 +6,7 @@ from itertools import chain, compress
 import numpy as np
 
 from snnl_lib import catalogue, data
+from snnl_lib.clusterbert import kept_words
 from snnl_lib.metrics import check_points, retrieval_scores
 
 CHUNK = 256  # queries at a time, for the memory
@@ -75,8 +76,7 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     words = text.split()
     if not words or not 0 <= ratio <= 1:
         raise ValueError(f"a text must have a word and the ratio lie in [0, 1], got {text!r:.60} and {ratio}")
-    kept = random.random(len(words)) >= ratio
-    kept[random.integers(len(words))] |= not kept.any()
+    kept = kept_words(len(words), ratio, random)
     return text if kept.all() else " ".join(compress(words, kept))
 
 

@@ -5,15 +5,17 @@ Where the paper is silent the choice is made in ``CHOICES`` here and in ``cluste
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from snnl_lib import data, metrics
+from snnl_lib import data, embeddings, metrics
 from snnl_lib.backbones import parse
 from snnl_lib.clusterbert import STAGES, ClusterBERT, Recipe
 from snnl_lib.deep_clustering import IDEC, pretrain, umap
 from snnl_lib.results import Outcome, Spec
+from snnl_lib.retrieval import Retrieval, denoise, evaluate, load_retrieval
 from snnl_lib.sccl import SCCL
 from snnl_lib.text import Cell
 from snnl_lib.training import named_seed
@@ -27,6 +29,8 @@ CHOICES = {
     "kmeans": "k-means with 10 starts on the vectors as they are",
     "umap": "k + 1 dimensions, 15 neighbours, as in the paper; euclidean distances, the library's other defaults",
     "idec": "150 epochs of pretraining, as many codes as clusters and one; IDEC's own architecture and rates for the rest",
+    "retrieval": "TREC-QA's test questions in place of AskUbuntu, whose texts are not here; each document found by its own noised copy; cosines; words are "
+    "counted in the texts that are ranked",
     "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors dropped for Dunn; not computed above 10,000 documents",
 }
 DATASETS = ("stackoverflow", "biomedical", "searchsnippets", "bbc_sentences", "googlenews", "ag_news_descriptions", "newsgroups20_openings")
@@ -34,6 +38,7 @@ WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
 PUBLISHED = ("roberta-base", "nli-roberta-base", "vascl-roberta-large")
 TRAINED = ("tsdae", "clusterbert", "sccl")
 CLUSTERERS = {"kmeans": "k-means", "idec": "IDEC", "umap": "UMAP + k-means", "umap-idec": "UMAP + IDEC"}
+RANKINGS = ("trecqa", "askubuntu")
 START = "minilm-cls"  # where ClusterBERT starts from
 METRICS = ("dbi", "sil", "chs", "nmi", "nmi_geometric", "ari", "acc", "dunn")
 ALL = 50_000  # more documents than any of the corpora has
@@ -95,6 +100,19 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
                     yield cell(f"{turns} clusterings, {epochs} epochs each", reclusterings=turns, clustering_epochs=epochs, seeds=1)
 
 
+def retrieval_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 4, right: does an embedding keep its meaning when the reconstruction is left out?"""
+    some, tasks = profile["short_documents"], (*RANKINGS, "denoise")
+    for dataset in DATASETS:
+        for task in tasks:
+            for embedding in (*WORD_VECTORS, "minilm", START):
+                own = {"task": task, "reading": task}
+                yield Cell(embedding, "plain", 0, own, n_train=some, dataset=dataset, seeds=2)
+            for reading, changes in (("with reconstruction", {}), ("without reconstruction", {"clustering_weight": 1, "hardening_weight": 1})):
+                own = {"task": task, "reading": f"{reading}, {task}"} | _recipe(profile, **changes)
+                yield Cell(START, "clusterbert", 0, own, n_train=some, dataset=dataset, seeds=2)
+
+
 # ---------------------------------------------------------------- clustering vectors
 
 
@@ -140,14 +158,25 @@ def recipe(spec: Spec) -> Recipe:
     return Recipe(pooling=pooling, **{name: spec[name] for name in asdict(Recipe()) if name != "pooling"})
 
 
-def fine_tune(spec: Spec, task, device, progress, others=()):
-    """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts and seed left in the cache; returns the model."""
+def rankings(task, seed: int) -> dict[str, Retrieval]:
+    """Return the ranking tasks at hand: those of ``RANKINGS`` on this machine, and ``denoise`` of the run's own documents."""
+    found = {name: load_retrieval(name) for name in RANKINGS if data.locate(name)}
+    return found | {"denoise": denoise([text for text in task.train_x if text.split()], seed=named_seed(seed, "denoise"))}
+
+
+def fine_tune(spec: Spec, task, device, progress):
+    """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts and seed left in the cache.
+
+    Returns the model and, of ClusterBERT, the texts of all ``rankings``, which it has embedded too, so that no later run has to train again.
+    """
     name, pooling = parse(spec.embedding)
     if spec.model == "sccl":
         own = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device, "progress": progress}
-        return SCCL(task.classes, name, **own).fit(list(task.train_x))
+        return SCCL(task.classes, name, **own).fit(list(task.train_x)), []
     own = {"seed": spec.seed, "device": device, "progress": progress, "folder": data.cache_dir() / "clusterbert"}
-    return ClusterBERT(task.classes, name, recipe(spec), **own).fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3)
+    others = [text for found in rankings(task, spec.seed).values() for text in (*found.queries, *found.texts)]
+    others = [text for text in dict.fromkeys(others) if text not in set(task.train_x)]
+    return ClusterBERT(task.classes, name, recipe(spec), **own).fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3), others
 
 
 def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
@@ -162,10 +191,11 @@ def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
         if spec.model == "plain":
             clusters, codes = cluster(task.train_x, spec, task.classes, device, progress)
             return Outcome(score(codes, clusters, task.train_y))
-        model = fine_tune(spec, task, device, progress)
+        model, _ = fine_tune(spec, task, device, progress)
         if model.diverged:
             return Outcome({}, model.curve, "diverged", model.diverged)
         stages = model.embeddings if isinstance(model.embeddings, dict) else {"": model.embeddings}
+        stages = {name: vectors[: len(task.train_x)] for name, vectors in stages.items()}
         vectors = list(stages.values())
         clusters, codes = cluster(vectors[-1], spec, task.classes, device, progress)
         scores, points = score(codes, clusters, task.train_y), None
@@ -177,6 +207,21 @@ def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
             scores |= {"head_acc": head["acc"], "head_nmi_geometric": head["nmi_geometric"], "cut": float(model.pieces.cut)}
             points = moved_pairs(stages[STAGES[1]], vectors[-1], task.train_y, task.train_rows)
         return Outcome(scores, model.curve, points=points)
+
+
+def run_retrieval(spec: Spec, task, device, progress) -> Outcome:
+    """Rank candidates by an embedding's cosines: ``map`` and ``mrr``, of ClusterBERT also after each stage (``map_0`` to ``map_3``)."""
+    found = rankings(task, spec.seed)[spec["task"]]
+    if spec.model == "plain":
+        return Outcome(evaluate(found, partial(embeddings.embed, method=spec.embedding, device=device)))
+    model, others = fine_tune(spec, task, device, progress)
+    if model.diverged:
+        return Outcome({}, model.curve, "diverged", model.diverged)
+    row_of, scores = {text: row for row, text in enumerate([*task.train_x, *others])}, {}
+    for number, vectors in enumerate(model.embeddings.values()):
+        scored = evaluate(found, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]])
+        scores |= {f"{name}_{number}": scored[name] for name in ("map", "mrr")}
+    return Outcome(scores | scored, model.curve)
 
 
 PAIRS = {

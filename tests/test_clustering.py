@@ -13,7 +13,6 @@ from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
 from snnl_lib import clustering, embeddings, experiments, metrics, results
-from snnl_lib.catalogue import Split
 from snnl_lib.clustering import (
     RIVALS,
     clustering_cells,
@@ -30,6 +29,7 @@ from snnl_lib.clustering import (
 )
 from snnl_lib.data import Dataset
 from snnl_lib.experiments import PROFILES, Task, load_task, run, specs
+from snnl_lib.readers import Split
 from snnl_lib.training import forward
 
 FIVE = {42, 1234, 73, 1024, 31415926}

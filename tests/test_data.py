@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from conftest import git_name
 
-from snnl_lib import catalogue, data
+from snnl_lib import catalogue, data, readers
 from snnl_lib.backbones import MINILM_PACKAGE
 from snnl_lib.catalogue import Entry, Form
 from snnl_lib.data import DataError, load_dataset, preprocess
@@ -234,7 +234,7 @@ def test_both_forms_of_ag_news_give_the_same_descriptions_of_the_same_documents(
         writer = csv.writer(file, quoting=csv.QUOTE_ALL)
         for text, label, chars in zip(frame["text"], frame["label"], frame["title_chars"], strict=True):
             writer.writerow([label + 1, text[:chars], f" {text[chars + 3 :] if chars else text}"])
-    (train, test), (expected, _) = catalogue._read_ag_news_csv_descriptions(tmp_path), catalogue._read_ag_news_parquet_descriptions(data.user_folder("ag_news"))
+    (train, test), (expected, _) = readers.read_ag_news_csv_descriptions(tmp_path), readers.read_ag_news_parquet_descriptions(data.user_folder("ag_news"))
     assert train.texts == expected.texts and train.labels.tolist() == expected.labels.tolist() and len(test) == 0
 
 
@@ -495,7 +495,7 @@ def publisher(server, monkeypatch):
     """A publisher on this machine whose address and checksums stand in the catalogue as AG News's only form."""
     server.files = {name: text.encode() for name, text in OFFICIAL.items()}
     checksums = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in server.files.items()}
-    form = Form("two small files", checksums, catalogue._read_ag_news_csv, (3, 2), url=server.url)
+    form = Form("two small files", checksums, readers.read_ag_news_csv, (3, 2), url=server.url)
     entry = data.describe("ag_news")
     monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
     return server
@@ -711,14 +711,14 @@ def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, 
 def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
     lines = [line for line in (Path(__file__).resolve().parent.parent / "requirements-data.txt").read_text().splitlines() if line and not line.startswith("#")]
     used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE, MINILM_PACKAGE}
-    assert {line.split("==")[0] for line in lines} == used == set(catalogue.package_pins())
+    assert {line.split("==")[0] for line in lines} == used == set(readers.package_pins())
     for line in lines:  # a line that the library's pattern does not understand would silently be no pin
         name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
-        assert catalogue.package_pins()[name] == (version, checksum)
+        assert readers.package_pins()[name] == (version, checksum)
 
 
 def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
-    for name, (version, checksum) in catalogue.package_pins().items():
+    for name, (version, checksum) in readers.package_pins().items():
         path = packages / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
         assert hashlib.sha256(path.read_bytes()).hexdigest() == checksum
 
@@ -758,7 +758,7 @@ def test_documents_are_counted_in_every_way_that_a_paper_might_mean():
 
 
 def test_a_corpus_is_described_as_table_1_of_clusterbert_describes_it():
-    split = catalogue.Split(["rain", "rain", "wind and rain"], np.array([1, 1, 4]))
+    split = readers.Split(["rain", "rain", "wind and rain"], np.array([1, 1, 4]))
     assert data.corpus_statistics(split) == {"classes": 2, "documents": 3, "distinct texts": 2, "mean characters": 7.0}
 
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from snnl_lib import SnnlError, clustering, data, embeddings, experiments, metrics, results, text
-from snnl_lib.catalogue import Split
 from snnl_lib.data import DataError, Dataset
 from snnl_lib.experiments import (
     EXPERIMENTS,
@@ -27,6 +26,7 @@ from snnl_lib.experiments import (
     specs,
     status,
 )
+from snnl_lib.readers import Split
 from snnl_lib.text import entanglement
 
 # ---------------------------------------------------------------- the grid

@@ -15,12 +15,12 @@ from conftest import nearest_share
 from sklearn.cluster import KMeans
 
 from snnl_lib import catalogue, clustering, data, deep_clustering, experiments, images, metrics, results
-from snnl_lib.catalogue import Images
 from snnl_lib.clustering import run_tsne, score_codes
 from snnl_lib.data import DataError, Dataset
 from snnl_lib.experiments import EXPERIMENTS, MORE_SEEDS, PROFILES, ExperimentError, Task, fingerprint, load_task, parameters, runnable, specs, unmet
 from snnl_lib.images import build_projector, contrastive, pretrained, run_annealing, run_deep, run_images
 from snnl_lib.models import Autoencoder
+from snnl_lib.readers import Images
 from snnl_lib.text import ALL, entanglement, supervised_contrastive_loss
 from snnl_lib.training import build, forward, named_seed
 

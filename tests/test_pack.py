@@ -14,9 +14,9 @@ import pytest
 
 from snnl_lib import __main__, data, embeddings, experiments, infersent, pack, results
 from snnl_lib.__main__ import main
-from snnl_lib.catalogue import Images, Split
 from snnl_lib.data import Dataset
 from snnl_lib.pack import PackError, open_pack, write_pack
+from snnl_lib.readers import Images, Split
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")

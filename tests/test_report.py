@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from snnl_lib import data, report, results
-from snnl_lib.catalogue import Split
+from snnl_lib.readers import Split
 
 
 def runs(label, values, metric="acc", status="ok"):
