@@ -73,17 +73,17 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     if method in TRANSFORMERS:
         name, pooling = backbones.parse(method)
         settings = {"method": method, "backbone": backbones.fingerprint(name)}
-        return _cached(settings, [texts], lambda: backbones.embed_texts(texts, name, pooling, device))
+        return cached(settings, [texts], lambda: backbones.embed_texts(texts, name, pooling, device))
     if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
         return _mean_word_vectors(texts)
     if method == "spacy-word":
         return _mean_word_vectors(own_rows(texts))
     if method == "spacy":
-        return _cached({"method": method, "vectors": fingerprint(method)}, [texts], lambda: _mean_word_vectors(word_rows(texts)))
+        return cached({"method": method, "vectors": fingerprint(method)}, [texts], lambda: _mean_word_vectors(word_rows(texts)))
     fit_texts = texts if fit_texts is None else fit_texts
     if method.startswith("sif"):
-        return _cached({"method": method, "vectors": fingerprint(method)}, [texts, fit_texts], lambda: _sif(texts, fit_texts, method))
-    return _cached({"method": method, "max_features": max_features}, [texts, fit_texts], lambda: _tfidf(texts, fit_texts, max_features))
+        return cached({"method": method, "vectors": fingerprint(method)}, [texts, fit_texts], lambda: _sif(texts, fit_texts, method))
+    return cached({"method": method, "max_features": max_features}, [texts, fit_texts], lambda: _tfidf(texts, fit_texts, max_features))
 
 
 def has_words(embedding: np.ndarray) -> np.ndarray:
@@ -381,7 +381,8 @@ def facts(method: str) -> dict[str, float]:
 # ---------------------------------------------------------------- cache
 
 
-def _cached(settings, corpora, compute):
+def cached(settings: dict, corpora: list[list], compute):
+    """Return the array that ``compute()`` makes of some texts, from the cache if it was made with the same settings before; ``method`` names the file."""
     digest = hashlib.sha256(json.dumps([REVISION, settings, *map(list, corpora)], sort_keys=True).encode()).hexdigest()
     path = data.cache_dir() / "embeddings" / f"{settings['method']}-{digest[:16]}.npz"
     if path.exists():

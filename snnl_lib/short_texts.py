@@ -5,14 +5,15 @@ Where the paper is silent the choice is made in ``CHOICES`` here and in ``cluste
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, wraps
 
 import numpy as np
 import pandas as pd
+import torch
 
 from snnl_lib import data, embeddings, metrics
-from snnl_lib.backbones import parse
-from snnl_lib.clusterbert import STAGES, ClusterBERT, Recipe
+from snnl_lib.backbones import fingerprint, parse
+from snnl_lib.clusterbert import ClusterBERT, Recipe
 from snnl_lib.deep_clustering import IDEC, pretrain, umap
 from snnl_lib.results import Outcome, Spec
 from snnl_lib.retrieval import Retrieval, denoise, evaluate, load_retrieval
@@ -116,6 +117,14 @@ def retrieval_cells(profile: dict) -> Iterator[Cell]:
 # ---------------------------------------------------------------- clustering vectors
 
 
+class Diverged(ArithmeticError):
+    """A training run whose loss was not finite; ``curve`` is what there is of it."""
+
+    def __init__(self, model):
+        super().__init__(model.diverged)
+        self.curve = model.curve
+
+
 def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None) -> tuple[np.ndarray, np.ndarray]:
     """Cluster vectors [N, D] as a spec asks: (clusters [N], what was clustered in the end [N, d])."""
     from sklearn.cluster import KMeans
@@ -127,10 +136,10 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
         own = {"seed": spec.seed, "device": device, "progress": progress}
         autoencoder, history = pretrain(vectors, k + 1, epochs=spec["idec_epochs"], **own)
         if history.diverged:
-            raise ArithmeticError(history.diverged)
+            raise Diverged(history)
         method = IDEC(k, max_steps=spec["idec_epochs"] * -(-len(vectors) // 256), **own).fit(vectors, autoencoder)
         if method.diverged:
-            raise ArithmeticError(method.diverged)
+            raise Diverged(method)
         return method.predict(vectors), method.codes(vectors)
     return KMeans(k, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans")).fit_predict(vectors), vectors
 
@@ -164,21 +173,52 @@ def rankings(task, seed: int) -> dict[str, Retrieval]:
     return found | {"denoise": denoise([text for text in task.train_x if text.split()], seed=named_seed(seed, "denoise"))}
 
 
-def fine_tune(spec: Spec, task, device, progress):
+def contrast(spec: Spec, task, device, progress) -> np.ndarray:
+    """Return SCCL's embeddings [N, D] of a run's texts, from the cache if a run with another clusterer made them. Raises Diverged."""
+    name, pooling = parse(spec.embedding)
+    own = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device}
+
+    def compute():
+        model = SCCL(task.classes, name, **own, progress=progress).fit(list(task.train_x))
+        if model.diverged:
+            raise Diverged(model)
+        return model.embeddings
+
+    facts = own | {"method": "sccl", "k": task.classes, "backbone": fingerprint(name), "torch": torch.__version__, "revision": spec.revision}
+    return embeddings.cached(facts, [list(task.train_x)], compute)
+
+
+def fine_tune(spec: Spec, task, device, progress) -> tuple[ClusterBERT, list[str]]:
     """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts and seed left in the cache.
 
-    Returns the model and, of ClusterBERT, the texts of all ``rankings``, which it has embedded too, so that no later run has to train again.
+    Returns the model and the other texts that it embedded after each stage: those of all ``rankings``, so that no later run has to train
+    again. Raises Diverged.
     """
-    name, pooling = parse(spec.embedding)
-    if spec.model == "sccl":
-        own = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device, "progress": progress}
-        return SCCL(task.classes, name, **own).fit(list(task.train_x)), []
-    own = {"seed": spec.seed, "device": device, "progress": progress, "folder": data.cache_dir() / "clusterbert"}
     others = [text for found in rankings(task, spec.seed).values() for text in (*found.queries, *found.texts)]
-    others = [text for text in dict.fromkeys(others) if text not in set(task.train_x)]
-    return ClusterBERT(task.classes, name, recipe(spec), **own).fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3), others
+    known = set(task.train_x)
+    others = [text for text in dict.fromkeys(others) if text not in known]
+    name, _ = parse(spec.embedding)
+    model = ClusterBERT(task.classes, name, recipe(spec), seed=spec.seed, device=device, progress=progress, folder=data.cache_dir() / "clusterbert")
+    model.fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3)
+    if model.diverged:
+        raise Diverged(model)
+    return model, others
 
 
+def _unless_it_diverges(run):
+    """Make a run's divergence its outcome."""
+
+    @wraps(run)
+    def safe(spec, task, device, progress):
+        try:
+            return run(spec, task, device, progress)
+        except Diverged as error:
+            return Outcome({}, error.curve, "diverged", str(error))
+
+    return safe
+
+
+@_unless_it_diverges
 def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
     """Make vectors of a corpus, cluster them and score the clusters.
 
@@ -191,12 +231,11 @@ def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
         if spec.model == "plain":
             clusters, codes = cluster(task.train_x, spec, task.classes, device, progress)
             return Outcome(score(codes, clusters, task.train_y))
+        if spec.model == "sccl":
+            clusters, codes = cluster(contrast(spec, task, device, progress), spec, task.classes, device, progress)
+            return Outcome(score(codes, clusters, task.train_y))
         model, _ = fine_tune(spec, task, device, progress)
-        if model.diverged:
-            return Outcome({}, model.curve, "diverged", model.diverged)
-        stages = model.embeddings if isinstance(model.embeddings, dict) else {"": model.embeddings}
-        stages = {name: vectors[: len(task.train_x)] for name, vectors in stages.items()}
-        vectors = list(stages.values())
+        vectors = [own[: len(task.train_x)] for own in model.embeddings.values()]
         clusters, codes = cluster(vectors[-1], spec, task.classes, device, progress)
         scores, points = score(codes, clusters, task.train_y), None
         if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
@@ -205,18 +244,17 @@ def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
                 scores = scores | {f"{name}_{number}": found[name] for name in ("nmi_geometric", "acc", "sil", "dunn")}
             head = score(vectors[-1], model.clusters, task.train_y)
             scores |= {"head_acc": head["acc"], "head_nmi_geometric": head["nmi_geometric"], "cut": float(model.pieces.cut)}
-            points = moved_pairs(stages[STAGES[1]], vectors[-1], task.train_y, task.train_rows)
+            points = moved_pairs(vectors[1], vectors[3], task.train_y, task.train_rows) if len(task.train_x) <= INDEX_LIMIT else None
         return Outcome(scores, model.curve, points=points)
 
 
+@_unless_it_diverges
 def run_retrieval(spec: Spec, task, device, progress) -> Outcome:
     """Rank candidates by an embedding's cosines: ``map`` and ``mrr``, of ClusterBERT also after each stage (``map_0`` to ``map_3``)."""
     found = rankings(task, spec.seed)[spec["task"]]
     if spec.model == "plain":
         return Outcome(evaluate(found, partial(embeddings.embed, method=spec.embedding, device=device)))
     model, others = fine_tune(spec, task, device, progress)
-    if model.diverged:
-        return Outcome({}, model.curve, "diverged", model.diverged)
     row_of, scores = {text: row for row, text in enumerate([*task.train_x, *others])}, {}
     for number, vectors in enumerate(model.embeddings.values()):
         scored = evaluate(found, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]])

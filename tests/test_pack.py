@@ -431,7 +431,7 @@ def test_run_with_a_pack_in_one_process_gives_the_same_scores(packed, packages, 
     assert main(only) == 0
     expected = results.load_results(profile="tiny")
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "packed"))
-    for name in ("vocabulary", "_vector_rows", "_cached"):
+    for name in ("vocabulary", "_vector_rows", "cached"):
         monkeypatch.setattr(embeddings, name, fails)
     experiments.load_task.cache_clear()
     experiments._load.cache_clear()
