@@ -182,6 +182,7 @@ def pretrained(spec: Spec, task, device="cpu", progress=None):
     Raises DataError if the cached file is damaged.
     """
     facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE, "torch": torch.__version__, "device": str(device).split(":")[0]}
+    facts["revision"] = spec.revision
     images = np.ascontiguousarray(task.train_x)
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + images.tobytes()).hexdigest()[:16]
     path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{key}.pt"
