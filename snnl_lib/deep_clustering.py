@@ -54,13 +54,13 @@ def _reconstruction_error(unit_range):
     return lambda output, x, labels: F.mse_loss(output, x)
 
 
-def pretrain(features, code_size, *, epochs=200, seed=0, device="cpu", progress=None):
+def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, device="cpu", progress=None):
     """Train the autoencoder that the four methods start from, with Adam on its reconstruction error alone.
 
     Args:
         features: [N, D] numbers; where all lie in [0, 1] they are reconstructed by a logistic output (``ClusteringAutoencoder``).
         code_size: c, the number of units of the code; the papers take 10, or the number of clusters.
-        epochs: passes over the points.
+        epochs, learning_rate: passes over the points, and the rate of Adam.
         seed: settles the initial weights and the order of the points.
         device, progress: as in ``train``.
 
@@ -74,8 +74,8 @@ def pretrain(features, code_size, *, epochs=200, seed=0, device="cpu", progress=
     unit_range = bool(features.min() >= 0 and features.max() <= 1)
     model = build(ClusteringAutoencoder, features.shape[1], code_size, unit_range=unit_range, seed=seed)
     unlabelled = np.zeros(len(features), dtype=np.int64)
-    history = train(model, features, unlabelled, _reconstruction_error(unit_range), epochs=epochs, seed=seed, device=device, progress=progress)
-    return model, history
+    settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed, "device": device, "progress": progress}
+    return model, train(model, features, unlabelled, _reconstruction_error(unit_range), **settings)
 
 
 def _checked(features, autoencoder=None):
@@ -220,8 +220,8 @@ class DEC(_Method):
 class IDEC(DEC):
     """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
 
-    The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` times DEC's divergence (Eq. 10); Adam with a rate of
-    0.001, gamma 0.1, the targets anew every 140 steps, tolerance 0.001 (Sec. 4.2). The other ``settings`` and ``k`` are DEC's.
+    The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` times DEC's divergence (Eq. 10); Adam with a
+    ``learning_rate`` of 0.001, gamma 0.1, the targets anew every 140 steps, tolerance 0.001 (Sec. 4.2). The other ``settings`` and ``k`` are DEC's.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
     >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
@@ -229,12 +229,12 @@ class IDEC(DEC):
     array([20, 20, 20])
     """
 
-    def __init__(self, k, *, gamma=0.1, **settings):
+    def __init__(self, k, *, gamma=0.1, learning_rate=0.001, **settings):
         super().__init__(k, **settings)
-        self.gamma = gamma
+        self.gamma, self.learning_rate = gamma, learning_rate
 
     def _optimizer(self, parameters):
-        return torch.optim.Adam(parameters, lr=0.001, fused=True)
+        return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
 
     def _loss(self, x, target):
         code, _ = self.autoencoder.encode(x)

@@ -29,7 +29,7 @@ CHOICES = {
     "pooling": "the vector of the first piece, as in the paper, though MiniLM was trained for the mean, which has rows of its own",
     "kmeans": "k-means with 10 starts on the vectors as they are",
     "umap": "k + 1 dimensions, 15 neighbours, as in the paper; euclidean distances, the library's other defaults",
-    "idec": "150 epochs of pretraining, as many codes as clusters and one; IDEC's own architecture and rates for the rest",
+    "idec": "150 epochs of pretraining and as many of clustering, both with Adam at 1e-4, k + 1 codes, as in the paper; all else is IDEC's own",
     "retrieval": "TREC-QA's test questions in place of AskUbuntu, whose texts are not here; each document found by its own noised copy; cosines; words are "
     "counted in the texts that are ranked",
     "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors dropped for Dunn; not computed above 10,000 documents",
@@ -133,7 +133,7 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
         seed = named_seed(spec.seed, "umap")
         vectors = umap(n_components=min(k + 1, len(vectors) - 2), n_neighbors=min(15, len(vectors) - 1), random_state=seed).fit_transform(vectors)
     if spec["clusterer"].endswith("idec"):
-        own = {"seed": spec.seed, "device": device, "progress": progress}
+        own = {"learning_rate": 1e-4, "seed": spec.seed, "device": device, "progress": progress}
         autoencoder, history = pretrain(vectors, k + 1, epochs=spec["idec_epochs"], **own)
         if history.diverged:
             raise Diverged(history)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.cluster import KMeans
+from sklearn.metrics import normalized_mutual_info_score
 from test_backbones import TEXTS, roberta, small_roberta  # noqa: F401 - fixtures
 
-from snnl_lib import backbones, clusterbert
+from snnl_lib import backbones, clusterbert, data
 from snnl_lib.backbones import load_encoder, tokenize
 from snnl_lib.clusterbert import (
     STAGES,
@@ -333,3 +335,22 @@ def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, t
     monkeypatch.setattr(backbones, "fingerprint", lambda name: "0ther")
     fit(roberta, folder=tmp_path, stages=1)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+# ---------------------------------------------------------------- a real corpus
+
+
+def test_a_small_real_corpus_is_clustered_better_after_training_than_before(packages):
+    name, size = ("searchsnippets", 100) if data.locate("searchsnippets") else ("newsgroups20_openings", 120)
+    corpus = data.load_dataset(name)
+    rows = np.sort(np.random.default_rng(1).permutation(len(corpus.train))[:size])
+    texts, labels, k = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows], len(corpus.class_names)
+    recipe = Recipe(batch_size=8, adaptation_epochs=1, reclusterings=1, hardening_epochs=1)
+    found = ClusterBERT(k, "minilm", recipe, seed=1).fit(texts)
+
+    def nmi(vectors):
+        clusterings = [KMeans(k, n_init=10, random_state=seed).fit_predict(vectors) for seed in range(3)]
+        return np.mean([normalized_mutual_info_score(labels, clusters, average_method="geometric") for clusters in clusterings])
+
+    assert nmi(found.embeddings["hardening"]) > nmi(found.embeddings["start"]) + 0.02
+    assert found.curve.groupby("stage")["reconstruction"].mean().is_monotonic_decreasing
