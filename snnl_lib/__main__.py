@@ -131,6 +131,9 @@ def _pack(args):
         raise _no_runs(" ".join(args.experiment), args.dataset)
     splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": ""}
     for name in sorted({spec.dataset for spec in specs} - {experiments.DRAWN}):
+        if data.describe(name).kind == "short texts":  # what trains on them reads the texts themselves
+            print(f"without the runs on {name}: a pack holds no texts")
+            continue
         try:
             corpus = data.load_dataset(name)
         except data.DataError as error:
@@ -146,6 +149,8 @@ def _pack(args):
                 continue
             rows = embeddings.own_rows if name == "opinion_lexicon" else embeddings.word_rows
             splits[f"{name}/{split}"] = rows(documents.texts), documents.labels
+    if not splits:
+        raise SnnlError(f"nothing of {' and '.join(names)} fits into a pack: run it where its data is")
     if any(spec.embedding == "infersent-nli" for spec in specs):
         try:
             pairs = embeddings.nli_pairs()

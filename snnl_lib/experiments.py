@@ -260,7 +260,7 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
     test_rows = np.arange(len(corpus.test))
     if n_test is not None:
         test_rows = np.random.default_rng(named_seed(seed, "test subset")).permutation(test_rows)[:n_test]
-    if data.describe(dataset).kind == "short texts":  # clustered whole: there is no test set
+    if not len(corpus.test):  # short texts, which are clustered whole
         rows = np.sort(train_rows)  # all of them come in one order, whatever the seed, and are embedded once
         texts, labels = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows]
         vectors = np.array(texts, dtype=object) if embedding == TEXTS else embeddings.embed(texts, embedding, device=device)

@@ -167,10 +167,11 @@ def recipe(spec: Spec) -> Recipe:
     return Recipe(pooling=pooling, **{name: spec[name] for name in asdict(Recipe()) if name != "pooling"})
 
 
-def rankings(task, seed: int) -> dict[str, Retrieval]:
-    """Return the ranking tasks at hand: those of ``RANKINGS`` on this machine, and ``denoise`` of the run's own documents."""
-    found = {name: load_retrieval(name) for name in RANKINGS if data.locate(name)}
-    return found | {"denoise": denoise([text for text in task.train_x if text.split()], seed=named_seed(seed, "denoise"))}
+def rankings(spec: Spec, task) -> dict[str, Retrieval]:
+    """Return the ranking tasks of a run: its own if it has one, else all at hand, those of ``RANKINGS`` and ``denoise`` of the run's documents."""
+    names = [spec["task"]] if spec.get("task") and spec.profile != "full" else [*(name for name in RANKINGS if data.locate(name)), "denoise"]
+    documents, seed = [text for text in task.train_x if text.split()], named_seed(spec.seed, "denoise")
+    return {name: denoise(documents, seed=seed) if name == "denoise" else load_retrieval(name) for name in names}
 
 
 def contrast(spec: Spec, task, device, progress) -> np.ndarray:
@@ -191,10 +192,11 @@ def contrast(spec: Spec, task, device, progress) -> np.ndarray:
 def fine_tune(spec: Spec, task, device, progress) -> tuple[ClusterBERT, list[str]]:
     """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts and seed left in the cache.
 
-    Returns the model and the other texts that it embedded after each stage: those of all ``rankings``, so that no later run has to train
-    again. Raises Diverged.
+    Returns the model and the other texts that it embedded after each stage: in the full profile those of all ``rankings``, so that a later
+    run of ``retrieval`` need not train again; in others, where training is short, only for ``retrieval``. Raises Diverged.
     """
-    others = [text for found in rankings(task, spec.seed).values() for text in (*found.queries, *found.texts)]
+    ranked = rankings(spec, task).values() if spec.profile == "full" or spec.experiment == "retrieval" else ()
+    others = [text for found in ranked for text in (*found.queries, *found.texts)]
     known = set(task.train_x)
     others = [text for text in dict.fromkeys(others) if text not in known]
     name, _ = parse(spec.embedding)
@@ -251,7 +253,7 @@ def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
 @_unless_it_diverges
 def run_retrieval(spec: Spec, task, device, progress) -> Outcome:
     """Rank candidates by an embedding's cosines: ``map`` and ``mrr``, of ClusterBERT also after each stage (``map_0`` to ``map_3``)."""
-    found = rankings(task, spec.seed)[spec["task"]]
+    found = rankings(spec, task)[spec["task"]]
     if spec.model == "plain":
         return Outcome(evaluate(found, partial(embeddings.embed, method=spec.embedding, device=device)))
     model, others = fine_tune(spec, task, device, progress)

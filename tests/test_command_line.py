@@ -375,7 +375,7 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
         (("run", "clustering", *TINY, "--embeddings", "glove"), "there is no embedding 'glove' in clustering: choose from spacy"),
         (
             ("run", "all", "--embeddings", "spacy", "elmo"),
-            "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, pixels, points, spacy, spacy-word",
+            "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, minilm, minilm-cls, nli-roberta-base, pixels, points",
         ),
         (("pack", "clasification", "out.npz"), NO_SUCH_EXPERIMENT),
         (
@@ -542,3 +542,8 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
     found = results.load_results("clustering", "tiny")
     assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), "the runs meant here are those above"
+
+
+def test_a_pack_holds_no_short_texts_and_says_so(command, refused, packages, tmp_path):
+    assert "nothing of clusterbert fits into a pack" in refused("pack", "clusterbert", str(tmp_path / "out.pack"))
+    assert not (tmp_path / "out.pack").exists()

@@ -21,7 +21,7 @@ DOCUMENTED = sorted(KINDS)
 INTERNALS = {
     "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path read resolve unpacked user_folder verify""",
     "deep_clustering": """umap""",
-    "embeddings": """coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
+    "embeddings": """cached coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
     "metrics": """check_points""",
     "models": """output_layer""",
     "results": """Outcome Record Spec commit identities judge read_record versions write_atomically write_record""",
