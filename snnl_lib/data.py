@@ -207,6 +207,7 @@ def _download(form: Form, folder: Path) -> Path:
             path = Path(pooch.retrieve(form.url + file, None, fname=file, path=scratch, progressbar=True))
             if checksum:
                 verify(path, checksum)
+                os.replace(path, folder / file)
         if form.content and None in form.files.values():
             _read(form, Path(scratch))
         for path in Path(scratch).iterdir():
