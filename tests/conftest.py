@@ -21,6 +21,8 @@ sys.path.insert(0, str(ROOT))  # `pytest` alone, unlike `python -m pytest`, does
 
 torch.set_num_threads(1)
 
+SHORT_TEXTS = ["how to read a file line by line", "sort a list", "", "read a large file", "java"]
+
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the long lane (tests marked slow)")
@@ -113,6 +115,51 @@ def command_line(results_folder):
 def git_name(content):
     """What git calls a file of this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """What scores were computed from, call by call: (codes, clusters, labels)."""
+    from snnl_lib import metrics
+
+    calls, scores = [], metrics.clustering_scores
+
+    def noting(codes, clusters, labels):
+        calls.append((codes, clusters, labels))
+        return scores(codes, clusters, labels)
+
+    monkeypatch.setattr(metrics, "clustering_scores", noting)
+    return calls
+
+
+@pytest.fixture(scope="session")
+def small_roberta(tmp_path_factory):
+    """A folder that SNNL_DATA can name, with a RoBERTa of two layers and its tokeniser in backbones/roberta-base."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import RobertaConfig, RobertaForMaskedLM, RobertaTokenizerFast
+
+    folder = tmp_path_factory.mktemp("data") / "backbones" / "roberta-base"
+    folder.mkdir(parents=True)
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(SHORT_TEXTS * 20, vocab_size=400, min_frequency=1, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer.save_model(str(folder))
+    fast = RobertaTokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=140)
+    RobertaForMaskedLM(RobertaConfig(**sizes, pad_token_id=1, bos_token_id=0, eos_token_id=2)).save_pretrained(folder)
+    return folder.parent.parent
+
+
+@pytest.fixture
+def roberta(small_roberta, monkeypatch):
+    """The small RoBERTa, found under SNNL_DATA as a real one would be."""
+    from snnl_lib import backbones
+
+    monkeypatch.setenv("SNNL_DATA", str(small_roberta))
+    backbones._tokenizer.cache_clear()
+    yield "roberta-base"
+    backbones._tokenizer.cache_clear()
 
 
 def nearest_share(points, labels, neighbours=10):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import SHORT_TEXTS as TEXTS
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
-from test_backbones import TEXTS, roberta, small_roberta  # noqa: F401 - fixtures
 
 from snnl_lib import backbones, clusterbert, data
 from snnl_lib.backbones import load_encoder, tokenize
@@ -76,7 +76,7 @@ def test_the_hardening_targets_are_equation_5():
 
 
 @pytest.mark.parametrize("name", ["minilm", "roberta-base"])
-def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, roberta):  # noqa: F811
+def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, roberta):
     pieces = tokenize(TEXTS, name)
     encoder = load_encoder(name, "cls")
     decoder = Decoder(name, encoder, pieces).eval()
@@ -93,7 +93,7 @@ def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, r
         assert decoder(embedding, ids, mask).item() == pytest.approx(np.mean(logs), rel=1e-4)
 
 
-def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):  # noqa: F811
+def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):
     monkeypatch.setattr(ClusterBERT, "_losses", lambda *_: (torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)))
     totals, backward = [], torch.Tensor.backward
     monkeypatch.setattr(torch.Tensor, "backward", lambda total: (totals.append(total.item()), backward(total))[0])
@@ -106,7 +106,7 @@ def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):  # noqa: F811
 
 
 @pytest.fixture(params=["minilm", "roberta-base"])
-def decoding(request, roberta):  # noqa: F811
+def decoding(request, roberta):
     pieces = tokenize(TEXTS, request.param)
     encoder = load_encoder(request.param, "cls")
     return encoder, Decoder(request.param, encoder, pieces).eval(), pieces
@@ -205,7 +205,7 @@ def test_a_pass_sees_each_text_once_in_batches_of_like_length_and_another_order_
 # ---------------------------------------------------------------- the stages
 
 
-def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):  # noqa: F811
+def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):
     found = fit(roberta, others=["another file", "a list of lists"])
     assert tuple(found.embeddings) == STAGES
     assert all(values.shape == (10, 32) and np.isfinite(values).all() for values in found.embeddings.values())
@@ -217,13 +217,13 @@ def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):  # 
     np.testing.assert_allclose(found.embeddings["hardening"][:8], found.embed(TITLES), atol=1e-6)
 
 
-def test_the_warm_up_leaves_the_encoder_as_it_is(roberta):  # noqa: F811
+def test_the_warm_up_leaves_the_encoder_as_it_is(roberta):
     found = fit(roberta, Recipe(batch_size=4, warm_up=2, adaptation_epochs=0), stages=1)
     np.testing.assert_array_equal(found.embeddings["start"], found.embeddings["domain adaptation"])
     assert found.curve["reconstruction"].iloc[1] < found.curve["reconstruction"].iloc[0]  # and what is new in the decoder does learn
 
 
-def test_without_reconstruction_the_decoder_is_not_asked(roberta, monkeypatch):  # noqa: F811
+def test_without_reconstruction_the_decoder_is_not_asked(roberta, monkeypatch):
     recipe = Recipe(batch_size=4, warm_up=0, adaptation_epochs=0, clustering_weight=1, hardening_weight=1)
     monkeypatch.setattr(Decoder, "forward", lambda *_: pytest.fail("the decoder was asked"))
     found = fit(roberta, recipe)
@@ -231,7 +231,7 @@ def test_without_reconstruction_the_decoder_is_not_asked(roberta, monkeypatch): 
     assert found.curve["clustering"].iloc[-1] < found.curve["clustering"].iloc[0]
 
 
-def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(roberta):  # noqa: F811
+def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(roberta):
     found = fit(roberta, Recipe(batch_size=4, frozen=1))
     before, after = (dict(encoder.transformer.named_parameters()) for encoder in (load_encoder(roberta), found.encoder))
     moved = {path for path in before if not torch.equal(before[path], after[path])}
@@ -239,7 +239,7 @@ def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(r
     assert all(path.startswith("encoder.layer.1.") for path in moved)
 
 
-def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):  # noqa: F811
+def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):
     found = fit(roberta, texts=[*TITLES, "", "list " * 400])
     assert found.pieces.cut == 1
     assert not found.diverged
@@ -247,19 +247,19 @@ def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):  # noqa: 
 
 
 @pytest.mark.parametrize("k", [0, 9, 2.0, True])
-def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):  # noqa: F811
+def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):
     with pytest.raises(ValueError, match="number of clusters must be a whole number from 1 to the number of texts, 8, got"):
         fit(roberta, k=k)
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):  # noqa: F811
+def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):
     monkeypatch.setattr(clusterbert, "clustering_loss", lambda logits, targets: logits.sum() * math.nan)
     found = fit(roberta)
     assert "the loss was nan in epoch 0 of stage 2 (clustering)" in found.diverged
     assert tuple(found.embeddings) == STAGES[:2]
 
 
-def test_few_clusters_in_use_are_warned_of(roberta):  # noqa: F811
+def test_few_clusters_in_use_are_warned_of(roberta):
     with pytest.warns(UserWarning, match="only 1 of 4 clusters are in use in epoch 0 of stage 2"):
         model = ClusterBERT(4, roberta, BRIEF, seed=7)
         model.pieces, model._rows, model.diverged, model._others = tokenize(TITLES, roberta), [], "", None
@@ -271,7 +271,7 @@ def test_few_clusters_in_use_are_warned_of(roberta):  # noqa: F811
 # ---------------------------------------------------------------- same bits, and going on after an interruption
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):  # noqa: F811
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
     torch.manual_seed(1)
     first = fit(roberta)
     torch.manual_seed(2)  # what else draws from the global source does not matter
@@ -281,7 +281,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):  # 
 
 
 @pytest.mark.parametrize("broken", ["_adapt", "_cluster", "_harden"])
-def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(roberta, tmp_path, monkeypatch, broken):  # noqa: F811
+def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(roberta, tmp_path, monkeypatch, broken):
     whole, stage = fit(roberta), getattr(ClusterBERT, broken)
 
     def interrupted(self):
@@ -304,7 +304,7 @@ def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(ro
     assert whole.curve.equals(resumed.curve)
 
 
-def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_not_repeated(roberta, tmp_path, monkeypatch):  # noqa: F811
+def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_not_repeated(roberta, tmp_path, monkeypatch):
     first = fit(roberta, folder=tmp_path)
     assert sorted(path.name[-10:-3] for path in tmp_path.iterdir()) == ["stage-1", "stage-3"]
     monkeypatch.setattr(ClusterBERT, "_adapt", lambda self: pytest.fail("stage 1 was carried out again"))
@@ -316,7 +316,7 @@ def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_n
     np.testing.assert_array_equal(first.embed(TEXTS), again.embed(TEXTS))
 
 
-def test_a_damaged_checkpoint_is_called_that(roberta, tmp_path):  # noqa: F811
+def test_a_damaged_checkpoint_is_called_that(roberta, tmp_path):
     fit(roberta, folder=tmp_path, stages=1)
     path = next(tmp_path.iterdir())
     path.write_bytes(path.read_bytes()[:-500])
@@ -324,13 +324,13 @@ def test_a_damaged_checkpoint_is_called_that(roberta, tmp_path):  # noqa: F811
         fit(roberta, folder=tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(roberta, tmp_path):  # noqa: F811
+def test_a_folder_that_cannot_be_written_to_is_named(roberta, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="could not be written"):
         fit(roberta, folder=tmp_path / "file")
 
 
-def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, tmp_path, monkeypatch):  # noqa: F811
+def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, tmp_path, monkeypatch):
     fit(roberta, folder=tmp_path, stages=1)
     monkeypatch.setattr(backbones, "fingerprint", lambda name: "0ther")
     fit(roberta, folder=tmp_path, stages=1)

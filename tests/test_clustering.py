@@ -253,19 +253,6 @@ def made_up(model, alpha=0, experiment="clustering", **settings):
 
 
 @pytest.fixture
-def scored(monkeypatch):
-    """What scores were computed from, call by call: (codes, clusters, labels)."""
-    calls, scores = [], metrics.clustering_scores
-
-    def noting(codes, clusters, labels):
-        calls.append((codes, clusters, labels))
-        return scores(codes, clusters, labels)
-
-    monkeypatch.setattr(metrics, "clustering_scores", noting)
-    return calls
-
-
-@pytest.fixture
 def fitted(monkeypatch):
     """What k-means was fitted on, call by call."""
     calls, fit = [], sklearn.cluster.KMeans.fit

@@ -14,7 +14,7 @@ import torch
 from conftest import nearest_share
 from sklearn.cluster import KMeans
 
-from snnl_lib import catalogue, clustering, data, deep_clustering, experiments, images, metrics, results
+from snnl_lib import catalogue, clustering, data, deep_clustering, experiments, images, results
 from snnl_lib.clustering import run_tsne, score_codes
 from snnl_lib.data import DataError, Dataset
 from snnl_lib.experiments import EXPERIMENTS, MORE_SEEDS, PROFILES, ExperimentError, Task, fingerprint, load_task, parameters, runnable, specs, unmet
@@ -564,19 +564,6 @@ def test_the_contrastive_loss_is_that_of_the_projections_at_a_tenth():
     # Two that are alike, and one of another class at a right angle: -log(e^10 / (e^10 + 1)) of either of the two.
     three = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
     assert contrastive(three, None, torch.tensor([0, 0, 1])).item() == pytest.approx(math.log(1 + math.exp(-10)), rel=1e-2)
-
-
-@pytest.fixture
-def scored(monkeypatch):
-    """What scores were computed from, call by call: (codes, clusters, labels)."""
-    calls, scores = [], metrics.clustering_scores
-
-    def noting(codes, clusters, labels):
-        calls.append((codes, clusters, labels))
-        return scores(codes, clusters, labels)
-
-    monkeypatch.setattr(metrics, "clustering_scores", noting)
-    return calls
 
 
 def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(task, scored, monkeypatch):

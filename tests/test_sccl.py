@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from test_backbones import roberta, small_roberta  # noqa: F401 - fixtures
 from test_clusterbert import TITLES
 
 from snnl_lib import backbones, sccl
@@ -44,17 +43,17 @@ def test_contrast_is_learnt_and_each_text_gets_the_nearest_centroid(packages, mo
     assert found.embeddings.shape == (8, 384)
 
 
-def test_the_curve_has_a_row_every_100_steps_and_one_at_the_end(roberta):  # noqa: F811
+def test_the_curve_has_a_row_every_100_steps_and_one_at_the_end(roberta):
     assert fit(roberta, steps=250).curve["step"].tolist() == [100, 200, 250]
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):  # noqa: F811
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
     first, again, other = fit(roberta), fit(roberta), fit(roberta, seed=8)
     np.testing.assert_array_equal(first.embeddings, again.embeddings)
     assert not np.array_equal(first.embeddings, other.embeddings)
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):  # noqa: F811
+def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):
     monkeypatch.setattr(sccl, "contrastive_loss", lambda first, second: first.sum() * math.nan)
     found = fit(roberta, steps=250)
     assert "the loss was nan within the 100 steps before step 100" in found.diverged
@@ -62,12 +61,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypa
 
 
 @pytest.mark.parametrize("k", [0, 9, 2.0])
-def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):  # noqa: F811
+def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):
     with pytest.raises(ValueError, match="number of clusters must be a whole number from 1 to the number of texts, 8"):
         fit(roberta, k=k)
 
 
-def test_the_clustering_loss_is_weighed(roberta, monkeypatch):  # noqa: F811
+def test_the_clustering_loss_is_weighed(roberta, monkeypatch):
     monkeypatch.setattr(sccl, "contrastive_loss", lambda first, second: first.sum() * 0)
     start = backbones.encode(backbones.load_encoder(roberta), backbones.tokenize(TITLES, roberta))
     without, with_it = fit(roberta, weight=0.0), fit(roberta, weight=10.0)
