@@ -268,6 +268,69 @@ def test_few_clusters_in_use_are_warned_of(roberta):
             model._epoch(2, 0, 0.8, F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float())
 
 
+# ---------------------------------------------------------------- what each stage reads and aims at
+
+
+def built(name, recipe=BRIEF, k=3):
+    """A model just before its first stage."""
+    model = ClusterBERT(k, name, recipe, seed=7)
+    model.pieces, model._others, model._rows, model.diverged, model.clusters = tokenize(TITLES, name), None, [], "", None
+    model._build()
+    return model
+
+
+def test_the_encoder_reads_the_noisy_text_and_the_decoder_writes_the_clean_one(roberta, monkeypatch):
+    model, read, written = built(roberta, Recipe(deletion=1.0)), [], []
+    encoder, decoder = type(model.encoder).forward, Decoder.forward
+    monkeypatch.setattr(type(model.encoder), "forward", lambda self, ids, mask: (read.append(ids), encoder(self, ids, mask))[1])
+    monkeypatch.setattr(Decoder, "forward", lambda self, z, ids, mask: (written.append(ids), decoder(self, z, ids, mask))[1])
+    with model._sources("clustering"):
+        model._losses(np.arange(8), 0.5, torch.full((8, 3), 1 / 3))
+    assert torch.equal(written[0], model.pieces.batch(model.pieces.ids)[0])
+    for row, ids, words in zip(read[0], model.pieces.ids, model.pieces.words, strict=True):
+        rest = row[(row != model.pieces.pad) & (row != model.pieces.start) & (row != model.pieces.end)].tolist()
+        assert rest in [ids[words == word].tolist() for word in range(words[-1] + 1)]  # one word is left
+
+
+def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the_clean_texts_by_then(roberta, monkeypatch):
+    model, aims = built(roberta, Recipe(hardening_epochs=2)), []
+
+    def epoch(self, stage, number, weight, targets):
+        p = self.head(torch.as_tensor(self.embed(TITLES))).softmax(dim=1).detach()
+        aims.append(targets)
+        torch.testing.assert_close(targets, target_distribution(p))
+        assert not torch.allclose(targets, p, atol=1e-3)
+        with torch.no_grad():
+            self.head.bias += torch.tensor([1.0, 0.0, -1.0])  # as training would
+
+    monkeypatch.setattr(ClusterBERT, "_epoch", epoch)
+    with model._sources("hardening"), torch.no_grad():
+        model.head.weight *= 5
+        model._harden()
+    assert len(aims) == 2
+    assert not torch.allclose(*aims, atol=1e-3)
+
+
+def test_each_clustering_aims_at_k_means_of_its_time_numbered_as_before(roberta, monkeypatch):
+    model, aims = built(roberta), []
+    monkeypatch.setattr(ClusterBERT, "_epoch", lambda self, stage, number, weight, targets: aims.append(targets.argmax(dim=1).tolist()))
+    monkeypatch.setattr(clusterbert, "match_clusters", lambda clusters, before, k: (before + 1) % k)
+    with model._sources("clustering"):
+        model._cluster()
+    first, second = aims
+    assert set(first) == {0, 1, 2}
+    assert second == [(cluster + 1) % 3 for cluster in first]  # what the matching says, and nothing else
+    assert model.head(torch.as_tensor(model.embed(TITLES))).argmax(dim=1).tolist() == first  # the head starts from the first centroids
+
+
+def test_what_is_new_learns_at_a_rate_of_its_own(roberta):
+    model = built(roberta, Recipe(learning_rate=1e-5, new_rate=1e-2))
+    with model._sources("clustering"):
+        rates = {own: group["lr"] for group in model._optimizer.param_groups for own in group["params"]}
+    assert {rates[own] for own in model.encoder.parameters()} == {1e-5}
+    assert {rates[own] for own in (*model.decoder.new_parameters.values(), *model.head.parameters())} == {1e-2}
+
+
 # ---------------------------------------------------------------- same bits, and going on after an interruption
 
 
