@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
+from tqdm import TqdmWarning, tqdm
 
 from snnl_lib import SnnlError, data
 
@@ -173,19 +174,24 @@ def tokenize(texts: list[str], name: str) -> Pieces:
     return Pieces(ids, words, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, cut)
 
 
+def _transformers():
+    """Import transformers without tqdm's remark, in a notebook, that there are no widgets; no bar of it is shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TqdmWarning)
+        import transformers
+    return transformers
+
+
 @cache
 def _tokenizer(name):
-    from transformers import AutoTokenizer
-
     with _quiet(), backbone_folder(name) as folder:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 @contextlib.contextmanager
 def _quiet():
     """Keep transformers from drawing its own bars and from listing the weights of heads that are not used."""
-    from transformers.utils import logging
-
+    logging = _transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -226,12 +232,10 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
 
     Raises BackboneError if the weights are not here or damaged, ValueError for an unknown pooling.
     """
-    from transformers import AutoModel
-
     backbone = _known(name)
     with _quiet(), backbone_folder(name) as folder:
         try:
-            transformer = AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
+            transformer = _transformers().AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
         except Exception as error:  # damaged weights or settings can raise nearly anything
             raise BackboneError(f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again") from error
     return SentenceEncoder(transformer, pooling or backbone.pooling).eval()
@@ -242,13 +246,11 @@ def load_language_model(name: str):
 
     Raises BackboneError if the weights are not here, or of a kind that cannot decode.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     with _quiet(), backbone_folder(name) as folder:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
+        config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
         config.is_decoder = config.add_cross_attention = True
         try:
-            return AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
+            return _transformers().AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
         except ValueError as error:
             raise BackboneError(f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa") from error
 

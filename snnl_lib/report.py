@@ -42,9 +42,9 @@ def paper_table(number: int) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / "paper" / f"table{number}.csv", dtype={"printed": str})
 
 
-def literature() -> pd.DataFrame:
-    """Read what the literature reports for images: columns method, dataset, metric, value (nan: nothing found), statistic, source, note."""
-    return pd.read_csv(Path(__file__).parent / "paper" / "images.csv", keep_default_na=False, na_values={"value": ""})
+def literature(kind: str = "images") -> pd.DataFrame:
+    """Read what the literature reports for ``images`` or ``short-texts``: columns method, dataset, metric, value (nan: nothing found), statistic, source, note."""
+    return pd.read_csv(Path(__file__).parent / "paper" / f"{kind}.csv", keep_default_na=False, na_values={"value": ""})
 
 
 def paper_corpora() -> pd.DataFrame:
@@ -260,8 +260,8 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return table.assign(runs=runs).rename_axis("model").rename_axis(None, axis=1).reset_index()
 
 
-def provenance(records: pd.DataFrame) -> str:
-    """Say in one sentence where a table's numbers come from."""
+def provenance(records: pd.DataFrame, clustered: str = "") -> str:
+    """Say in one sentence where a table's numbers come from; ``clustered`` names what was both trained on and scored, such as ``texts``, if anything."""
     if records.empty:
         return "No runs are recorded."
     runs = records.drop_duplicates("key")
@@ -271,9 +271,11 @@ def provenance(records: pd.DataFrame) -> str:
 
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(runs["seed"]))
     minutes = runs["seconds"].sum() / 60
+    counts = f"{spell('n_train', '{:,}')} {clustered or 'training'}" + ("" if clustered else f" and {spell('n_test', '{:,}')} test documents")
+    data = spell("fingerprint") if runs["fingerprint"].nunique() < 5 else f"of {runs['fingerprint'].nunique()} fingerprints, which the records name"
     return (
-        f"{len(runs)} runs of the {spell('profile')} profile on {spell('dataset')}: {spell('n_train', '{:,}')} training and {spell('n_test', '{:,}')} test "
-        f"documents, seeds {seeds}; {spell('device')}; {spell('versions')}; commit {spell('commit')}; data {spell('fingerprint')}; "
+        f"{len(runs)} runs of the {spell('profile')} profile on {spell('dataset')}: {counts}, seeds {seeds}; "
+        f"{spell('device')}; {spell('versions')}; commit {spell('commit')}; data {data}; "
         f"{runs['created'].min()[:10]} to {runs['created'].max()[:10]}; {minutes:,.1f} minutes of computing."
     )
 
