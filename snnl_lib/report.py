@@ -43,7 +43,7 @@ def paper_table(number: int) -> pd.DataFrame:
 
 
 def literature(kind: str = "images") -> pd.DataFrame:
-    """Read what the literature reports for ``images`` or ``short-texts``: columns method, dataset, metric, value (nan: nothing found), statistic, source, note."""
+    """Read what the literature reports for ``images`` or ``short-texts``: method, dataset, metric, value (nan: nothing found), statistic, source, note."""
     return pd.read_csv(Path(__file__).parent / "paper" / f"{kind}.csv", keep_default_na=False, na_values={"value": ""})
 
 
