@@ -232,10 +232,10 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
 
     Raises BackboneError if the weights are not here or damaged, ValueError for an unknown pooling.
     """
-    backbone = _known(name)
+    backbone, auto = _known(name), _transformers().AutoModel
     with _quiet(), backbone_folder(name) as folder:
         try:
-            transformer = _transformers().AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
+            transformer = auto.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
         except Exception as error:  # damaged weights or settings can raise nearly anything
             raise BackboneError(f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again") from error
     return SentenceEncoder(transformer, pooling or backbone.pooling).eval()
@@ -246,11 +246,12 @@ def load_language_model(name: str):
 
     Raises BackboneError if the weights are not here, or of a kind that cannot decode.
     """
+    transformers = _transformers()
     with _quiet(), backbone_folder(name) as folder:
-        config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
         config.is_decoder = config.add_cross_attention = True
         try:
-            return _transformers().AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
+            return transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
         except ValueError as error:
             raise BackboneError(f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa") from error
 
