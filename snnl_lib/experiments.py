@@ -297,8 +297,8 @@ def unmet(spec: Spec, device: str = "auto") -> str:
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine" + (f"; and it needs a GPU (about {spec.needs})" if spec.needs else "")
     if fingerprint(spec.dataset, spec.embedding) is None:
-        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights"}
-        what |= dict.fromkeys(("sif", "sif-corpus"), "the texts")
+        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights", "sif": "the words of the vectors"}
+        what |= dict.fromkeys(("tfidf", "sif-corpus"), "the texts")
         what = what.get(spec.embedding, f"the weights of {spec.embedding}")
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
     if spec.get("task") in short_texts.RANKINGS and data.locate(spec["task"]) is None:
@@ -343,9 +343,10 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     scores = dict.fromkeys(experiment.metrics, np.nan) | outcome.metrics | {"empty_train": task.empty_train, "empty_test": task.empty_test}
     scores |= embeddings.facts(spec.embedding)
     size, absent = stack_of_this_run()
+    rounded = ", with weights rounded to float16" if pack.opened and spec.embedding in embeddings.TRANSFORMERS else ""
     return Record(
         spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started - absent,
-        device_name(device) + (f", in a stack of {size}" if size > 1 else ""), outcome.status, outcome.reason, outcome.curve, outcome.points,
+        device_name(device) + rounded + (f", in a stack of {size}" if size > 1 else ""), outcome.status, outcome.reason, outcome.curve, outcome.points,
     )  # fmt: skip
 
 

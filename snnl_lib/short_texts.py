@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from snnl_lib import data, embeddings, metrics
-from snnl_lib.backbones import fingerprint, parse
+from snnl_lib.backbones import cache_key, parse
 from snnl_lib.clusterbert import STAGES, ClusterBERT, Recipe
 from snnl_lib.deep_clustering import IDEC, pretrain, umap
 from snnl_lib.results import Outcome, Spec
@@ -193,7 +193,7 @@ def contrast(spec: Spec, task, device, progress) -> np.ndarray:
             raise Diverged(model)
         return model.embeddings
 
-    facts = own | {"method": "sccl", "k": task.classes, "backbone": fingerprint(name), "torch": torch.__version__, "revision": spec.revision}
+    facts = own | {"method": "sccl", "k": task.classes, "backbone": cache_key(name), "torch": torch.__version__, "revision": spec.revision}
     return embeddings.cached(facts, [list(task.train_x)], compute)
 
 

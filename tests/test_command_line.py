@@ -544,6 +544,6 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), "the runs meant here are those above"
 
 
-def test_a_pack_holds_no_short_texts_and_says_so(command, refused, packages, tmp_path):
-    assert "nothing of clusterbert fits into a pack" in refused("pack", "clusterbert", str(tmp_path / "out.pack"))
+def test_where_there_is_nothing_to_pack_that_is_said(refused, tmp_path):
+    assert "nothing of annealing fits into a pack" in refused("pack", "annealing", str(tmp_path / "out.pack"))
     assert not (tmp_path / "out.pack").exists()
