@@ -1,4 +1,7 @@
-"""Transformers that turn a text into one vector: backbones by name, texts as word pieces, pooling (ClusterBERT paper, Secs. 3.1 and 4.1)."""
+"""Transformers that turn a text into one vector: backbones by name, texts as word pieces, pooling (ClusterBERT paper, Secs. 3.1 and 4.1).
+
+A backbone is used as published, or fine-tuned by ``clusterbert`` and ``sccl``. All of this needs the package transformers.
+"""
 
 import contextlib
 import hashlib
@@ -87,10 +90,11 @@ def _known(name):
 
 @contextlib.contextmanager
 def backbone_folder(name: str) -> Iterator[Path]:
-    """Give the folder with a backbone's weights and tokeniser for the time of the block.
+    """Give the folder (a Path) with a backbone's weights and tokeniser for the time of the block.
 
-    ``minilm`` comes in a package; others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the hub's own
-    cache, and never fetched; with a pack only what it holds is there. Raises BackboneError that names the model, the places and what to do.
+    ``name`` is one of ``BACKBONES``. ``minilm`` comes in a package; others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the
+    cache, then in the hub's own cache, and never fetched; with a pack only what it holds is there. Raises BackboneError for an unknown name
+    or weights that are not there, which says where they belong and what fetches them; DataError if the package is out of reach.
     """
     backbone = _known(name)
     if pack.opened:
@@ -132,7 +136,11 @@ def files_to_pack(name: str) -> dict[str, bytes]:
 
 
 def at_hand(name: str) -> bool:
-    """Tell whether a backbone is on this machine, or in a package; with a pack, in that. Raises BackboneError for an unknown name."""
+    """Tell whether the backbone of that name is on this machine, or in a package; with a pack, in that. Raises BackboneError for an unknown name.
+
+    >>> at_hand("minilm")
+    True
+    """
     known = _known(name)
     return name in pack.opened.backbones if pack.opened else bool(known.package or _find(name))
 
@@ -164,9 +172,11 @@ def cache_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Texts as word pieces: ``ids`` and ``words``, int32 arrays, one a text: a piece's number in the vocabulary, and which word it belongs to.
+    """N texts as word pieces, without those at the two ends: what ``tokenize`` returns. ``len`` gives N.
 
-    Without the pieces at the two ends, whose numbers are ``start`` and ``end``; ``pad`` fills up; ``cut`` texts were longer than ``MAX_PIECES``.
+    ``ids`` and ``words`` are lists of N int32 arrays [L], one a text: each piece's number in the vocabulary, and the number of the word it
+    belongs to, from 0. ``start``, ``end`` and ``pad`` are the numbers of the pieces at the ends and of the one that fills up;
+    ``cut`` says how many texts were longer than 128 pieces, ends included, and were cut off there.
     """
 
     ids: list[np.ndarray]
@@ -180,7 +190,7 @@ class Pieces:
         return len(self.ids)
 
     def batch(self, ids: list[np.ndarray], device="cpu") -> tuple[torch.Tensor, torch.Tensor]:
-        """Put texts between the pieces at the ends and fill up to the longest: (numbers, mask), both int64 [B, L]."""
+        """Put B texts, int arrays ``ids``, between the pieces at the ends and fill up to the longest: (numbers, mask of what is text), both int64 [B, L]."""
         padded = np.full((len(ids), max(map(len, ids)) + 2), self.pad, dtype=np.int64)
         for row, own in zip(padded, ids, strict=True):
             row[: len(own) + 2] = self.start, *own, self.end
@@ -190,13 +200,15 @@ class Pieces:
 
 
 def tokenize(texts: list[str], name: str) -> Pieces:
-    """Cut texts into the word pieces of a backbone; an empty text has none.
+    """Cut N texts into the word pieces of the backbone of that name, at most 126 a text; an empty text has none.
 
-    Raises ValueError for an empty list or what is not text, BackboneError as ``backbone_folder``.
+    Raises ValueError for an empty list or what is not text, BackboneError for an unknown name and for weights that are not here.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
-    >>> pieces.ids, pieces.words
-    ([array([4542, 1010, 2153], dtype=int32), array([], dtype=int32)], [array([0, 1, 2], dtype=int32), array([], dtype=int32)])
+    >>> pieces.ids
+    [array([4542, 1010, 2153], dtype=int32), array([], dtype=int32)]
+    >>> pieces.words
+    [array([0, 1, 2], dtype=int32), array([], dtype=int32)]
     """
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
@@ -244,7 +256,12 @@ def _quiet():
 class SentenceEncoder(nn.Module):
     """A transformer and its pooling: ``cls`` takes the vector of the first piece, ``mean`` the mean over a text's pieces, ends included.
 
-    ``forward(ids, mask)``, both [B, L], gives the embeddings [B, D].
+    ``cls`` is z = enc(x) of the ClusterBERT paper (Sec. 3.1). ``transformer`` is a model of transformers that returns ``last_hidden_state``
+    [B, L, D]. Raises ValueError for another ``pooling``.
+
+    >>> pieces = tokenize(["rain again", "wind"], "minilm")
+    >>> load_encoder("minilm")(*pieces.batch(pieces.ids)).shape
+    torch.Size([2, 384])
     """
 
     def __init__(self, transformer, pooling="cls"):
@@ -254,7 +271,7 @@ class SentenceEncoder(nn.Module):
         self.transformer, self.pooling = transformer, pooling
 
     def forward(self, ids, mask):
-        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], of which ``mask`` [B, L] holds 1."""
+        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], those where ``mask`` [B, L] is 1."""
         hidden = self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":
             return hidden[:, 0]
@@ -263,9 +280,13 @@ class SentenceEncoder(nn.Module):
 
 
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
-    """Load a backbone with its published weights, in float32; ``pooling`` default: the one it was trained with.
+    """Load the backbone of that name with its published weights, in float32 and ready for use (``eval``).
 
-    Raises BackboneError if the weights are not here or damaged, ValueError for an unknown pooling.
+    ``pooling`` is ``cls`` or ``mean``; default: the one it was trained with. Raises BackboneError for an unknown name and for weights that
+    are not here or damaged, ValueError for an unknown pooling.
+
+    >>> load_encoder("minilm").pooling, load_encoder("minilm", "cls").pooling
+    ('mean', 'cls')
     """
     backbone, auto = _known(name), _transformers().AutoModel
     with _quiet(), backbone_folder(name) as folder:
@@ -298,7 +319,20 @@ def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.n
 
 @torch.no_grad()
 def encode(encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None) -> np.ndarray:
-    """Return the embeddings of texts as float32 array [N, D]; texts of like length go together. ``progress``: name of a bar, None for none."""
+    """Return the embeddings of N texts as float32 array [N, D], without dropout; texts of like length go together.
+
+    Args:
+        encoder: is moved to the device, and is trained or not afterwards as before.
+        pieces: of ``tokenize``, with the same backbone.
+        batch_size: texts at a time.
+        device: as torch names it.
+        progress: name of a progress bar, None for none.
+
+    >>> texts = ["how to sort a list", "sorting lists", "rain is expected"]
+    >>> vectors = encode(load_encoder("minilm"), tokenize(texts, "minilm"))
+    >>> vectors.shape, bool(vectors[0] @ vectors[1] > vectors[0] @ vectors[2])
+    ((3, 384), True)
+    """
     was_training = encoder.training
     encoder.to(device).eval()
     order = np.argsort([-len(own) for own in pieces.ids], kind="stable")  # the longest first: what does not fit into memory shows at once

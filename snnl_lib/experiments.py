@@ -282,14 +282,16 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
 # ---------------------------------------------------------------- running
 
 
-def fingerprint(dataset: str, embedding: str) -> str | None:
-    """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if they are not all at hand."""
+def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | None:
+    """Name the data behind a run (the corpus, the embedding's resource, and a ranking task with data of its own), or None if they are not all at hand."""
     if dataset == DRAWN:
         return "drawn"
-    if data.locate(dataset) is None:
+    found = [data.locate(name) for name in (dataset, *short_texts.RANKINGS) if name in (dataset, task)]
+    if None in found:
         return None
     with contextlib.suppress(SnnlError):  # the published InferSent weights, the inference pairs, or in a pack the texts
-        return f"{data.locate(dataset)[0].fingerprint}-{embeddings.fingerprint(embedding)}"
+        corpus, *ranked = [form.fingerprint for form, *_ in found]
+        return "-".join([corpus, embeddings.fingerprint(embedding), *ranked])
 
 
 def unmet(spec: Spec, device: str = "auto") -> str:
@@ -345,7 +347,7 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     size, absent = stack_of_this_run()
     rounded = ", with weights rounded to float16" if pack.opened and spec.embedding in embeddings.TRANSFORMERS else ""
     return Record(
-        spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started - absent,
+        spec, fingerprint(spec.dataset, spec.embedding, spec.get("task")), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started - absent,
         device_name(device) + rounded + (f", in a stack of {size}" if size > 1 else ""), outcome.status, outcome.reason, outcome.curve, outcome.points,
     )  # fmt: skip
 
@@ -421,5 +423,5 @@ def device_name(device: str) -> str:
 def status(experiment: str, profile="full", dataset="auto", seeds=None) -> list[tuple[Spec, str, str]]:
     """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and what it needs that is not on this machine."""
     wanted = specs(experiment, profile, dataset, seeds)
-    prints = {(spec.dataset, spec.embedding): fingerprint(spec.dataset, spec.embedding) for spec in wanted}
+    prints = {spec: fingerprint(spec.dataset, spec.embedding, spec.get("task")) for spec in wanted}
     return [(spec, verdict, unmet(spec)) for spec, verdict in results.judge(wanted, prints).items()]

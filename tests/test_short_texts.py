@@ -7,11 +7,12 @@ import pytest
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import clusterbert, clustering, data, experiments, metrics, short_texts
+from snnl_lib import clusterbert, clustering, data, experiments, metrics, results, short_texts
 from snnl_lib.backbones import MAX_PIECES
 from snnl_lib.clusterbert import STAGES, Recipe
 from snnl_lib.experiments import Task
 from snnl_lib.results import Spec
+from snnl_lib.retrieval import denoise
 from snnl_lib.short_texts import PAIRS, cluster, moved_pairs, run_clusterbert, run_retrieval, score
 from snnl_lib.training import named_seed
 
@@ -235,13 +236,32 @@ def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monk
         assert (outcome.status, outcome.reason, outcome.metrics) == ("diverged", "the loss was nan", {})
 
 
-def test_stages_are_named_in_order():
-    assert STAGES == ("start", "domain adaptation", "clustering", "hardening")
-
-
 def test_a_full_run_embeds_all_rankings_at_hand_and_another_its_own_alone():
     task, spec = Task(np.array(["rain fell", "", "wind"], dtype=object), None, None, None, 2, 0, 0), made_up(experiment="retrieval", task="denoise")
     assert list(short_texts.rankings(spec, task)) == ["denoise"]
     found = short_texts.rankings(replace(spec, profile="full"), task)
     assert list(found) == [name for name in ("trecqa", "askubuntu") if data.locate(name)] + ["denoise"]
     assert found["denoise"].texts == ["rain fell", "wind"]  # what says nothing has no copy to be found by
+
+
+def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(packages, own_cache, results_folder, monkeypatch):
+    form, there = data.describe("trecqa").forms[0], data.locate
+    found = {"trecqa": (form, None, "made up")}
+    monkeypatch.setattr(data, "locate", lambda name: found[name] if name in found else there(name))
+    monkeypatch.setattr(short_texts, "load_retrieval", lambda name: denoise(["rain fell again", "wind"]))
+    asked = "retrieval", "tiny", "newsgroups20_openings", 42
+    spec = next(spec for spec in experiments.specs(*asked) if (spec.embedding, spec["task"]) == ("tfidf", "trecqa"))
+    plain = experiments.fingerprint(spec.dataset, "tfidf")
+    assert experiments.fingerprint(spec.dataset, "tfidf", "denoise") == plain  # made of the corpus's own texts
+    record = experiments.run(spec, "cpu")
+    assert record.status == "ok" and record.fingerprint == f"{plain}-{form.fingerprint}"
+    results.write_record(record)
+
+    def verdicts():
+        return {verdict for own, verdict, _ in experiments.status(*asked) if own == spec}
+
+    assert verdicts() == {"done"}
+    found["trecqa"] = replace(form, content="another edition"), None, "made up"
+    assert verdicts() == {"missing"}
+    found["trecqa"] = None
+    assert verdicts() == {"done"}, "where the ranking task is out of reach, a record made elsewhere counts"
