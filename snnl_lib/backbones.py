@@ -5,6 +5,7 @@ A backbone is used as published, or fine-tuned by ``clusterbert`` and ``sccl``. 
 
 import contextlib
 import hashlib
+import importlib
 import sys
 import tempfile
 import warnings
@@ -61,12 +62,18 @@ def parse(embedding: str) -> tuple[str, str]:
 # ---------------------------------------------------------------- where they are
 
 
+def _import(name):
+    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TqdmWarning)
+        return importlib.import_module(name)
+
+
 def _hub_folder(source):
     """Find a model in the hub's own cache, where earlier downloads by any program lie."""
-    from huggingface_hub import snapshot_download
-
+    hub = _import("huggingface_hub")
     try:
-        return Path(snapshot_download(source, local_files_only=True))
+        return Path(hub.snapshot_download(source, local_files_only=True))
     except Exception:  # not in the cache: the hub's library has several errors for it
         return None
 
@@ -221,24 +228,16 @@ def tokenize(texts: list[str], name: str) -> Pieces:
     return Pieces(ids, words, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, cut)
 
 
-def _transformers():
-    """Import transformers without tqdm's remark, in a notebook, that there are no widgets; no bar of it is shown."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TqdmWarning)
-        import transformers
-    return transformers
-
-
 @cache
 def _tokenizer(name):
     with _quiet(), backbone_folder(name) as folder:
-        return _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return _import("transformers").AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 @contextlib.contextmanager
 def _quiet():
     """Keep transformers from drawing its own bars and from listing the weights of heads that are not used."""
-    logging = _transformers().utils.logging
+    logging = _import("transformers").utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -288,7 +287,7 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
     >>> load_encoder("minilm").pooling, load_encoder("minilm", "cls").pooling
     ('mean', 'cls')
     """
-    backbone, auto = _known(name), _transformers().AutoModel
+    backbone, auto = _known(name), _import("transformers").AutoModel
     with _quiet(), backbone_folder(name) as folder:
         try:
             transformer = auto.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
@@ -302,7 +301,7 @@ def load_language_model(name: str):
 
     Raises BackboneError if the weights are not here, or of a kind that cannot decode.
     """
-    transformers = _transformers()
+    transformers = _import("transformers")
     with _quiet(), backbone_folder(name) as folder:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
         config.is_decoder = config.add_cross_attention = True

@@ -423,5 +423,7 @@ def device_name(device: str) -> str:
 def status(experiment: str, profile="full", dataset="auto", seeds=None) -> list[tuple[Spec, str, str]]:
     """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and what it needs that is not on this machine."""
     wanted = specs(experiment, profile, dataset, seeds)
-    prints = {spec: fingerprint(spec.dataset, spec.embedding, spec.get("task")) for spec in wanted}
+    names = {spec: (spec.dataset, spec.embedding, spec.get("task")) for spec in wanted}
+    known = {name: fingerprint(*name) for name in set(names.values())}
+    prints = {spec: known[name] for spec, name in names.items()}
     return [(spec, verdict, unmet(spec)) for spec, verdict in results.judge(wanted, prints).items()]
