@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import data, experiments, metrics, short_texts
+from snnl_lib import data, embeddings, experiments, metrics, short_texts
 from snnl_lib.backbones import MAX_PIECES
 from snnl_lib.clusterbert import STAGES, Recipe
 from snnl_lib.experiments import Task
 from snnl_lib.results import Spec
-from snnl_lib.short_texts import PAIRS, cluster, moved_pairs, run_clusterbert, run_retrieval, score
+from snnl_lib.short_texts import PAIRS, cluster, moved_pairs, run_clusterbert, run_retrieval, run_test_documents, score
 
 TINY = experiments.PROFILES["tiny"]
 
@@ -197,6 +197,26 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
         monkeypatch.setattr(short_texts.ClusterBERT, name, lambda self: pytest.fail("a stage was carried out again"))
     again = run_clusterbert(made_up("clusterbert", "idec"), openings, "cpu", None)
     assert again.status == "ok"
+
+
+def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_other_documents(openings, own_cache, monkeypatch):
+    train, test = openings.train_x[:50], openings.train_x[[*range(50, 80), 60, 3]]  # one document twice, and one that was trained on
+    labels, spec = openings.train_y[[*range(50, 80), 60, 3]], made_up("clusterbert", experiment="labels")
+    task, trained = Task(train, None, test, labels, 4, 0, 0), []
+    fit = short_texts.ClusterBERT.fit
+    monkeypatch.setattr(short_texts.ClusterBERT, "fit", lambda self, texts, others, **rest: trained.append((texts, others)) or fit(self, texts, others, **rest))
+    outcome = run_test_documents(spec, task, "cpu", None)
+    assert trained == [(train.tolist(), test[:-2].tolist())]
+    assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
+    found = outcome.metrics
+    assert set(found) == {"dbi", "sil", "chs", "nmi", "ari", "acc", *(f"{name}_{number}" for name in ("acc", "nmi") for number in range(4))}
+    assert (found["acc_3"], found["nmi_3"]) == (found["acc"], found["nmi"])
+    start = embeddings.embed(test.tolist(), "minilm-cls")
+    assert found["acc_0"] == metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0]), "before training it is MiniLM"
+    assert found["nmi"] != found["nmi_0"]
+    monkeypatch.setattr(short_texts.ClusterBERT, "_adapt", lambda self: pytest.fail("trained again"))
+    again = run_test_documents(spec, replace(task, test_y=np.arange(32) % 4), "cpu", None).metrics
+    assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, "labels of test documents say nothing but the score"
 
 
 def test_a_retrieval_run_ranks_by_the_embeddings_of_every_stage(openings, own_cache):
