@@ -178,6 +178,13 @@ def _codes(spec, task, device, progress):
     if spec.model == "pca":
         pca = _pca(spec["components"], task, spec.seed)
         return pca.transform(task.train_x), pca.transform(task.test_x), None, ""
+    if spec.model == "clusterbert":
+        try:
+            model, _ = short_texts.fine_tune(spec, task, device, progress)
+        except short_texts.Diverged as error:
+            return None, None, error.curve, str(error)
+        codes = model.embeddings[short_texts.STAGES[spec["stage"]]][: len(task.train_x)]
+        return codes, codes, model.curve, ""
     train_x, test_x = scale_to_unit(task.train_x, task.test_x, spec["scaling"])
     model, history = train_autoencoder(spec, train_x, task.train_y, device, progress)
     if history.diverged:
@@ -342,7 +349,8 @@ def run_tsne(spec: Spec, task, device, progress) -> Outcome:
         if reason := collapsed(codes):
             return Outcome({}, curve, "collapsed", reason)
         chosen = _shown(spec, task)
-        own = {name: spec[name] for name in ("perplexity", "learning_rate")} | {"n_components": spec.get("dimensions", 2)}
+        rate = spec.get("map_learning_rate", spec["learning_rate"])  # ClusterBERT has a learning rate of its own among its settings
+        own = {"perplexity": spec["perplexity"], "learning_rate": rate, "n_components": spec.get("dimensions", 2)}
         tsne = TSNE(**own, max_iter=spec["iterations"], init="pca", random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
         places, labels = tsne.fit_transform(np.asarray(codes, dtype=np.float32)[chosen]), task.test_y[chosen]
         scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbours(places, labels)}

@@ -11,7 +11,7 @@ from snnl_lib import results
 from snnl_lib.experiments import EXPERIMENTS
 
 LOWER_IS_BETTER = {"dbi", "snn", "common"}
-POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "ari", "sil"}  # fractions, for which "within 1.5 points" means something
+POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari", "sil"}  # fractions, for which "within 1.5 points" means something
 MATCH = 0.015
 LABELS = {(model, alpha): label for model in ("ffn", "cnn") for alpha, label in ((0, "Baseline"), (100, "SNNL 100"), (-100, "SNNL -100"))}
 LABELS |= {("pca", 0): "Orig.", ("ae", 0): "AE", ("lc-d", 100): "LC(D)", ("ae-d", 100): "AE(D)"}
@@ -21,6 +21,10 @@ LABELS |= {("lda", 0): "linear discriminant analysis", ("logreg", 0): "logistic 
 LABELS |= {("supcon", 100): "supervised contrastive", ("ffn-knn", 0): "neighbours in Baseline", ("ffn-knn", 100): "neighbours in SNNL 100"}
 IMAGE_LABELS = {("original", 0): "pixels", ("pca", 0): "PCA", ("ae", 0): "AE", ("ae-d", 1): "AE(D)", ("supcon", 1): "SupCon"}
 IMAGE_LABELS |= {("ae-10", 0): "AE, 10 units", ("dec", 0): "DEC", ("idec", 0): "IDEC", ("vade", 0): "VaDE", ("n2d", 0): "N2D"}
+SHORT_LABELS = {("plain", "tfidf"): "TF-IDF", ("plain", "sif"): "SIF", ("plain", "sif-corpus"): "SIF, own vectors", ("plain", "minilm"): "MiniLM, mean"}
+SHORT_LABELS |= {("plain", "minilm-cls"): "MiniLM", ("plain", "roberta-base"): "RoBERTa", ("plain", "nli-roberta-base"): "SBERT"}
+SHORT_LABELS |= {("plain", "vascl-roberta-large"): "VaSCL", ("sccl", "minilm"): "SCCL", ("tsdae", "minilm-cls"): "TSDAE"}
+SHORT_LABELS |= {("clusterbert", "minilm-cls"): "ClusterBERT", ("clusterbert", "minilm"): "ClusterBERT"}
 _SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
 PALETTE = dict(zip(_SHOWN, ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"], strict=True))
 MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
@@ -46,6 +50,20 @@ def literature() -> pd.DataFrame:
 def paper_corpora() -> pd.DataFrame:
     """Read ClusterBERT's Table 1: columns label, dataset, metric (as ``data.corpus_statistics`` names it), value, printed, source, note."""
     return pd.read_csv(Path(__file__).parent / "paper" / "clusterbert-corpora.csv", dtype={"printed": str}, keep_default_na=False)
+
+
+def paper_short_texts() -> pd.DataFrame:
+    """Read ClusterBERT's Tables 2 and 3: columns label, embedding, model, clusterer, dataset, metric, value, source, note."""
+    return pd.read_csv(Path(__file__).parent / "paper" / "clusterbert.csv", keep_default_na=False)
+
+
+def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.DataFrame:
+    """Load an experiment's records on short texts; adds ``method`` (of ``SHORT_LABELS``), ``clusterer``, ``reading``, ``asked`` (documents) and ``stale``."""
+    records = results.load_results(experiment, profile)
+    settings = records["settings"].map(json.loads)
+    names = [SHORT_LABELS.get((model, embedding), model) for model, embedding in zip(records["model"], records["embedding"], strict=True)]
+    added = {name: settings.str.get(key) for name, key in (("clusterer", "clusterer"), ("reading", "reading"), ("asked", "n_train"), ("task", "task"))}
+    return records.assign(method=names, **added, stale=records["revision"] < EXPERIMENTS[experiment].revision)
 
 
 def recorded(experiment: str, dataset: str, embedding: str | None = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import torch
 
 from snnl_lib import data, embeddings, metrics
 from snnl_lib.backbones import fingerprint, parse
-from snnl_lib.clusterbert import ClusterBERT, Recipe
+from snnl_lib.clusterbert import STAGES, ClusterBERT, Recipe
 from snnl_lib.deep_clustering import IDEC, pretrain, umap
 from snnl_lib.results import Outcome, Spec
 from snnl_lib.retrieval import Retrieval, denoise, evaluate, load_retrieval
@@ -63,13 +63,14 @@ def _clusterers(profile, *names):
 
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 2 and 3 and Figure 3: what is trained on some documents a corpus, what is not on all; trained on all it needs a GPU."""
+    """Tables 2 and 3 and Figure 3: everything on some documents a corpus, the same for all; what needs no training on all of them, too. To train on all
+    needs a GPU."""
     some, every = profile["short_documents"], profile["short_all"]
     for dataset in DATASETS:
         for embedding in (*WORD_VECTORS, "minilm", START, *PUBLISHED):
             for own in _clusterers(profile, "kmeans", "umap"):
                 yield Cell(embedding, "plain", 0, own, n_train=every, dataset=dataset)
-            for own in _clusterers(profile, "idec", "umap-idec"):
+            for own in _clusterers(profile, *CLUSTERERS):
                 yield Cell(embedding, "plain", 0, own, n_train=some, dataset=dataset, seeds=2)
         for model in ("tsdae", "clusterbert"):
             for own in _clusterers(profile, *CLUSTERERS):
@@ -112,6 +113,13 @@ def retrieval_cells(profile: dict) -> Iterator[Cell]:
             for reading, changes in (("with reconstruction", {}), ("without reconstruction", {"clustering_weight": 1, "hardening_weight": 1})):
                 own = {"task": task, "reading": f"{reading}, {task}"} | _recipe(profile, **changes)
                 yield Cell(START, "clusterbert", 0, own, n_train=some, dataset=dataset, seeds=2)
+
+
+def tsne_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 1: sentences of BBC News as each stage of ClusterBERT leaves them. The paper gives no settings of t-SNE: scikit-learn's own."""
+    own = _recipe(profile) | {"perplexity": 30, "map_learning_rate": "auto", "iterations": profile["tsne_iterations"]}
+    for stage, name in enumerate(STAGES):
+        yield Cell(START, "clusterbert", 0, own | {"stage": stage, "reading": name}, n_train=profile["short_documents"], dataset="bbc_sentences", seeds=1)
 
 
 def label_cells(profile: dict) -> Iterator[Cell]:

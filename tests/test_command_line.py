@@ -76,7 +76,7 @@ def test_list_names_every_experiment_with_its_models(command):
         ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
         ("labels", "spacy, minilm, tfidf, sif, sif-corpus, minilm-cls, pixels", "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions"),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
-        ("tsne", "spacy, infersent-random, pixels", "original, ae, lc-d, ae-d"),
+        ("tsne", "spacy, infersent-random, pixels, minilm-cls", "original, ae, lc-d, ae-d, clusterbert"),
         ("annealing", "points", "points"),
         ("images", "pixels", "original, pca, ae, ae-d, supcon, ae-10, dec, idec, vade, n2d"),
     ):

@@ -30,7 +30,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from snnl_lib import data, short_texts
-from snnl_lib.experiments import EXPERIMENTS, run, specs
+from snnl_lib.experiments import EXPERIMENTS, PROFILES, run, specs
 
 GOLDEN = Path(__file__).with_name("golden.csv")
 COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]
@@ -71,7 +71,8 @@ def dataset(experiment):
 
 def what(spec):
     """Tell a run from others of its model and alpha: by its reading, and where nothing but temperature or embedding differs by that."""
-    rest = {"annealing": f"at {spec.temperature}"} | dict.fromkeys(SHORT, f"on {spec.embedding}")
+    some = spec.n_train == PROFILES["tiny"]["short_documents"] and spec.model == "plain" and spec.get("clusterer") == "kmeans"
+    rest = {"annealing": f"at {spec.temperature}"} | dict.fromkeys(SHORT, f"on {spec.embedding}" + (" on some documents" if some else ""))
     rest |= {"labels": "" if spec.embedding == "spacy" else f"on {spec.embedding}"}
     return " ".join(filter(None, [spec.get("reading"), rest.get(spec.experiment)]))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import data, report, results
+from snnl_lib import data, experiments, report, results
 from snnl_lib.readers import Split
 
 
@@ -29,6 +29,31 @@ def test_the_papers_corpora_are_those_of_the_catalogue_counted_in_the_same_ways(
         assert value == (round(1000 * float(number[:-1])) if number.endswith("k") else int(number))
     ours = data.corpus_statistics(Split(["a"], np.array([0])))
     assert set(table["metric"]) < set(ours)
+
+
+def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
+    paper = report.paper_short_texts()
+    ours = {(spec.embedding, spec.model, spec["clusterer"], spec.dataset) for spec in experiments.specs("clusterbert")}
+    theirs = set(paper[["embedding", "model", "clusterer", "dataset"]].itertuples(index=False, name=None))
+    assert theirs <= ours
+    assert {(model, embedding) for embedding, model, *_ in theirs} <= set(report.SHORT_LABELS)
+    # Table 3 has 29 rows and two metrics of six corpora
+    assert len(paper) == 29 * 2 * 6
+    assert not paper.duplicated(["embedding", "model", "clusterer", "dataset", "metric"]).any()
+
+
+def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
+    wanted = {("TF-IDF", "kmeans"): 80, ("ClusterBERT", "kmeans"): 60, ("TSDAE", "umap-idec"): 60}
+    for spec in experiments.specs("clusterbert", "tiny", "newsgroups20_openings", 42):
+        asked = wanted.get((report.SHORT_LABELS[spec.model, spec.embedding], spec["clusterer"]))
+        if spec.n_train == asked:
+            results.write_record(results.Record(spec, "00000000-0", {"acc": 0.5}, 59, 59, 1.0, "CPU"))
+    found = report.short_texts(profile="tiny")
+    assert dict(zip(zip(found["method"], found["clusterer"], strict=True), found["asked"], strict=True)) == wanted
+    assert (found["n_train"] == 59).all()
+    assert found.set_index("method")["reading"].to_dict() == {"TF-IDF": None, "ClusterBERT": None, "TSDAE": "UMAP + IDEC"}
+    assert not found["stale"].any()
 
 
 def test_one_run_has_no_interval_and_attempts_no_claim():

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.manifold import trustworthiness
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import data, embeddings, experiments, metrics, short_texts
+from snnl_lib import clusterbert, clustering, data, embeddings, experiments, metrics, short_texts
 from snnl_lib.backbones import MAX_PIECES
 from snnl_lib.clusterbert import STAGES, Recipe
 from snnl_lib.experiments import Task
@@ -45,8 +46,8 @@ def test_the_full_grid_has_the_floor_on_a_cpu_and_leaves_the_rest_to_a_gpu():
         for embedding in ("tfidf", "sif", "sif-corpus", "minilm"):
             for clusterer in ("kmeans", "umap"):
                 found = [spec for spec in own if (spec.embedding, spec.model, spec["clusterer"]) == (embedding, "plain", clusterer)]
-                assert len(found) == 5
-                assert all(spec.n_train == short_texts.ALL for spec in found)
+                assert [spec.seed for spec in found if spec.n_train == short_texts.ALL] == [42, 1234, 73, 1024, 31415926]
+                assert [spec.seed for spec in found if spec.n_train == 2000] == [42, 1234]
         for model in ("tsdae", "clusterbert"):
             found = [spec for spec in own if (spec.model, spec["clusterer"]) == (model, "kmeans")]
             assert [spec.seed for spec in found] == [42, 1234]
@@ -197,6 +198,22 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
         monkeypatch.setattr(short_texts.ClusterBERT, name, lambda self: pytest.fail("a stage was carried out again"))
     again = run_clusterbert(made_up("clusterbert", "idec"), openings, "cpu", None)
     assert again.status == "ok"
+
+
+def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(openings, own_cache, monkeypatch):
+    specs = [spec for spec in experiments.specs("tsne", "tiny", "bbc_sentences", 42)]
+    assert [spec["reading"] for spec in specs] == list(STAGES)
+    trained = short_texts.fine_tune(specs[0], openings, "cpu", None)[0]
+    monkeypatch.setattr(clusterbert.ClusterBERT, "_epoch", None)  # the stages come from the checkpoint
+    found = [clustering.run_tsne(spec, openings, "cpu", None) for spec in specs]
+    places = [outcome.points[["x", "y"]].to_numpy() for outcome in found]
+    for outcome in found:
+        assert outcome.status == "ok"
+        assert outcome.points["row"].tolist() == openings.test_rows.tolist()
+        assert outcome.points["label"].tolist() == openings.test_y.tolist()
+    first, last = (trained.embeddings[name] for name in (STAGES[0], STAGES[3]))
+    assert trustworthiness(first, places[0]) > trustworthiness(first, places[3]) + 0.01  # a map keeps its own neighbours
+    assert trustworthiness(last, places[3]) > trustworthiness(last, places[0]) + 0.01
 
 
 def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_other_documents(openings, own_cache, monkeypatch):
