@@ -91,7 +91,7 @@ EXPERIMENTS = {
     "clustering-rivals": Experiment("Other uses of the same labels, and clusterings without labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
         clustering.rival_cells, clustering.run_rival),
     "labels": Experiment("Clustering accuracy against the number of labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
-        _both(clustering.label_cells, images.label_cells), clustering.run_labels),
+        _both(clustering.label_cells, short_texts.label_cells, images.label_cells), clustering.run_labels),
     "lexicon": Experiment("Words of an opinion lexicon (text paper, Figure 1)", 1, ("acc", "neighbours", "train_acc", "train_neighbours"),
         clustering.lexicon_cells, clustering.run_lexicon),
     "tsne": Experiment("The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1), and in space (image paper)", 1, ("kl", "neighbours"),
@@ -250,7 +250,7 @@ _load = lru_cache(maxsize=2)(data.load_dataset)
 def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None, device: str = "cpu") -> Task:
     """Draw a run's documents (``text.CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set.
 
-    Short texts are their own test set, and with ``TEXTS`` as embedding they stay texts.
+    Short texts are their own test set. With ``TEXTS`` as embedding documents stay texts, and none is left out.
     """
     if dataset == DRAWN:
         points = np.random.default_rng(named_seed(seed, "points")).normal(size=(n_train, images.DIMENSIONS)).astype(np.float32)
@@ -263,20 +263,27 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
     if not len(corpus.test):  # short texts, which are clustered whole
         rows = np.sort(train_rows)  # all of them come in one order, whatever the seed, and are embedded once
         texts, labels = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows]
-        vectors = np.array(texts, dtype=object) if embedding == TEXTS else embeddings.embed(texts, embedding, device=device)
-        empty = 0 if embedding == TEXTS else int((~embeddings.has_words(vectors)).sum())
+        vectors, known = _embedded(texts, embedding, None, device)
+        empty = int((~known).sum())
         return Task(vectors, labels, vectors, labels, len(corpus.class_names), empty, empty, rows, rows)
     if isinstance(corpus.train, data.Images):
         parts = [(split.pixels[rows] / np.float32(255), split.labels[rows]) for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows))]
         return Task(*parts[0], *parts[1], len(corpus.class_names), 0, 0, train_rows, test_rows)
     train_texts, test_texts = ([split.texts[i] for i in rows] for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)))
-    train_x = embeddings.embed(train_texts, embedding, device=device)
-    test_x = embeddings.embed(test_texts, embedding, fit_texts=train_texts, device=device)
-    train_kept, test_kept = embeddings.has_words(train_x), embeddings.has_words(test_x)
+    train_x, train_kept = _embedded(train_texts, embedding, None, device)
+    test_x, test_kept = _embedded(test_texts, embedding, train_texts, device)
     return Task(
         train_x[train_kept], corpus.train.labels[train_rows][train_kept], test_x[test_kept], corpus.test.labels[test_rows][test_kept],
         len(corpus.class_names), int((~train_kept).sum()), int((~test_kept).sum()), train_rows[train_kept], test_rows[test_kept],
     )  # fmt: skip
+
+
+def _embedded(texts, embedding, fit_texts, device):
+    """Return what stands for texts in a task, and which of them say something (bool [N])."""
+    if embedding == TEXTS:
+        return np.array(texts, dtype=object), np.ones(len(texts), dtype=bool)
+    vectors = embeddings.embed(texts, embedding, fit_texts=fit_texts, device=device)
+    return vectors, embeddings.has_words(vectors)
 
 
 # ---------------------------------------------------------------- running
@@ -303,6 +310,8 @@ def unmet(spec: Spec, device: str = "auto") -> str:
         what |= dict.fromkeys(("tfidf", "sif-corpus"), "the texts")
         what = what.get(spec.embedding, f"the weights of {spec.embedding}")
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
+    if pack.opened and spec.dataset != DRAWN and data.describe(spec.dataset).kind == "texts" and not spec.embedding.startswith(("spacy", "infersent")):
+        return "the texts are not in the pack"  # which has word rows in their place
     if spec.get("task") in short_texts.RANKINGS and data.locate(spec["task"]) is None:
         return f"the ranking task {spec['task']} is not on this machine"
     if (spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")) and importlib.util.find_spec("umap") is None:

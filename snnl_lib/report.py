@@ -66,8 +66,8 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.Da
     return records.assign(method=names, **added, stale=records["revision"] < EXPERIMENTS[experiment].revision)
 
 
-def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
-    """Load an experiment's records on one data set and embedding for some seeds, with each row's label.
+def recorded(experiment: str, dataset: str, embedding: str | None = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
+    """Load an experiment's records on one data set and embedding (None: all) for some seeds, with each row's label.
 
     ``seeds``: default, the experiment's own; ``"all"`` takes all there are.
 
@@ -75,7 +75,7 @@ def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: s
     seeds is taken. Adds ``label`` (the paper's name of the row, or the reading) and ``stale`` (made by an older revision).
     """
     records = results.load_results(experiment, profile)
-    records = records[(records["dataset"] == dataset) & (records["embedding"] == embedding)]
+    records = records[(records["dataset"] == dataset) & ((records["embedding"] == embedding) | (embedding is None))]
     if seeds != "all":
         records = records[records["seed"].isin(EXPERIMENTS[experiment].seeds if seeds is None else seeds)]
     if model is not None:
@@ -87,9 +87,10 @@ def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: s
     names = LABELS | IMAGE_LABELS if embedding == "pixels" else LABELS
     labels = [_label(*row, names) for row in zip(records["model"], records["alpha"], settings, strict=True)]
     records = records.assign(asked=settings.str["n_train"], label=labels)
-    seeds_of = records.groupby(["label", "model", "asked"])["seed"].transform("nunique")
-    full = seeds_of == seeds_of.groupby([records["label"], records["model"]]).transform("max")
-    largest = records["asked"] == records["asked"].where(full).groupby([records["label"], records["model"]]).transform("max")
+    rows = [records[name] for name in ("label", "model", "embedding")]
+    seeds_of = records["seed"].groupby([*rows, records["asked"]]).transform("nunique")
+    full = seeds_of == seeds_of.groupby(rows).transform("max")
+    largest = records["asked"] == records["asked"].where(full).groupby(rows).transform("max")
     records = records[largest].drop(columns="asked").assign(stale=records["revision"] < EXPERIMENTS[experiment].revision)
     order = list(dict.fromkeys(names.values()))
     return records.sort_values("label", key=lambda labels: labels.map(lambda label: order.index(label) if label in order else len(order)), kind="stable")

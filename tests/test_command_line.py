@@ -74,9 +74,9 @@ def test_list_names_every_experiment_with_its_models(command):
         ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
         ("clustering-readings", "spacy, infersent-random", "ae, lc-d, ae-d, pca"),
         ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
-        ("labels", "spacy, pixels", "ae-d, lda, logreg, logreg-predictions"),
+        ("labels", "spacy, minilm, tfidf, sif, sif-corpus, minilm-cls, pixels", "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions"),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
-        ("tsne", "spacy, infersent-random, pixels", "original, ae, lc-d, ae-d"),
+        ("tsne", "spacy, infersent-random, pixels, minilm-cls", "original, ae, lc-d, ae-d, clusterbert"),
         ("annealing", "points", "points"),
         ("images", "pixels", "original, pca, ae, ae-d, supcon, ae-10, dec, idec, vade, n2d"),
     ):

@@ -210,6 +210,13 @@ def test_what_a_pack_does_not_hold_is_not_at_hand(made_up, tmp_path, monkeypatch
     assert capsys.readouterr().out == "4 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n"
 
 
+def test_what_reads_texts_is_not_run_on_the_word_rows_of_a_corpus(made_up, monkeypatch):
+    open_pack(made_up)
+    monkeypatch.setattr(embeddings, "fingerprint", lambda method: "at hand")
+    found = {spec.embedding: experiments.unmet(spec) for spec in experiments.specs("labels", "full", "newsgroups4", 42)}
+    assert found == {"spacy": ""} | dict.fromkeys(("tfidf", "sif", "sif-corpus", "minilm", "minilm-cls"), "the texts are not in the pack")
+
+
 def specs_of(embedding):
     return [spec for spec in experiments.specs("classification", "full", "newsgroups4", 42) if spec.embedding == embedding]
 

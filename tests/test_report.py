@@ -219,3 +219,13 @@ def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no
     said = report.benchmark_provenance(found)
     assert said == "cpu; torch 2; commit abc; 2026-11-22. cuda; torch 2; commit abc; 2026-11-22."
     assert results.load_results().empty and report.benchmark("stack").empty
+
+
+def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_own(results_folder):
+    for embedding, n_train, seed in (("minilm", 100, 42), ("minilm", 100, 73), ("sif", 100, 42), ("sif", 300, 42), ("sif", 300, 73), ("sif", 900, 42)):
+        spec = results.Spec("labels", "full", "ag_news", embedding, "kmeans", 0, "none", seed, n_train, 1)
+        results.write_record(results.Record(spec, "made up", {"acc": 0.5}, n_train, 10, 1.0, "CPU"))
+    found = report.recorded("labels", "ag_news", None)
+    assert found.groupby(["embedding", "n_train"]).size().to_dict() == {("minilm", 100): 2, ("sif", 300): 2}, "900 have not all the seeds"
+    assert report.recorded("labels", "ag_news", "sif")["key"].tolist() == found[found["embedding"] == "sif"]["key"].tolist()
+    assert report.recorded("labels", "ag_news").empty

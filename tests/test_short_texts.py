@@ -13,14 +13,14 @@ from sklearn.metrics import normalized_mutual_info_score
 from test_clusterbert import TITLES
 from test_retrieval import LONG
 
-from snnl_lib import clusterbert, clustering, data, experiments, metrics, results, short_texts
+from snnl_lib import clusterbert, clustering, data, embeddings, experiments, metrics, results, short_texts
 from snnl_lib.backbones import MAX_PIECES, embed_texts
 from snnl_lib.clusterbert import STAGES, Recipe
 from snnl_lib.experiments import Task
 from snnl_lib.results import Spec
 from snnl_lib.retrieval import denoise, evaluate
 from snnl_lib.sccl import SCCL
-from snnl_lib.short_texts import PAIRS, cluster, fine_tune, moved_pairs, run_clusterbert, run_retrieval, score
+from snnl_lib.short_texts import PAIRS, cluster, fine_tune, moved_pairs, run_clusterbert, run_retrieval, run_test_documents, score
 from snnl_lib.training import named_seed
 
 TINY = experiments.PROFILES["tiny"]
@@ -356,6 +356,26 @@ def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(openi
         np.testing.assert_allclose(outcome.points[["x", "y"]], wanted)
         assert outcome.points["row"].tolist() == openings.test_rows.tolist()
         assert outcome.points["label"].tolist() == openings.test_y.tolist()
+
+
+def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_other_documents(openings, own_cache, monkeypatch):
+    train, test = openings.train_x[:50], openings.train_x[[*range(50, 80), 60, 3]]  # one document twice, and one that was trained on
+    labels, spec = openings.train_y[[*range(50, 80), 60, 3]], made_up("clusterbert", experiment="labels")
+    task, trained = Task(train, None, test, labels, 4, 0, 0), []
+    fit = short_texts.ClusterBERT.fit
+    monkeypatch.setattr(short_texts.ClusterBERT, "fit", lambda self, texts, others, **rest: trained.append((texts, others)) or fit(self, texts, others, **rest))
+    outcome = run_test_documents(spec, task, "cpu", None)
+    assert trained == [(train.tolist(), test[:-2].tolist())]
+    assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
+    found = outcome.metrics
+    assert set(found) == {"dbi", "sil", "chs", "nmi", "ari", "acc", *(f"{name}_{number}" for name in ("acc", "nmi") for number in range(4))}
+    assert (found["acc_3"], found["nmi_3"]) == (found["acc"], found["nmi"])
+    start = embeddings.embed(test.tolist(), "minilm-cls")
+    assert found["acc_0"] == metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0]), "before training it is MiniLM"
+    assert found["nmi"] != found["nmi_0"]
+    monkeypatch.setattr(short_texts.ClusterBERT, "_adapt", lambda self: pytest.fail("trained again"))
+    again = run_test_documents(spec, replace(task, test_y=np.arange(32) % 4), "cpu", None).metrics
+    assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, "labels of test documents say nothing but the score"
 
 
 def test_a_retrieval_run_ranks_by_the_embeddings_of_every_stage(openings, own_cache):
