@@ -51,7 +51,7 @@ format: .venv/.ready  ## put style right and strip the chapters' outputs
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 
-reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about a day on one CPU core)
+reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about two days on one CPU core)
 	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
 
 bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about 20 minutes)

@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, embeddings, experiments, infersent, pack, results
+from snnl_lib import SnnlError, backbones, data, embeddings, experiments, infersent, pack, results, short_texts
 
 
 def _parser():
@@ -30,7 +30,9 @@ def _parser():
     run.add_argument("--stack", type=int, help="runs trained together, as one network with an axis of runs (default: 15 on a GPU, else 1)")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
 
-    packing = commands.add_parser("pack", help="write what experiments need into one file, for `run --pack` on a machine without spaCy, network or git")
+    packing = commands.add_parser(
+        "pack", help="write what experiments need, MiniLM too, in float16, into one file (not to be committed), for `run --pack` without spaCy, network or git"
+    )
     packing.add_argument("experiment", nargs="+", help="names from `list`, all, or paper")
     packing.add_argument("out", type=Path, help="the file to write")
     packing.add_argument("--dataset", default="auto", help="a name from `data` (default: auto)")
@@ -129,26 +131,30 @@ def _pack(args):
     specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
     if not specs:
         raise _no_runs(" ".join(args.experiment), args.dataset)
-    splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": ""}
-    for name in sorted({spec.dataset for spec in specs} - {experiments.DRAWN}):
-        if data.describe(name).kind == "short texts":  # what trains on them reads the texts themselves
-            print(f"without the runs on {name}: a pack holds no texts")
+    splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": "", "backbones": {}}
+    rankings = {spec.get("task") for spec in specs} & {*short_texts.RANKINGS}
+    for name in sorted(({spec.dataset for spec in specs} | rankings) - {experiments.DRAWN}):
+        if name in rankings and data.locate(name) is None:  # runs rank what is at hand, and fetch nothing
+            print(f"without the runs on {name}: the ranking task is not on this machine")
             continue
         try:
-            corpus = data.load_dataset(name)
+            form, _, _, parts = data.read(name)
         except data.DataError as error:
             if data.describe(name).kind == "texts":
                 raise
             print(f"without the runs on {name}: {error}")
             continue
-        facts["corpora"][name] = corpus.fingerprint
-        for split in ("train", "test"):
-            documents = getattr(corpus, split)
-            if isinstance(documents, data.Images):
-                splits[f"{name}/{split}"] = documents.pixels, documents.labels
-                continue
-            rows = embeddings.own_rows if name == "opinion_lexicon" else embeddings.word_rows
-            splits[f"{name}/{split}"] = rows(documents.texts), documents.labels
+        facts["corpora"][name], kind = form.fingerprint, data.describe(name).kind
+        for split, part in zip(("train", "test"), parts, strict=True):
+            if kind == "retrieval":  # the parts are dev and test, and have no classes
+                splits[f"{name}/{split}"] = part, []
+            elif kind == "images":
+                splits[f"{name}/{split}"] = part.pixels, part.labels
+            elif kind == "short texts":  # what trains on them reads the texts themselves
+                splits[f"{name}/{split}"], facts["stop words"] = (part.texts, part.labels), sorted(data.stop_words())
+            else:
+                rows = embeddings.own_rows if name == "opinion_lexicon" else embeddings.word_rows
+                splits[f"{name}/{split}"] = rows(part.texts), part.labels
     if not splits:
         raise SnnlError(f"nothing of {' and '.join(names)} fits into a pack: run it where its data is")
     if any(spec.embedding == "infersent-nli" for spec in specs):
@@ -160,8 +166,14 @@ def _pack(args):
             pairs = {}
         for split, (premises, hypotheses, labels) in pairs.items():
             splits[f"nli/{split}"] = [rows for pair in zip(premises, hypotheses, strict=True) for rows in pair], np.repeat(labels, 2)
-    pack.write_pack(args.out, embeddings.word_vectors(), splits, facts)
-    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {', '.join(splits)}")
+    wanted = sorted({backbones.parse(spec.embedding)[0] for spec in specs if spec.embedding in embeddings.TRANSFORMERS})
+    files = {name: backbones.files_to_pack(name) for name in wanted if backbones.BACKBONES[name].package}
+    facts["backbones"] = {name: backbones.fingerprint(name) for name in files}
+    for name in wanted:
+        if name not in files:
+            print(f"without the runs on {name}: a pack takes only weights that come in a package")
+    pack.write_pack(args.out, embeddings.word_vectors(), splits, facts, files)
+    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {', '.join([*splits, *files])}")
     return 0
 
 

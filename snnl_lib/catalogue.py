@@ -24,11 +24,11 @@ class Form:
     url: str | None = None  # the files lie directly under it
     package: str | None = None  # or inside this wheel of requirements-data.txt
     system: Path | None = None  # or here, where a package of the operating system puts them
-    content: str | None = None  # of what is read; needed where a file has no checksum
+    content: str | None = None  # of what is read; checked where a file has no checksum
 
     @property
     def fingerprint(self) -> str:
-        return (self.content or hashlib.sha256(" ".join([self.description, *self.files.values()]).encode()).hexdigest())[:8]
+        return (self.content or hashlib.sha256(" ".join([self.description, *filter(None, self.files.values())]).encode()).hexdigest())[:8]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ _AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master
 # The publisher gives no sha256; the MD5 is the one torchtext documents.
 _AG_NEWS_TRAIN_CSV = {"train.csv": "md5:b1a00f826fdfbd249f79597b59e1dc12"}
 _AG_NEWS_TRAIN_PARQUET = {"train.parquet": "sha256:ffa8f72bd2426bd3640250830a4185754b192dad8d74b4caaa19531c17d2a211"}
+_TRECQA_CONTENT = "61612207991b86e1a4c60084ee96899444c4a45115f9542b2639211897f17f33"  # of both parts as JSON: rows of question, answers, which are right
 
 # fmt: off
 STACKOVERFLOW_CLASSES = (
@@ -326,6 +327,7 @@ def entries() -> dict[str, Entry]:
                     },
                     lambda folder: readers.read_trecqa(folder, "csv"),
                     (81, 95),
+                    content=_TRECQA_CONTENT,
                     url="https://raw.githubusercontent.com/brmson/dataset-sts/11bb9cf92419821f3bf907e9bd22291bed84d990/data/anssel/wang/",
                 ),
                 Form(
@@ -336,6 +338,7 @@ def entries() -> dict[str, Entry]:
                     },
                     lambda folder: readers.read_trecqa(folder, "parquet"),
                     (81, 95),
+                    content=_TRECQA_CONTENT,
                 ),
             ),
             kind="retrieval",

@@ -98,12 +98,18 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
 
 
 def label_cells(profile: dict) -> Iterator[Cell]:
-    """Accuracy against the number of labels; the full number stands in ``clustering`` and ``clustering-rivals``."""
-    steps = math.ceil(profile["n_train"] / BATCH_SIZE)
+    """Accuracy against the number of labels; the full number stands in ``clustering`` and ``clustering-rivals``. And k-means on vectors that need none."""
+    steps, starts = math.ceil(profile["n_train"] / BATCH_SIZE), {"kmeans_starts": profile["kmeans_starts"]}
     for n_train in profile["label_sizes"]:
         for reading, changes in ((f"{n_train:,} labels", {"steps_per_epoch": steps}), (f"{n_train:,} labels, one pass an epoch", {})):
             yield Cell("spacy", "ae-d", 100, _settings(profile, "ae-d", **changes) | {"reading": reading}, n_train=n_train)
-        yield Cell("spacy", "lda", 0, {"kmeans_starts": profile["kmeans_starts"], "reading": f"{n_train:,} labels"}, n_train=n_train)
+        reading = {"reading": f"{n_train:,} labels"}
+        for embedding in ("spacy", "minilm"):
+            yield Cell(embedding, "lda", 0, starts | reading, n_train=n_train)
+        yield Cell("spacy", "lc-d", 100, _settings(profile, "lc-d", steps_per_epoch=steps) | reading, seeds=3, n_train=n_train)
+    for embedding in (*short_texts.WORD_VECTORS, "minilm", short_texts.START):
+        fitted = embedding in short_texts.WORD_VECTORS  # on the training documents; a published model is not, and need not embed them all
+        yield Cell(embedding, "kmeans", 0, starts | {"reading": "no labels"}, n_train=None if fitted else profile["label_sizes"][0])
 
 
 def tsne_cells(profile: dict) -> Iterator[Cell]:
@@ -286,6 +292,8 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
 def run_labels(spec: Spec, task, device, progress) -> Outcome:
     """Carry out one point of the curve of accuracy against the number of labels."""
+    if spec.model in short_texts.TRAINED:
+        return short_texts.run_test_documents(spec, task, device, progress)
     return (run_rival if spec.model in RIVALS else run_clustering)(spec, task, device, progress)
 
 

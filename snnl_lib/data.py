@@ -237,7 +237,7 @@ def read(name: str) -> tuple[Form, Path, str, tuple]:
     """Find or fetch a data set, check its files and read them: (form, folder, place in words, its two parts). Raises DataError as ``load_dataset`` does."""
     form, folder, place = locate(name) or fetch(name)
     if pack.opened:
-        kind = Images if describe(name).kind == "images" else Split
+        kind = {"images": Images, "retrieval": lambda rows, _: rows}.get(describe(name).kind, Split)
         return form, folder, place, tuple(kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
     return form, folder, place, _read(form, folder)
 
@@ -296,6 +296,8 @@ def stop_words() -> frozenset[str]:
     >>> {"the", "rain"} & stop_words()
     {'the'}
     """
+    if pack.opened:
+        return frozenset(pack.opened.facts["stop words"])
     from spacy.lang.en.stop_words import STOP_WORDS
 
     return frozenset(STOP_WORDS)

@@ -38,7 +38,7 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     - ``sif``: the mean of the same 300-d vectors over all known words, a word weighted by 1e-3 / (1e-3 + its share of the running words
       of ``fit_texts``), less what all ``fit_texts`` have in common (``sif.sentence_vectors``).
     - ``sif-corpus``: the same with 48-d vectors made from ``fit_texts`` alone, for words that a general table confuses.
-      Both need texts: a pack has no words to count.
+      With a pack ``tfidf`` and this need one that holds texts; the words of the vectors, for ``sif``, are in none.
     - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder over the words' vectors
       (Sec. 1.4), kept in float16 as they are made, so that an interrupted call goes on.
     - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a transformer as published, the texts as they are; ``minilm-cls``
@@ -72,7 +72,7 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
         return _sentence_vectors(texts, method, device)
     if method in TRANSFORMERS:
         name, pooling = backbones.parse(method)
-        settings = {"method": method, "backbone": backbones.fingerprint(name)}
+        settings = {"method": method, "backbone": backbones.cache_key(name)}
         return cached(settings, [texts], lambda: backbones.embed_texts(texts, name, pooling, device))
     if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
         return _mean_word_vectors(texts)
@@ -83,7 +83,7 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     fit_texts = texts if fit_texts is None else fit_texts
     if method.startswith("sif"):
         return cached({"method": method, "vectors": fingerprint(method)}, [texts, fit_texts], lambda: _sif(texts, fit_texts, method))
-    return cached({"method": method, "max_features": max_features}, [texts, fit_texts], lambda: _tfidf(texts, fit_texts, max_features))
+    return cached({"method": fingerprint(method), "max_features": max_features}, [texts, fit_texts], lambda: _tfidf(texts, fit_texts, max_features))
 
 
 def has_words(embedding: np.ndarray) -> np.ndarray:
@@ -97,8 +97,8 @@ def has_words(embedding: np.ndarray) -> np.ndarray:
 
 def fingerprint(method: str) -> str:
     """Name the resource behind an embedding, for the fingerprint of a record. Raises SnnlError if it is not at hand."""
-    if method.startswith("sif") and pack.opened:
-        raise pack.PackError(f"the pack {pack.opened.path} holds no texts, and {method} counts their words: run it without --pack")
+    if pack.opened and (method == "sif" or (method in ("tfidf", "sif-corpus") and "stop words" not in pack.opened.facts)):
+        raise pack.PackError(f"{method} counts words, which the pack {pack.opened.path} does not hold: run it without --pack")
     if method in ("tfidf", "sif-corpus", "pixels"):
         return method
     if method in TRANSFORMERS:
@@ -276,7 +276,7 @@ def _encode(documents, method, device):
 def published_files():
     """Find the published weights and GloVe vectors, which the user must bring: the licence and 5 GB keep them from being fetched."""
     if pack.opened:
-        raise pack.PackError(f"the pack {pack.opened.path} holds no texts, which the published InferSent weights need: run them without --pack")
+        raise pack.PackError(f"the pack {pack.opened.path} does not hold the published InferSent weights: run them without --pack")
     tried = [folder for folder in (data.user_folder("infersent"), data.cache_dir() / "infersent") if folder]
     for folder in tried:
         files = folder / "infersent1.pkl", folder / "glove.840B.300d.txt"

@@ -91,7 +91,7 @@ EXPERIMENTS = {
     "clustering-rivals": Experiment("Other uses of the same labels, and clusterings without labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
         clustering.rival_cells, clustering.run_rival),
     "labels": Experiment("Clustering accuracy against the number of labels", 1, ("dbi", "sil", "chs", "nmi", "ari", "acc"),
-        _both(clustering.label_cells, images.label_cells), clustering.run_labels),
+        _both(clustering.label_cells, short_texts.label_cells, images.label_cells), clustering.run_labels),
     "lexicon": Experiment("Words of an opinion lexicon (text paper, Figure 1)", 1, ("acc", "neighbours", "train_acc", "train_neighbours"),
         clustering.lexicon_cells, clustering.run_lexicon),
     "tsne": Experiment("The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1), and in space (image paper)", 1, ("kl", "neighbours"),
@@ -250,7 +250,7 @@ _load = lru_cache(maxsize=2)(data.load_dataset)
 def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None, device: str = "cpu") -> Task:
     """Draw a run's documents (``text.CHOICES["subset"]``) and embed them. ``n_test=None`` takes the whole test set.
 
-    Short texts are their own test set, and with ``TEXTS`` as embedding they stay texts.
+    Short texts are their own test set. With ``TEXTS`` as embedding documents stay texts, and none is left out.
     """
     if dataset == DRAWN:
         points = np.random.default_rng(named_seed(seed, "points")).normal(size=(n_train, images.DIMENSIONS)).astype(np.float32)
@@ -263,33 +263,42 @@ def load_task(dataset: str, embedding: str, seed: int, n_train: int, n_test: int
     if not len(corpus.test):  # short texts, which are clustered whole
         rows = np.sort(train_rows)  # all of them come in one order, whatever the seed, and are embedded once
         texts, labels = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows]
-        vectors = np.array(texts, dtype=object) if embedding == TEXTS else embeddings.embed(texts, embedding, device=device)
-        empty = 0 if embedding == TEXTS else int((~embeddings.has_words(vectors)).sum())
+        vectors, known = _embedded(texts, embedding, None, device)
+        empty = int((~known).sum())
         return Task(vectors, labels, vectors, labels, len(corpus.class_names), empty, empty, rows, rows)
     if isinstance(corpus.train, data.Images):
         parts = [(split.pixels[rows] / np.float32(255), split.labels[rows]) for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows))]
         return Task(*parts[0], *parts[1], len(corpus.class_names), 0, 0, train_rows, test_rows)
     train_texts, test_texts = ([split.texts[i] for i in rows] for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)))
-    train_x = embeddings.embed(train_texts, embedding, device=device)
-    test_x = embeddings.embed(test_texts, embedding, fit_texts=train_texts, device=device)
-    train_kept, test_kept = embeddings.has_words(train_x), embeddings.has_words(test_x)
+    train_x, train_kept = _embedded(train_texts, embedding, None, device)
+    test_x, test_kept = _embedded(test_texts, embedding, train_texts, device)
     return Task(
         train_x[train_kept], corpus.train.labels[train_rows][train_kept], test_x[test_kept], corpus.test.labels[test_rows][test_kept],
         len(corpus.class_names), int((~train_kept).sum()), int((~test_kept).sum()), train_rows[train_kept], test_rows[test_kept],
     )  # fmt: skip
 
 
+def _embedded(texts, embedding, fit_texts, device):
+    """Return what stands for texts in a task, and which of them say something (bool [N])."""
+    if embedding == TEXTS:
+        return np.array(texts, dtype=object), np.ones(len(texts), dtype=bool)
+    vectors = embeddings.embed(texts, embedding, fit_texts=fit_texts, device=device)
+    return vectors, embeddings.has_words(vectors)
+
+
 # ---------------------------------------------------------------- running
 
 
-def fingerprint(dataset: str, embedding: str) -> str | None:
-    """Name the data behind a run (8 hex digits of the corpus, then the embedding's resource), or None if they are not all at hand."""
+def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | None:
+    """Name the data behind a run (the corpus, the embedding's resource, and a ranking task with data of its own), or None if they are not all at hand."""
     if dataset == DRAWN:
         return "drawn"
-    if data.locate(dataset) is None:
+    found = [data.locate(name) for name in (dataset, *short_texts.RANKINGS) if name in (dataset, task)]
+    if None in found:
         return None
     with contextlib.suppress(SnnlError):  # the published InferSent weights, the inference pairs, or in a pack the texts
-        return f"{data.locate(dataset)[0].fingerprint}-{embeddings.fingerprint(embedding)}"
+        corpus, *ranked = [form.fingerprint for form, *_ in found]
+        return "-".join([corpus, embeddings.fingerprint(embedding), *ranked])
 
 
 def unmet(spec: Spec, device: str = "auto") -> str:
@@ -297,10 +306,12 @@ def unmet(spec: Spec, device: str = "auto") -> str:
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
         return f"the data set {spec.dataset} is not on this machine" + (f"; and it needs a GPU (about {spec.needs})" if spec.needs else "")
     if fingerprint(spec.dataset, spec.embedding) is None:
-        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights"}
-        what |= dict.fromkeys(("sif", "sif-corpus"), "the texts")
+        what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights", "sif": "the words of the vectors"}
+        what |= dict.fromkeys(("tfidf", "sif-corpus"), "the texts")
         what = what.get(spec.embedding, f"the weights of {spec.embedding}")
         return f"{what} are not {'in the pack' if pack.opened else 'on this machine'}"
+    if pack.opened and spec.dataset != DRAWN and data.describe(spec.dataset).kind == "texts" and not spec.embedding.startswith(("spacy", "infersent")):
+        return "the texts are not in the pack"  # which has word rows in their place
     if spec.get("task") in short_texts.RANKINGS and data.locate(spec["task"]) is None:
         return f"the ranking task {spec['task']} is not on this machine"
     if (spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")) and importlib.util.find_spec("umap") is None:
@@ -343,9 +354,10 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     scores = dict.fromkeys(experiment.metrics, np.nan) | outcome.metrics | {"empty_train": task.empty_train, "empty_test": task.empty_test}
     scores |= embeddings.facts(spec.embedding)
     size, absent = stack_of_this_run()
+    rounded = ", with weights rounded to float16" if pack.opened and spec.embedding in embeddings.TRANSFORMERS else ""
     return Record(
-        spec, fingerprint(spec.dataset, spec.embedding), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started - absent,
-        device_name(device) + (f", in a stack of {size}" if size > 1 else ""), outcome.status, outcome.reason, outcome.curve, outcome.points,
+        spec, fingerprint(spec.dataset, spec.embedding, spec.get("task")), scores, len(task.train_x), len(task.test_x), time.perf_counter() - started - absent,
+        device_name(device) + rounded + (f", in a stack of {size}" if size > 1 else ""), outcome.status, outcome.reason, outcome.curve, outcome.points,
     )  # fmt: skip
 
 
@@ -420,5 +432,7 @@ def device_name(device: str) -> str:
 def status(experiment: str, profile="full", dataset="auto", seeds=None) -> list[tuple[Spec, str, str]]:
     """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and what it needs that is not on this machine."""
     wanted = specs(experiment, profile, dataset, seeds)
-    prints = {(spec.dataset, spec.embedding): fingerprint(spec.dataset, spec.embedding) for spec in wanted}
+    names = {spec: (spec.dataset, spec.embedding, spec.get("task")) for spec in wanted}
+    known = {name: fingerprint(*name) for name in set(names.values())}
+    prints = {spec: known[name] for spec, name in names.items()}
     return [(spec, verdict, unmet(spec)) for spec, verdict in results.judge(wanted, prints).items()]

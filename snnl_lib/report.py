@@ -42,9 +42,9 @@ def paper_table(number: int) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / "paper" / f"table{number}.csv", dtype={"printed": str})
 
 
-def literature() -> pd.DataFrame:
-    """Read what the literature reports for images: columns method, dataset, metric, value (nan: nothing found), statistic, source, note."""
-    return pd.read_csv(Path(__file__).parent / "paper" / "images.csv", keep_default_na=False, na_values={"value": ""})
+def literature(kind: str = "images") -> pd.DataFrame:
+    """Read what the literature reports for ``images`` or ``short-texts``: method, dataset, metric, value (nan: nothing found), statistic, source, note."""
+    return pd.read_csv(Path(__file__).parent / "paper" / f"{kind}.csv", keep_default_na=False, na_values={"value": ""})
 
 
 def paper_corpora() -> pd.DataFrame:
@@ -66,8 +66,8 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.Da
     return records.assign(method=names, **added, stale=records["revision"] < EXPERIMENTS[experiment].revision)
 
 
-def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
-    """Load an experiment's records on one data set and embedding for some seeds, with each row's label.
+def recorded(experiment: str, dataset: str, embedding: str | None = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
+    """Load an experiment's records on one data set and embedding (None: all) for some seeds, with each row's label.
 
     ``seeds``: default, the experiment's own; ``"all"`` takes all there are.
 
@@ -75,7 +75,7 @@ def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: s
     seeds is taken. Adds ``label`` (the paper's name of the row, or the reading) and ``stale`` (made by an older revision).
     """
     records = results.load_results(experiment, profile)
-    records = records[(records["dataset"] == dataset) & (records["embedding"] == embedding)]
+    records = records[(records["dataset"] == dataset) & ((records["embedding"] == embedding) | (embedding is None))]
     if seeds != "all":
         records = records[records["seed"].isin(EXPERIMENTS[experiment].seeds if seeds is None else seeds)]
     if model is not None:
@@ -87,9 +87,10 @@ def recorded(experiment: str, dataset: str, embedding: str = "spacy", profile: s
     names = LABELS | IMAGE_LABELS if embedding == "pixels" else LABELS
     labels = [_label(*row, names) for row in zip(records["model"], records["alpha"], settings, strict=True)]
     records = records.assign(asked=settings.str["n_train"], label=labels)
-    seeds_of = records.groupby(["label", "model", "asked"])["seed"].transform("nunique")
-    full = seeds_of == seeds_of.groupby([records["label"], records["model"]]).transform("max")
-    largest = records["asked"] == records["asked"].where(full).groupby([records["label"], records["model"]]).transform("max")
+    rows = [records[name] for name in ("label", "model", "embedding")]
+    seeds_of = records["seed"].groupby([*rows, records["asked"]]).transform("nunique")
+    full = seeds_of == seeds_of.groupby(rows).transform("max")
+    largest = records["asked"] == records["asked"].where(full).groupby(rows).transform("max")
     records = records[largest].drop(columns="asked").assign(stale=records["revision"] < EXPERIMENTS[experiment].revision)
     order = list(dict.fromkeys(names.values()))
     return records.sort_values("label", key=lambda labels: labels.map(lambda label: order.index(label) if label in order else len(order)), kind="stable")
@@ -260,8 +261,8 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return table.assign(runs=runs).rename_axis("model").rename_axis(None, axis=1).reset_index()
 
 
-def provenance(records: pd.DataFrame) -> str:
-    """Say in one sentence where a table's numbers come from."""
+def provenance(records: pd.DataFrame, clustered: str = "") -> str:
+    """Say in one sentence where a table's numbers come from; ``clustered`` names what was both trained on and scored, such as ``texts``, if anything."""
     if records.empty:
         return "No runs are recorded."
     runs = records.drop_duplicates("key")
@@ -271,9 +272,11 @@ def provenance(records: pd.DataFrame) -> str:
 
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(runs["seed"]))
     minutes = runs["seconds"].sum() / 60
+    counts = f"{spell('n_train', '{:,}')} {clustered or 'training'}" + ("" if clustered else f" and {spell('n_test', '{:,}')} test documents")
+    data = spell("fingerprint") if runs["fingerprint"].nunique() < 5 else f"of {runs['fingerprint'].nunique()} fingerprints, which the records name"
     return (
-        f"{len(runs)} runs of the {spell('profile')} profile on {spell('dataset')}: {spell('n_train', '{:,}')} training and {spell('n_test', '{:,}')} test "
-        f"documents, seeds {seeds}; {spell('device')}; {spell('versions')}; commit {spell('commit')}; data {spell('fingerprint')}; "
+        f"{len(runs)} runs of the {spell('profile')} profile on {spell('dataset')}: {counts}, seeds {seeds}; "
+        f"{spell('device')}; {spell('versions')}; commit {spell('commit')}; data {data}; "
         f"{runs['created'].min()[:10]} to {runs['created'].max()[:10]}; {minutes:,.1f} minutes of computing."
     )
 

@@ -257,11 +257,11 @@ def identities(records: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(identity=list(runs[names].itertuples(index=False, name=None)))[["identity", "key", "revision", "fingerprint", "status"]]
 
 
-def judge(specs: list[Spec], fingerprints: dict[tuple[str, str], str | None]) -> dict[Spec, str]:
+def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec, str]:
     """Judge each spec ``done``, ``stale`` (an older revision), ``failed`` (the run broke off) or ``missing``.
 
-    ``fingerprints`` maps (dataset, embedding) to the fingerprint of the data at hand, or None where they are not: then a record made
-    elsewhere, from whatever copy of the data, counts.
+    ``fingerprints`` has for each spec the fingerprint of its data at hand, or None where they are not: then a record made elsewhere, from
+    whatever copy of the data, counts.
     """
     there: dict[tuple, list] = {}
     for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
@@ -269,7 +269,7 @@ def judge(specs: list[Spec], fingerprints: dict[tuple[str, str], str | None]) ->
             there.setdefault(row.identity, []).append(row)
     verdicts = {}
     for spec in specs:
-        known = fingerprints.get((spec.dataset, spec.embedding))
+        known = fingerprints.get(spec)
         runs = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
         whole = [run.revision for run in runs if run.status != "failed"]
         verdicts[spec] = "missing" if not runs else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"

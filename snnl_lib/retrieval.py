@@ -1,4 +1,4 @@
-"""Does an embedding keep its meaning (Sec. 4.4 of the ClusterBERT paper)? Candidates ranked by their cosine to a query: TREC-QA, AskUbuntu, noised copies."""
+"""Does an embedding keep its meaning (Sec. 4.4 of the ClusterBERT paper)? Candidates are ranked by their cosine to a query."""
 
 from dataclasses import dataclass
 from itertools import chain, compress
@@ -14,8 +14,11 @@ CHUNK = 256  # queries at a time, for the memory
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A ranking task: ``queries`` (Q strings) and distinct ``texts`` (N strings); for each query its ``candidates`` (int array [C] of rows of ``texts``)
-    and which of those are ``relevant`` (int array of positions in ``candidates``); ``source`` in words."""
+    """A ranking task: what each query is compared with, and what should come first.
+
+    ``queries`` are Q strings, ``texts`` N distinct ones. ``candidates`` has for each query an int array [C] of rows of ``texts``, and ``relevant`` an
+    int array of positions in that, from 0 to C - 1; C differs from query to query. ``source`` says in words where all this is from.
+    """
 
     queries: list[str]
     texts: list[str]
@@ -33,10 +36,18 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
 
     Queries whose candidates are all relevant or all not say nothing about a ranking and are left out, as in the literature on both.
 
+    Args:
+        name: ``trecqa`` or ``askubuntu``.
+        split: ``dev`` or ``test``.
+
     Raises:
         DataError: an unknown name, a wrong checksum, or a task that is out of reach; it says what to do.
         SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
         ValueError: a split other than ``dev`` and ``test``.
+
+    >>> load_retrieval("trecqa", "train")
+    Traceback (most recent call last):
+    ValueError: split must be 'dev' or 'test', got 'train'
     """
     names = [name for name, entry in catalogue.entries().items() if entry.kind == "retrieval"]
     if name not in names:
@@ -54,8 +65,8 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
 def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
     """Make a ranking task of any texts: find each of the distinct ones, among all, by what ``delete_words`` leaves of it (``map`` is ``mrr`` here).
 
-    0.6 is the ratio of the TSDAE paper; the ClusterBERT paper, which trains by such noise, names none. Raises ValueError for fewer than
-    two distinct texts, a text without a word, and a ratio outside [0, 1].
+    A ``ratio`` of 0.6 is that of the TSDAE paper; the ClusterBERT paper, which trains by such noise, names none. The ``seed`` settles the words
+    deleted. Raises ValueError for fewer than two distinct texts, a text without a word, and a ratio outside [0, 1].
 
     >>> denoise(["rain fell again on the town today", "wind"]).queries
     ['rain the town today', 'wind']
@@ -72,6 +83,10 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     """Delete each word of a text with the chance ``ratio``; one drawn by ``random`` stays where none would. Words are what white space parts.
 
     Raises ValueError for a text without a word, and a ratio outside [0, 1].
+
+    >>> random = np.random.default_rng(0)
+    >>> delete_words("rain fell again on the town", 0.5, random)
+    'rain the town'
     """
     words = text.split()
     if not words or not 0 <= ratio <= 1:
@@ -95,7 +110,8 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
         ValueError: ``embed`` returned no finite array with a row for each text.
 
     >>> task = denoise(["rain", "wind"], ratio=0)
-    >>> evaluate(task, lambda texts: np.array([[len(text), text.count("r")] for text in texts]))
+    >>> letters = lambda texts: np.array([[text.count("r"), text.count("w")] for text in texts])
+    >>> evaluate(task, letters)
     {'map': 1.0, 'mrr': 1.0, 'queries': 2}
     """
     texts = list(dict.fromkeys([*task.texts, *task.queries]))

@@ -1,4 +1,4 @@
-"""SCCL: supporting clustering with contrastive learning (Zhang et al., 2021), a rival of ClusterBERT."""
+"""SCCL: supporting clustering with contrastive learning (Zhang et al., 2021), a rival of ClusterBERT. Equation numbers are those of its paper."""
 
 import math
 
@@ -18,10 +18,13 @@ PROJECTION = 128  # units of the space in which views are contrasted (Sec. 4)
 
 
 def contrastive_loss(first: torch.Tensor, second: torch.Tensor, temperature: float = 0.5) -> torch.Tensor:
-    """Compute Eqs. 1-2 of SCCL: how well each text's view is told, by cosine, from the views of the other texts; mean over both views [B, P].
+    """Compute Eqs. 1-2, a number: how well each text's view is told, by cosine, from the views of the other texts; mean over both views [B, P].
+
+    Row i of ``first`` and of ``second`` are views of the same text. ``temperature`` is above 0; the paper has 0.5.
 
     >>> apart = torch.eye(2)
-    >>> bool(torch.isclose(contrastive_loss(apart, apart, temperature=1.0), torch.log(torch.tensor(math.e + 2)) - 1))
+    >>> found, by_hand = contrastive_loss(apart, apart, temperature=1.0), math.log(math.e + 2) - 1
+    >>> bool(abs(found - by_hand) < 1e-6)
     True
     """
     views = F.normalize(torch.cat([first, second]), dim=1)
@@ -32,23 +35,31 @@ def contrastive_loss(first: torch.Tensor, second: torch.Tensor, temperature: flo
 
 
 class SCCL:
-    """Contrast two views of each text, and sharpen DEC's soft assignments to k centroids (Eqs. 3-7 of SCCL), at the same time.
+    """Contrast two views of each text, and sharpen DEC's soft assignments to k centroids (Eqs. 3-7), at the same time.
 
     The views are "deletion and dropout": the text with a fifth of its words deleted, read twice under the backbone's dropout, where the
     paper prefers words put in by another transformer. The targets' cluster sizes are those of the batch (Sec. 3.2).
 
-    After ``fit``: ``embeddings`` [N, D], ``clusters`` [N] (the nearest centroid), ``curve`` (a row every 100 steps: mean ``contrastive`` and
-    ``clustering`` losses) and ``diverged``.
+    After ``fit``: ``embeddings``, float32 array [N, D]; ``clusters``, int array [N] (the nearest centroid); ``curve``, a frame with a row every 100
+    steps: ``step``, and the mean ``contrastive`` and ``clustering`` losses since the row before; ``diverged``, why it stopped early, or nothing.
 
     Args:
         k: the number of clusters.
-        backbone, seed, device, progress: as of ``ClusterBERT``.
-        pooling: default: the backbone's own.
+        backbone: a name of ``backbones.BACKBONES``.
+        pooling: ``cls`` or ``mean``; default: the backbone's own.
         steps: batches it is trained on, 1,000 in the ClusterBERT paper.
-        batch_size: 400 in SCCL's own experiments.
-        deletion: share of words deleted.
-        weight: eta, the weight of the clustering loss.
+        batch_size: 400 in SCCL's own experiments; never more than there are texts.
+        deletion: share of words deleted, in [0, 1].
+        weight: eta of Eq. 7, the weight of the clustering loss.
         learning_rate, new_rate: of the backbone, and of projection and centroids (1e-5 and 100 times that in the ClusterBERT paper).
+        seed: settles the order of the texts, the words deleted, dropout, k-means and the projection's first weights.
+        device: as torch names it; on a GPU it computes in bfloat16 where that does no harm (autocast), on a CPU in float32.
+        progress: name of a progress bar, None for none.
+
+    >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
+    >>> found = SCCL(2, steps=1, seed=42).fit(texts)
+    >>> found.embeddings.shape, found.clusters.shape
+    ((4, 384), (4,))
     """
 
     def __init__(
@@ -60,7 +71,12 @@ class SCCL:
         self.seed, self.device, self.progress = seed, torch.device(device), progress
 
     def fit(self, texts: list[str]):
-        """Fine-tune on texts. Returns self. Raises ValueError for no texts, or k that is not a whole number from 1 to N; BackboneError."""
+        """Fine-tune on N texts. Returns self. A loss that is not finite ends the training without an error (``diverged``).
+
+        Raises:
+            ValueError: texts that are none, k that is not a whole number from 1 to N, or another pooling than ``cls`` and ``mean``.
+            BackboneError: a backbone that is not here.
+        """
         from sklearn.cluster import KMeans
 
         pieces = tokenize(texts, self.backbone)

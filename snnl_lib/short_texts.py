@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from snnl_lib import data, embeddings, metrics
-from snnl_lib.backbones import fingerprint, parse
+from snnl_lib.backbones import cache_key, parse
 from snnl_lib.clusterbert import STAGES, ClusterBERT, Recipe
 from snnl_lib.deep_clustering import IDEC, pretrain, umap
 from snnl_lib.results import Outcome, Spec
@@ -122,6 +122,12 @@ def tsne_cells(profile: dict) -> Iterator[Cell]:
         yield Cell(START, "clusterbert", 0, own | {"stage": stage, "reading": name}, n_train=profile["short_documents"], dataset="bbc_sentences", seeds=1)
 
 
+def label_cells(profile: dict) -> Iterator[Cell]:
+    """ClusterBERT among accuracies against the number of labels: fine-tuned on training documents, it needs none."""
+    own = next(_clusterers(profile, "kmeans")) | {"reading": "no labels"} | _recipe(profile)
+    yield Cell(START, "clusterbert", 0, own, n_train=profile["short_documents"], seeds=2)
+
+
 # ---------------------------------------------------------------- clustering vectors
 
 
@@ -193,18 +199,20 @@ def contrast(spec: Spec, task, device, progress) -> np.ndarray:
             raise Diverged(model)
         return model.embeddings
 
-    facts = own | {"method": "sccl", "k": task.classes, "backbone": fingerprint(name), "torch": torch.__version__, "revision": spec.revision}
+    facts = own | {"method": "sccl", "k": task.classes, "backbone": cache_key(name), "torch": torch.__version__, "revision": spec.revision}
     return embeddings.cached(facts, [list(task.train_x)], compute)
 
 
-def fine_tune(spec: Spec, task, device, progress) -> tuple[ClusterBERT, list[str]]:
+def fine_tune(spec: Spec, task, device, progress, others=None) -> tuple[ClusterBERT, list[str]]:
     """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts and seed left in the cache.
 
-    Returns the model and the other texts that it embedded after each stage: in the full profile those of all ``rankings``, so that a later
-    run of ``retrieval`` need not train again; in others, where training is short, only for ``retrieval``. Raises Diverged.
+    Returns the model and the other texts that it embedded after each stage, each once: those of ``others``, default in the full profile those
+    of all ``rankings``, so that a later run of ``retrieval`` need not train again; in others, where training is short, only for ``retrieval``.
+    Raises Diverged.
     """
-    ranked = rankings(spec, task).values() if spec.profile == "full" or spec.experiment == "retrieval" else ()
-    others = [text for found in ranked for text in (*found.queries, *found.texts)]
+    if others is None:
+        ranked = rankings(spec, task).values() if spec.profile == "full" or spec.experiment == "retrieval" else ()
+        others = [text for found in ranked for text in (*found.queries, *found.texts)]
     known = set(task.train_x)
     others = [text for text in dict.fromkeys(others) if text not in known]
     name, _ = parse(spec.embedding)
@@ -256,6 +264,22 @@ def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
             scores |= {"head_acc": head["acc"], "head_nmi_geometric": head["nmi_geometric"], "cut": float(model.pieces.cut)}
             points = moved_pairs(vectors[1], vectors[3], task.train_y, task.train_rows) if len(task.train_x) <= INDEX_LIMIT else None
         return Outcome(scores, model.curve, points=points)
+
+
+@_unless_it_diverges
+def run_test_documents(spec: Spec, task, device, progress) -> Outcome:
+    """Fine-tune on a corpus's training documents, without their labels, and cluster its test documents; ``acc`` and ``nmi`` also after each stage."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        model, others = fine_tune(spec, task, device, progress, task.test_x)
+        row_of, scores = {text: row for row, text in enumerate([*task.train_x, *others])}, {}
+        rows = [row_of[text] for text in task.test_x]
+        for number, vectors in enumerate(model.embeddings.values()):
+            clusters, codes = cluster(vectors[rows], spec, task.classes)
+            found = metrics.clustering_scores(codes, clusters, task.test_y)
+            scores |= {f"{name}_{number}": found[name] for name in ("acc", "nmi")}
+    return Outcome(scores | found, model.curve)
 
 
 @_unless_it_diverges

@@ -37,7 +37,8 @@ def sentence_vectors(documents: list[list[str]], vectors: dict[str, np.ndarray],
         ValueError: no word of ``fit_documents`` has a vector.
 
     >>> vectors = {"rain": np.array([1.0, 1.0]), "wind": np.array([1.0, 0.0])}
-    >>> (1000 * sentence_vectors([["rain"], ["wind"], ["rain", "it"], ["it"]], vectors)).round(2)
+    >>> found = sentence_vectors([["rain"], ["wind"], ["rain", "it"], ["it"]], vectors)
+    >>> (1000 * found).round(2)
     array([[-0.52,  1.24],
            [ 0.73, -1.76],
            [-0.52,  1.24],
@@ -68,9 +69,9 @@ def _means(documents, table):
 def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
     """Make word vectors from a corpus alone: positive pointwise mutual information of near words, decomposed (Levy and Goldberg, 2014).
 
-    How often two words stand within ``WINDOW`` words of each other, against how often they would by chance, is what the skip-grams of
+    How often two words stand within five words of each other, against how often they would by chance, is what the skip-grams of
     word2vec factorise too. On the titles of StackOverflow this takes a second, word2vec twenty, and k-means finds more of the classes.
-    A word's vector is its row of U S^0.5 of the first ``DIMENSIONS`` singular vectors.
+    A word's vector is its row of U S^0.5, of the first 48 singular vectors.
 
     Args:
         documents: lists of words.
@@ -81,8 +82,10 @@ def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
     Raises:
         ValueError: no two words do.
 
-    >>> vectors = corpus_vectors([["wet", "rain"], ["cold", "rain"], ["hot", "sun"], ["warm", "sun"], ["sun"]])
-    >>> bool(vectors["wet"] @ vectors["cold"] > 0.5 > 0.01 > abs(vectors["wet"] @ vectors["warm"]))
+    >>> titles = ["wet rain", "cold rain", "hot sun", "warm sun", "sun"]
+    >>> vectors = corpus_vectors([title.split() for title in titles])
+    >>> wet = {word: vectors["wet"] @ vectors[word] for word in ("cold", "warm")}
+    >>> bool(wet["cold"] > 0.5 > 0.01 > abs(wet["warm"]))
     True
     """
     from scipy.sparse.linalg import svds

@@ -37,6 +37,8 @@ CHOICES = {
     "InferSent embeddings are standardised except for k-means and the mixture, which see what Orig. sees",
     "labels": "with few labels the autoencoder sees the labelled documents alone, for as many steps as with all of them; a thirtieth of these is an epoch "
     "of Eq. 6",
+    "no labels": "tf-idf's words, SIF's weights, the direction that it removes and the vectors of SIF (corpus) come from the training documents; MiniLM is as "
+    "published; ClusterBERT is fine-tuned on 2,000 training documents, without their labels, and k-means then sees the test documents alone",
     "t-SNE": "all test documents, scikit-learn's t-SNE, started from their two principal components",
 }
 

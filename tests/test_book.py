@@ -54,6 +54,9 @@ def test_every_figure_has_alt_text_and_every_table_a_file(path):
     assert not re.findall(r"^```\{[^\n]*`", text, re.MULTILINE)  # a backtick in a directive's title makes it no directive, without a warning
 
 
+ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts")
+
+
 def execute(chapter, output, *parameters, results):
     environment = os.environ | {"SNNL_RESULTS": str(results), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "papermill", str(ROOT / "book" / f"{chapter}.ipynb"), str(output), "--cwd", str(output.parent)]
@@ -68,7 +71,7 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     for folder in (ROOT / "results").iterdir():
         (results / folder.name).symlink_to(folder)
     output = tmp_path / "out.ipynb"
-    dataset = "auto" if "images" in chapter else "newsgroups4"
+    dataset = {"12_images": "auto"}.get(chapter, "newsgroups20_openings" if chapter in ON_SHORT_TEXTS else "newsgroups4")
     done = execute(chapter, output, "-p", "profile", "tiny", "-p", "dataset", dataset, "-r", "seeds", "42,73", results=results)
     assert done.returncode == 0, done.stderr[-3000:]
     errors = [out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"]
@@ -92,6 +95,26 @@ def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, m
     done = execute("01_introduction", tmp_path / "out.ipynb", *parameters, results=tmp_path)
     assert done.returncode != 0
     assert message in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("chapter", ON_SHORT_TEXTS)
+def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(chapter, packages, tmp_path, monkeypatch):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)
+    (tmp_path / "results").mkdir()
+    done = execute(chapter, tmp_path / "out.ipynb", "-p", "profile", "tiny", "-p", "device", "cpu", results=tmp_path / "results")
+    assert done.returncode == 0, done.stderr[-3000:]
+    tables = {path.stem: path.read_text() for path in (tmp_path / "tables").glob("*.csv")}
+    if chapter == "13_clusterbert":
+        assert "Not on the machine that made this page: stackoverflow, biomedical" in (tmp_path / "out.ipynb").read_text()
+        assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
+        assert tables["c13-verdicts"].count("not attempted") == 6
+    else:
+        assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
+        assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
+        assert tables["c14-verdicts"].count("not attempted,not attempted") == 8
 
 
 def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):

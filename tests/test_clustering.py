@@ -12,7 +12,7 @@ from conftest import nearest_share
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
-from snnl_lib import clustering, embeddings, experiments, metrics, results
+from snnl_lib import clustering, embeddings, experiments, metrics, results, short_texts, text
 from snnl_lib.clustering import (
     RIVALS,
     clustering_cells,
@@ -127,17 +127,47 @@ def test_every_rival_sees_the_documents_of_its_table_and_sentence_vectors_as_it_
 def test_labels_are_few_to_many_each_for_as_many_steps_as_all_and_for_one_pass():
     sizes = (100, 300, 1000, 3000, 10_000)
     found = grid("labels")
-    assert Counter((spec.model, spec.n_train, spec.get("steps_per_epoch")) for spec in found) == {
-        **{("ae-d", size, 79): 5 for size in sizes},  # 20,000 documents are 78 batches of 256 and a smaller one
-        **{("ae-d", size, None): 5 for size in sizes},
-        **{("lda", size, None): 5 for size in sizes},
+    labelled = [spec for spec in found if spec["reading"] != "no labels"]
+    assert Counter((spec.embedding, spec.model, spec.n_train, spec.get("steps_per_epoch")) for spec in labelled) == {
+        **{("spacy", "ae-d", size, 79): 5 for size in sizes},  # 20,000 documents are 78 batches of 256 and a smaller one
+        **{("spacy", "ae-d", size, None): 5 for size in sizes},
+        **{("spacy", "lc-d", size, 79): 3 for size in sizes},
+        **{(embedding, "lda", size, None): 5 for size in sizes for embedding in ("spacy", "minilm")},
     }
-    (main,) = [described(cell) for cell in clustering_cells(PROFILES["full"]) if (cell.embedding, cell.model) == ("spacy", "ae-d")]
-    for spec in found:
-        if spec.model == "ae-d":
+    main = {cell.model: described(cell) for cell in clustering_cells(PROFILES["full"]) if cell.embedding == "spacy"}
+    for spec in labelled:
+        if spec.model != "lda":
             own = dict(spec.settings) | {"alpha": spec.alpha, "temperature": spec.temperature}
-            assert {name for name in own if own[name] != main.get(name)} - {"n_test"} <= {"reading", "steps_per_epoch"}
-    assert {spec["reading"] for spec in found if spec.n_train == 1000} == {"1,000 labels", "1,000 labels, one pass an epoch"}
+            assert {name for name in own if own[name] != main[spec.model].get(name)} - {"n_test"} <= {"reading", "steps_per_epoch"}
+    assert {spec["reading"] for spec in labelled if spec.n_train == 1000} == {"1,000 labels", "1,000 labels, one pass an epoch"}
+
+
+def test_without_labels_words_are_counted_in_all_training_documents_and_clusterbert_is_trained_on_some():
+    found = [spec for spec in grid("labels") if spec["reading"] == "no labels"]
+    assert Counter((spec.embedding, spec.model, spec.n_train) for spec in found) == {
+        **{(embedding, "kmeans", 20_000): 5 for embedding in ("tfidf", "sif", "sif-corpus")},
+        **{(embedding, "kmeans", 100): 5 for embedding in ("minilm", "minilm-cls")},  # which are as published, and see no training document
+        ("minilm-cls", "clusterbert", 2000): 2,
+    }
+    like = ("clusterbert", "kmeans", "")
+    (main,) = [spec for spec in specs("clusterbert", "full", "bbc_sentences", 42) if (spec.model, spec["clusterer"], spec.needs) == like]
+    (ours,) = [spec for spec in found if spec.model == "clusterbert" and spec.seed == 42]
+    assert dict(ours.settings) == dict(main.settings) | {"reading": "no labels"} and ours.n_train == main.n_train
+    said = text.CHOICES["no labels"]
+    assert f"{PROFILES['full']['short_documents']:,} training documents" in said
+
+
+def test_a_run_of_clusterbert_gets_the_texts_of_a_corpus_with_its_test_documents(packages, monkeypatch, newsgroups4):
+    (spec,) = [spec for spec in grid("labels", "tiny", [42]) if spec.model == "clusterbert"]
+    seen = []
+    monkeypatch.setattr(short_texts, "run_test_documents", lambda spec, task, *rest: seen.append((spec, task)) or results.Outcome({"acc": 0.5}))
+    record = run(spec, "cpu")
+    ((same, task),) = seen
+    assert same == spec and (record.n_train, record.n_test, record.metrics["acc"]) == (60, 200, 0.5)
+    assert [newsgroups4.train.texts[row] for row in task.train_rows] == task.train_x.tolist()
+    assert [newsgroups4.test.texts[row] for row in task.test_rows] == task.test_x.tolist()
+    vectors = load_task("newsgroups4", "spacy", 42, 60, 200)
+    assert np.array_equal(vectors.train_rows, task.train_rows[np.isin(task.train_rows, vectors.train_rows)]), "those that other runs of the seed see"
 
 
 def test_figure_2_is_drawn_for_one_seed_and_figure_1_is_about_words_whatever_the_corpus():
@@ -599,12 +629,13 @@ def steps(monkeypatch):
 def test_with_few_labels_the_labelled_documents_alone_are_trained_on_for_as_many_steps_as_with_all(packages, steps):
     found = {}
     for spec in [*grid("labels", "tiny", [42]), *grid("clustering", "tiny", [42])]:
-        if spec.model == "ae-d":
+        if spec.model in ("ae-d", "lc-d"):
             steps.clear()
             record = run(spec, "cpu")
-            found[spec.get("reading", "all")] = record.n_train, steps["documents"], steps["steps"]
+            found[spec.model, spec.get("reading", "all")] = record.n_train, steps["documents"], steps["steps"]
     # Two epochs: of two steps, for 300 documents are one batch of 256 and a smaller one, or of the one batch that 100 documents are.
-    assert found == {"all": (300, 300, 4), "100 labels": (100, 100, 4), "100 labels, one pass an epoch": (100, 100, 2)}
+    expected = {(model, reading): (size, size, 4) for model in ("ae-d", "lc-d") for reading, size in (("all", 300), ("100 labels", 100))}
+    assert found == expected | {("ae-d", "100 labels, one pass an epoch"): (100, 100, 2)}
 
 
 def test_fewer_labels_are_the_first_of_more(packages):

@@ -74,9 +74,9 @@ def test_list_names_every_experiment_with_its_models(command):
         ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
         ("clustering-readings", "spacy, infersent-random", "ae, lc-d, ae-d, pca"),
         ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
-        ("labels", "spacy, pixels", "ae-d, lda, logreg, logreg-predictions"),
+        ("labels", "spacy, minilm, tfidf, sif, sif-corpus, minilm-cls, pixels", "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions"),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
-        ("tsne", "spacy, infersent-random, pixels", "original, ae, lc-d, ae-d"),
+        ("tsne", "spacy, infersent-random, pixels, minilm-cls", "original, ae, lc-d, ae-d, clusterbert"),
         ("annealing", "points", "points"),
         ("images", "pixels", "original, pca, ae, ae-d, supcon, ae-10, dec, idec, vade, n2d"),
     ):
@@ -544,6 +544,6 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), "the runs meant here are those above"
 
 
-def test_a_pack_holds_no_short_texts_and_says_so(command, refused, packages, tmp_path):
-    assert "nothing of clusterbert fits into a pack" in refused("pack", "clusterbert", str(tmp_path / "out.pack"))
+def test_where_there_is_nothing_to_pack_that_is_said(refused, tmp_path):
+    assert "nothing of annealing fits into a pack" in refused("pack", "annealing", str(tmp_path / "out.pack"))
     assert not (tmp_path / "out.pack").exists()

@@ -155,11 +155,11 @@ def test_a_corpus_means_the_runs_on_texts_alone(experiment, corpus):
 
 
 @pytest.mark.parametrize("experiment", ["labels", "tsne"])
-def test_auto_means_the_texts_and_every_set_of_images(experiment):
+def test_auto_means_the_texts_and_every_set_of_images_and_short_texts(experiment):
     found = specs(experiment, "full", "auto")
-    texts = data.resolve("auto")
-    assert {spec.dataset for spec in found} == {texts, *SETS} - ({"emnist_balanced"} if experiment == "labels" else set())
-    parts = [spec for dataset in (texts, *SETS) for spec in specs(experiment, "full", dataset)]
+    own = {data.resolve("auto"), *SETS} | ({"bbc_sentences"} if experiment == "tsne" else set())
+    assert {spec.dataset for spec in found} == own - ({"emnist_balanced"} if experiment == "labels" else set())
+    parts = [spec for dataset in own for spec in specs(experiment, "full", dataset)]
     assert len(found) == len(parts) and set(found) == set(parts)
 
 

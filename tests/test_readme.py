@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from snnl_lib import report
-from snnl_lib.experiments import PAPER_SEEDS
+from snnl_lib import report, short_texts
+from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -43,6 +43,27 @@ def test_the_numbers_are_the_records_means(row, experiment, label):
     paper = report.paper_table(1 if experiment == "classification" else 4)
     theirs = paper.query("label == @label and metric == 'acc' and embedding == 'spacy' and statistic == 'mean'")["value"].item()
     assert float(line.split("|")[-3]) == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize(("row", "method"), [("*TF-IDF*", "TF-IDF"), ("*TSDAE*", "TSDAE"), ("*ClusterBERT*", "ClusterBERT")])
+def test_the_numbers_of_short_texts_are_the_records_means_once_both_seeds_are_recorded(row, method):
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+    chosen = "dataset == 'stackoverflow' and clusterer == 'kmeans' and metric == 'nmi_geometric'"
+    ours = report.short_texts().query(f"{chosen} and method == @method and asked == 2000 and not stale")["value"]
+    assert line.split("|")[-2].strip() == (f"{ours.mean():.3f}" if len(ours) == 2 else "not recorded yet")
+    theirs = report.paper_short_texts().query(f"{chosen} and label == @method + '+kmeans'")["value"].item()
+    assert float(line.split("|")[-3]) == pytest.approx(theirs)
+
+
+def test_the_experiments_corpora_and_backbones_of_short_texts_are_named():
+    commands = re.findall(r"python -m snnl_lib run ([\w-]+)((?: --\w+ [\w-]+)*)", README)
+    assert {name for name, _ in commands} <= {*EXPERIMENTS, "paper"}
+    assert {"clusterbert", "clusterbert-ablation", "retrieval"} <= {name for name, _ in commands}
+    for name, options in commands:
+        found, given = specs(name) if name in EXPERIMENTS else [], dict(re.findall(r"--(\w+) ([\w-]+)", options))
+        for option, kind in (("models", "model"), ("embeddings", "embedding"), ("dataset", "dataset")):
+            assert given.get(option) in {None, *(getattr(spec, kind) for spec in found)}, (name, options)
+    assert {f"`{name}`" for name in (*short_texts.DATASETS, *short_texts.RANKINGS, *short_texts.PUBLISHED)} <= set(re.findall(r"`[\w-]+`", README))
 
 
 @pytest.mark.parametrize(("row", "dataset"), [("*MNIST*", "mnist"), ("*Fashion-MNIST*", "fashion_mnist")])

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from snnl_lib import backbones
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path.read_text() for path in (ROOT / "book" / "api").glob("*.md")}
 KINDS = {(module, name): kind for page in PAGES.values() for kind, module, name in re.findall(r"^\.\. auto(\w+):: snnl_lib\.(\w+)\.(\w+)$", page, re.MULTILINE)}
@@ -19,6 +21,8 @@ DOCUMENTED = sorted(KINDS)
 
 # Public names that serve the library itself, the command line or one chapter.
 INTERNALS = {
+    "backbones": """Backbone backbone_folder embed_texts fingerprint load_language_model parse""",
+    "clusterbert": """batches_of_like_length check_clusters""",
     "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path read resolve unpacked user_folder verify""",
     "deep_clustering": """umap""",
     "embeddings": """cached coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
@@ -73,6 +77,11 @@ def test_the_first_page_lists_every_page_and_refers_to_what_is_documented():
     pages = PAGES.keys() - {"index"}
     assert set(re.findall(r"^\| \{doc\}`(\w+)`", PAGES["index"], re.MULTILINE)) == pages
     assert set(re.findall(r"file: book/api/(\w+)", (ROOT / "_toc.yml").read_text())) == PAGES.keys()
+
+
+def test_the_page_of_backbones_lists_them_as_they_are():
+    rows = re.findall(r"^\| `([\w-]+)` \| `([^`]+)` \| `(\w+)` \|", PAGES["backbones"], re.MULTILINE)
+    assert rows == [(name, own.source, own.pooling) for name, own in backbones.BACKBONES.items()]
 
 
 def test_the_equations_are_those_of_the_chapters():

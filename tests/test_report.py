@@ -42,6 +42,26 @@ def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
     assert not paper.duplicated(["embedding", "model", "clusterer", "dataset", "metric"]).any()
 
 
+def test_the_papers_table_4_is_as_far_from_its_own_repetition_as_it_says():
+    reported, paper = report.literature("short-texts"), report.paper_short_texts()
+    assert len(reported) == 27
+    own = paper[(paper["label"] == "TF-IDF+kmeans") & (paper["metric"] == "nmi_geometric")].set_index("dataset")["value"]
+    theirs = reported[(reported["method"] == "TF-IDF") & (reported["metric"] == "nmi")].set_index("dataset")["value"]
+    assert (own - theirs).max() == pytest.approx(0.522)  # "up to 52 higher NMI score"
+    assert set(reported["dataset"]) < set(own.index)
+
+
+def test_a_provenance_says_what_was_clustered_whole_and_does_not_list_many_fingerprints():
+    names = ["experiment", "profile", "dataset", "embedding", "model", "seed", "device", "versions", "commit", "created"]
+    rows = pd.DataFrame([["x", "full", "a", "e", "m", 42, "CPU", "torch 2", "abc", "2026-01-02T00:00"]] * 6, columns=names)
+    rows = rows.assign(key=list("123456"), n_train=60, n_test=60, seconds=30.0, fingerprint=[f"f{i}" for i in range(6)])
+    said = report.provenance(rows, "texts")
+    assert "6 runs of the full profile on a: 60 texts, seeds 42" in said
+    assert "data of 6 fingerprints" in said
+    assert "60 training and 60 test documents" in report.provenance(rows[:2])
+    assert "data f0 and f1" in report.provenance(rows[:2])
+
+
 def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
     wanted = {("TF-IDF", "kmeans"): 80, ("ClusterBERT", "kmeans"): 60, ("TSDAE", "umap-idec"): 60}
@@ -199,3 +219,13 @@ def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no
     said = report.benchmark_provenance(found)
     assert said == "cpu; torch 2; commit abc; 2026-11-22. cuda; torch 2; commit abc; 2026-11-22."
     assert results.load_results().empty and report.benchmark("stack").empty
+
+
+def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_own(results_folder):
+    for embedding, n_train, seed in (("minilm", 100, 42), ("minilm", 100, 73), ("sif", 100, 42), ("sif", 300, 42), ("sif", 300, 73), ("sif", 900, 42)):
+        spec = results.Spec("labels", "full", "ag_news", embedding, "kmeans", 0, "none", seed, n_train, 1)
+        results.write_record(results.Record(spec, "made up", {"acc": 0.5}, n_train, 10, 1.0, "CPU"))
+    found = report.recorded("labels", "ag_news", None)
+    assert found.groupby(["embedding", "n_train"]).size().to_dict() == {("minilm", 100): 2, ("sif", 300): 2}, "900 have not all the seeds"
+    assert report.recorded("labels", "ag_news", "sif")["key"].tolist() == found[found["embedding"] == "sif"]["key"].tolist()
+    assert report.recorded("labels", "ag_news").empty

@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import hashlib
+import json
 import math
 import shutil
 from dataclasses import replace
@@ -71,8 +73,10 @@ def test_tfidf_ranks_answers_far_better_than_a_guess_and_as_word_overlap_does_in
 
 
 @trecqa_at_hand
-def test_the_two_published_forms_of_trecqa_hold_the_same(tmp_path, monkeypatch):
-    form, folder, _ = data.locate("trecqa")
+def test_the_two_published_forms_of_trecqa_hold_the_same_and_have_one_fingerprint(tmp_path, monkeypatch):
+    form, folder, _, parts = data.read("trecqa")
+    content = json.dumps([[(question, answers, right.tolist()) for question, answers, right in part] for part in parts])
+    assert {own.fingerprint for own in data.describe("trecqa").forms} == {hashlib.sha256(content.encode()).hexdigest()[:8]}
     if "dev.parquet" not in form.files:
         pytest.skip("TREC-QA is here as CSV")
     frames, before = {name: retrieval_frame(folder / f"{name}.parquet") for name in ("dev", "test")}, load_retrieval("trecqa")

@@ -23,11 +23,11 @@ def _disconnect_thebe(app, config):
 
 
 class PaperNumbers(MathDomain):
-    """Number an equation labelled ``eq-N`` as N, as the paper does, wherever in the book it stands."""
+    """Number an equation as its paper does, wherever in the book it stands: ``eq-N`` of the text paper, ``cb-N`` of the ClusterBERT paper."""
 
     def note_equation(self, docname, labelid, location=None):
         super().note_equation(docname, labelid, location)
-        if number := re.fullmatch(r"eq-(\d+)", labelid):
+        if number := re.fullmatch(r"(?:eq|cb)-(\d+)", labelid):
             self.equations[labelid] = (docname, int(number[1]))
 
 
