@@ -21,7 +21,7 @@ DOCUMENTED = sorted(KINDS)
 
 # Public names that serve the library itself, the command line or one chapter.
 INTERNALS = {
-    "backbones": """Backbone backbone_folder embed_texts fingerprint load_language_model parse""",
+    "backbones": """Backbone backbone_folder cache_key embed_texts files_to_pack fingerprint load_language_model parse""",
     "clusterbert": """batches_of_like_length check_clusters""",
     "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path read resolve unpacked user_folder verify""",
     "deep_clustering": """umap""",
