@@ -66,7 +66,8 @@ def _import(name):
     """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)
-        return importlib.import_module(name)
+        importlib.import_module("tqdm.auto")
+    return importlib.import_module(name)
 
 
 def _hub_folder(source):
