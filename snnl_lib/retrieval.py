@@ -6,8 +6,8 @@ from itertools import chain, compress
 import numpy as np
 
 from snnl_lib import catalogue, data
-from snnl_lib.clusterbert import kept_words
 from snnl_lib.metrics import check_points, retrieval_scores
+from snnl_lib.tsdae import kept_words
 
 CHUNK = 256  # queries at a time, for the memory
 

@@ -16,15 +16,14 @@ from snnl_lib.clusterbert import (
     STAGES,
     CheckpointError,
     ClusterBERT,
-    Decoder,
     Recipe,
     batches_of_like_length,
     clustering_loss,
-    delete_words,
     head_of_centroids,
     match_clusters,
 )
 from snnl_lib.deep_clustering import target_distribution
+from snnl_lib.tsdae import Decoder
 
 BRIEF = Recipe(batch_size=4, warm_up=1, adaptation_epochs=1, reclusterings=2, clustering_epochs=1, hardening_epochs=1)
 TITLES = ["read a file", "write a file", "open a large file", "close the file", "sort a list", "sort a long list", "reverse a list", "join two lists"]
@@ -32,29 +31,6 @@ TITLES = ["read a file", "write a file", "open a large file", "close the file", 
 
 def fit(name, recipe=BRIEF, k=2, texts=TITLES, stages=3, others=(), **settings):
     return ClusterBERT(k, name, recipe, **({"seed": 7} | settings)).fit(texts, others, stages)
-
-
-# ---------------------------------------------------------------- deletion
-
-
-def test_words_are_deleted_whole_at_the_rate_that_is_asked_for():
-    random, words = np.random.default_rng(0), np.repeat(np.arange(2000), 3)
-    for ratio in (0.0, 0.3, 0.6):
-        kept = delete_words(np.arange(6000), words, ratio, random)
-        shares = np.unique(words[kept], return_counts=True)[1]
-        assert (shares == 3).all()  # a word goes or stays with all its pieces
-        assert len(shares) / 2000 == pytest.approx(1 - ratio, abs=0.03)
-        assert (np.diff(kept) > 0).all()
-
-
-def test_one_word_always_stays_and_each_can_be_the_one():
-    random, ids, words = np.random.default_rng(0), np.array([5, 6, 7, 8]), np.array([0, 0, 1, 2])
-    stayed = {tuple(delete_words(ids, words, 1.0, random)) for _ in range(100)}
-    assert stayed == {(5, 6), (7,), (8,)}
-
-
-def test_of_a_text_without_words_nothing_can_be_deleted():
-    assert delete_words(np.array([], dtype=np.int32), np.array([], dtype=np.int32), 0.6, np.random.default_rng(0)).size == 0
 
 
 # ---------------------------------------------------------------- the equations by hand
@@ -75,24 +51,6 @@ def test_the_hardening_targets_are_equation_5():
     np.testing.assert_allclose(target_distribution(torch.tensor(p)).numpy(), by_hand)
 
 
-@pytest.mark.parametrize("name", ["minilm", "roberta-base"])
-def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, roberta):
-    pieces = tokenize(TEXTS, name)
-    encoder = load_encoder(name, "cls")
-    decoder = Decoder(name, encoder, pieces).eval()
-    with torch.no_grad():
-        ids, mask = pieces.batch(pieces.ids)
-        embedding = encoder(ids, mask)
-        logs = []
-        for own, z in zip(pieces.ids, embedding, strict=True):
-            whole = [pieces.start, *own.tolist(), pieces.end]
-            for place in range(1, len(whole)):  # the next piece from those before, one text and one place at a time
-                seen = torch.tensor([whole[:place]])
-                logits = decoder.head(decoder.hidden(z[None], seen, torch.ones_like(seen)))[0, -1]
-                logs.append(-logits.log_softmax(dim=0)[decoder.place[whole[place]]].item())
-        assert decoder(embedding, ids, mask).item() == pytest.approx(np.mean(logs), rel=1e-4)
-
-
 def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):
     monkeypatch.setattr(ClusterBERT, "_losses", lambda *_: (torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)))
     totals, backward = [], torch.Tensor.backward
@@ -100,73 +58,6 @@ def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):
     monkeypatch.setattr(torch.optim.Adam, "step", lambda *_: None)
     fit(roberta)
     assert totals == pytest.approx([3.0] * 4 + [0.8 * 5 + 0.2 * 3] * 4 + [0.75 * 5 + 0.25 * 3] * 2)
-
-
-# ---------------------------------------------------------------- what the decoder can see
-
-
-@pytest.fixture(params=["minilm", "roberta-base"])
-def decoding(request, roberta):
-    pieces = tokenize(TEXTS, request.param)
-    encoder = load_encoder(request.param, "cls")
-    return encoder, Decoder(request.param, encoder, pieces).eval(), pieces
-
-
-@torch.no_grad()
-def test_a_later_piece_does_not_change_an_earlier_prediction(decoding):
-    encoder, decoder, pieces = decoding
-    ids, mask = pieces.batch(pieces.ids[:1])
-    embedding, changed = encoder(ids, mask), ids.clone()
-    changed[0, 4] = pieces.ids[1][0] if ids[0, 4] != pieces.ids[1][0] else pieces.ids[1][1]
-    first, second = (decoder.hidden(embedding, own, mask) for own in (ids, changed))
-    torch.testing.assert_close(first[:, :4], second[:, :4], atol=1e-6, rtol=0)
-    assert (first[:, 4:] - second[:, 4:]).abs().amax(dim=2).min() > 1e-4
-
-
-@torch.no_grad()
-def test_nothing_but_the_embedding_reaches_the_decoder(decoding):
-    encoder, decoder, pieces = decoding
-    ids, mask = pieces.batch(pieces.ids[:1])
-    others = encoder(*pieces.batch([pieces.ids[0], pieces.ids[3]]))
-    from_first, from_other = (decoder.hidden(z[None], ids, mask) for z in others)
-    assert (from_first - from_other).abs().max() > 1e-4  # the embedding does reach it
-    moved = others[:1].clone()  # and a text that has the same embedding is decoded the same, whatever it is
-    torch.testing.assert_close(decoder.hidden(moved, ids, mask), from_first, atol=0, rtol=0)
-
-
-def test_the_only_way_from_the_noisy_text_to_the_loss_is_one_vector(decoding):
-    encoder, decoder, pieces = decoding
-    embedding = encoder(*pieces.batch(pieces.ids)).detach().requires_grad_()
-    loss = decoder(embedding, *pieces.batch(pieces.ids))
-    loss.backward()
-    assert embedding.shape == (len(TEXTS), encoder.transformer.config.hidden_size)
-    assert (embedding.grad.abs().sum(dim=1) > 0).all()
-
-
-def test_encoder_and_decoder_share_all_weights_but_the_new_ones(decoding):
-    encoder, decoder, _ = decoding
-    shared, own = dict(encoder.transformer.named_parameters()), dict(decoder.transformer.named_parameters())
-    assert all(own[path] is weight for path, weight in shared.items() if path in own)
-    assert all("crossattention" in path or path.startswith("head") for path in (p.removeprefix("transformer.") for p in decoder.new_parameters))
-    assert not encoder.transformer.config.is_decoder  # the settings are not shared: the encoder reads in both directions
-
-
-@torch.no_grad()
-def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_the_whole_one(decoding):
-    encoder, decoder, pieces = decoding
-    kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
-    ids, mask = pieces.batch(pieces.ids)
-    hidden = decoder.hidden(encoder(ids, mask), ids, mask)
-    logits = decoder.head(hidden)
-    assert logits.shape[-1] == len(kept)
-    weight = encoder.transformer.embeddings.word_embeddings.weight
-    layers = list(decoder.head.modules())
-    output = next(layer for layer in layers if isinstance(layer, clusterbert._KeptPieces))
-    seen = {}
-    handle = output.register_forward_hook(lambda _, given, __: seen.update(given=given[0]))
-    decoder.head(hidden)
-    handle.remove()
-    torch.testing.assert_close(logits, (seen["given"] @ weight.T)[..., kept], atol=1e-5, rtol=0)  # the biases start at 0
 
 
 # ---------------------------------------------------------------- head, targets and batches
