@@ -63,7 +63,12 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.Da
     settings = records["settings"].map(json.loads)
     names = [SHORT_LABELS.get((model, embedding), model) for model, embedding in zip(records["model"], records["embedding"], strict=True)]
     added = {name: settings.str.get(key) for name, key in (("clusterer", "clusterer"), ("reading", "reading"), ("asked", "n_train"), ("task", "task"))}
-    return records.assign(method=names, **added, stale=records["revision"] < EXPERIMENTS[experiment].revision)
+    return records.assign(method=names, **added, stale=_stale(records))
+
+
+def _stale(records):
+    """Tell which records an older revision of their experiment made."""
+    return records["revision"] < records["experiment"].map(lambda name: EXPERIMENTS[name].revision)
 
 
 def recorded(experiment: str, dataset: str, embedding: str | None = "spacy", profile: str = "full", seeds=None, model=None) -> pd.DataFrame:
@@ -91,7 +96,7 @@ def recorded(experiment: str, dataset: str, embedding: str | None = "spacy", pro
     seeds_of = records["seed"].groupby([*rows, records["asked"]]).transform("nunique")
     full = seeds_of == seeds_of.groupby(rows).transform("max")
     largest = records["asked"] == records["asked"].where(full).groupby(rows).transform("max")
-    records = records[largest].drop(columns="asked").assign(stale=records["revision"] < EXPERIMENTS[experiment].revision)
+    records = records[largest].drop(columns="asked").assign(stale=_stale(records))
     order = list(dict.fromkeys(names.values()))
     return records.sort_values("label", key=lambda labels: labels.map(lambda label: order.index(label) if label in order else len(order)), kind="stable")
 
@@ -212,8 +217,13 @@ def _beside(label, metric, paper, ours):
 
 def count_runs(rows: pd.DataFrame) -> str:
     """Say how many runs there are, one row each, how many of them are not ok, and if any is stale: ``5, 1 collapsed, stale``."""
-    odd = rows.loc[rows["status"] != "ok", "status"].value_counts()
-    return f"{len(rows)}" + "".join(f", {count} {name}" for name, count in odd.items()) + (", stale" if rows["stale"].any() else "")
+    return ", ".join([f"{len(rows)}", *_odd(rows)])
+
+
+def _odd(rows):
+    """Say what is wrong with runs, one row each: how many are not ok, and if any is stale."""
+    found = rows.loc[rows["status"] != "ok", "status"].value_counts()
+    return [f"{count} {name}" for name, count in found.items()] + ["stale"] * bool(rows["stale"].any())
 
 
 def paper_tables(parts: list[tuple[dict[str, str], int, pd.DataFrame]], metrics=None) -> pd.DataFrame:
@@ -262,10 +272,13 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def provenance(records: pd.DataFrame, clustered: str = "") -> str:
-    """Say in one sentence where a table's numbers come from; ``clustered`` names what was both trained on and scored, such as ``texts``, if anything."""
+    """Say in one sentence where a table's numbers come from, and if runs are stale or not ok.
+
+    ``clustered`` names what was both trained on and scored, such as ``texts``, if anything.
+    """
     if records.empty:
         return "No runs are recorded."
-    runs = records.drop_duplicates("key")
+    runs = records.drop_duplicates("key").assign(stale=_stale)
 
     def spell(column, form="{}"):
         return " and ".join(form.format(value) for value in sorted(runs[column].unique()))
@@ -274,8 +287,9 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     minutes = runs["seconds"].sum() / 60
     counts = f"{spell('n_train', '{:,}')} {clustered or 'training'}" + ("" if clustered else f" and {spell('n_test', '{:,}')} test documents")
     data = spell("fingerprint") if runs["fingerprint"].nunique() < 5 else f"of {runs['fingerprint'].nunique()} fingerprints, which the records name"
+    odd = f" ({', '.join(_odd(runs))})" if _odd(runs) else ""
     return (
-        f"{len(runs)} runs of the {spell('profile')} profile on {spell('dataset')}: {counts}, seeds {seeds}; "
+        f"{len(runs)} runs{odd} of the {spell('profile')} profile on {spell('dataset')}: {counts}, seeds {seeds}; "
         f"{spell('device')}; {spell('versions')}; commit {spell('commit')}; data {data}; "
         f"{runs['created'].min()[:10]} to {runs['created'].max()[:10]}; {minutes:,.1f} minutes of computing."
     )

@@ -34,7 +34,10 @@ CHOICES = {
     "counted in the texts that are ranked",
     "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors dropped for Dunn; not computed above 10,000 documents",
 }
-DATASETS = ("stackoverflow", "biomedical", "searchsnippets", "bbc_sentences", "googlenews", "ag_news_descriptions", "newsgroups20_openings")
+DATASETS = {"stackoverflow": "StackOverflow", "biomedical": "Biomedical", "searchsnippets": "SearchSnippets", "bbc_sentences": "BBC News"}
+DATASETS |= {"googlenews": "GoogleNews", "ag_news_descriptions": "AG News", "newsgroups20_openings": "20 Newsgroups"}
+"""The corpora, and what a figure calls them."""
+
 WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
 PUBLISHED = ("roberta-base", "nli-roberta-base", "vascl-roberta-large")
 TRAINED = ("tsdae", "clusterbert", "sccl")

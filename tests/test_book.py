@@ -54,6 +54,18 @@ def test_every_figure_has_alt_text_and_every_table_a_file(path):
     assert not re.findall(r"^```\{[^\n]*`", text, re.MULTILINE)  # a backtick in a directive's title makes it no directive, without a warning
 
 
+def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatch):
+    from sphinx.application import Sphinx
+
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    (tmp_path / "index.rst").write_text(".. math:: a\n   :label: eq-19\n\n.. math:: b\n   :label: cb-5\n\n:eq:`cb-5` and :eq:`eq-19`\n")
+    app = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "doctrees", "html", {"extensions": "snnl_book,sphinx.ext.mathjax"}, status=None, warning=None)
+    app.build()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert re.findall(r'class="eqno">\((\d+)\)', page) == ["19", "5"]
+    assert re.findall(r'href="#equation-(\S+)">\((\d+)\)</a>', page) == [("cb-5", "5"), ("eq-19", "19")]
+
+
 ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts")
 
 

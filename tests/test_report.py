@@ -52,14 +52,16 @@ def test_the_papers_table_4_is_as_far_from_its_own_repetition_as_it_says():
 
 
 def test_a_provenance_says_what_was_clustered_whole_and_does_not_list_many_fingerprints():
-    names = ["experiment", "profile", "dataset", "embedding", "model", "seed", "device", "versions", "commit", "created"]
-    rows = pd.DataFrame([["x", "full", "a", "e", "m", 42, "CPU", "torch 2", "abc", "2026-01-02T00:00"]] * 6, columns=names)
+    names = ["experiment", "profile", "dataset", "embedding", "model", "seed", "device", "versions", "commit", "created", "revision", "status"]
+    rows = pd.DataFrame([["images", "full", "a", "e", "m", 42, "CPU", "torch 2", "abc", "2026-01-02T00:00", 99, "ok"]] * 6, columns=names)
     rows = rows.assign(key=list("123456"), n_train=60, n_test=60, seconds=30.0, fingerprint=[f"f{i}" for i in range(6)])
     said = report.provenance(rows, "texts")
     assert "6 runs of the full profile on a: 60 texts, seeds 42" in said
     assert "data of 6 fingerprints" in said
     assert "60 training and 60 test documents" in report.provenance(rows[:2])
     assert "data f0 and f1" in report.provenance(rows[:2])
+    rows.loc[0, "revision"], rows.loc[1:2, "status"] = 0, "diverged"
+    assert "6 runs (2 diverged, stale) of the full profile" in report.provenance(rows)
 
 
 def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(tmp_path, monkeypatch):
