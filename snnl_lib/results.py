@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -30,6 +31,9 @@ COLUMNS = [
 ]
 # fmt: on
 _NUMBERS = {"alpha": float, "seed": int, "value": float, "n_train": int, "n_test": int, "seconds": float, "revision": int, "rows": int}
+_NUMBERS = {COLUMNS.index(name): number for name, number in _NUMBERS.items()}
+_STATUS, _PROFILE = COLUMNS.index("status"), COLUMNS.index("profile")
+_IDENTITY = [COLUMNS.index(name) for name in ("experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed", "settings")]
 
 
 class RecordError(SnnlError):
@@ -201,16 +205,41 @@ def write_atomically(path: Path, text: str) -> None:
 
 def read_record(path: Path) -> pd.DataFrame:
     """Read one record. Raises RecordError if it is truncated or damaged."""
+    return pd.DataFrame(_rows(path), columns=COLUMNS)
+
+
+def _rows(path, first=False):
+    """Read a record's rows, numbers as numbers; with ``first`` that one alone, if it is plain from the number of lines that the others are there.
+
+    Raises RecordError if the record is truncated or damaged.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text.count("\n")
     try:
-        rows = list(csv.DictReader(io.StringIO(text)))
-        whole = text.endswith("\n") and list(rows[0]) == COLUMNS and all(int(row["rows"]) == len(rows) for row in rows)
-        frame = pd.DataFrame(rows).astype(_NUMBERS) if whole else None
-    except (csv.Error, IndexError, ValueError, TypeError, KeyError):
-        frame = None
-    if frame is None or not frame["status"].isin(STATUSES).all():
+        header, *rows = csv.reader(text.split("\n", 2)[:2] if first else io.StringIO(text), strict=True)
+        for row in rows:
+            for place, number in _NUMBERS.items():
+                row[place] = number(row[place])
+        count = lines - 1 if first else len(rows)
+        whole = text.endswith("\n") and header == COLUMNS and all(len(row) == len(COLUMNS) and row[-1] == count for row in rows)
+        whole = whole and rows and {row[_STATUS] for row in rows} <= {*STATUSES}
+    except (csv.Error, IndexError, ValueError):
+        whole = False
+    if not whole and first:  # a text may have a line break of its own
+        return _rows(path)
+    if not whole:
         raise RecordError(f"the record {path} is truncated or damaged: remove it and run its experiment again")
-    return frame
+    return rows
+
+
+def _record_paths(experiment, profile):
+    """List the files of the records of an experiment (None: of all), sorted."""
+    folder, found = results_dir(profile), []
+    for place in [folder / experiment] if experiment else sorted(folder.iterdir()) if folder.is_dir() else []:
+        if place.name != "bench" and place.is_dir():  # timings are no runs
+            files = (path for path in place.iterdir() if path.suffix == ".csv" and not path.name.endswith((".curve.csv", ".points.csv")))
+            found += sorted(path for path in files if not path.name.startswith("."))
+    return found
 
 
 def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
@@ -222,11 +251,8 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
     >>> sorted(load_results("clustering")["model"].unique())
     ['ae', 'ae-d', 'lc-d', 'pca']
     """
-    folder = results_dir(profile)
-    paths = [path for path in sorted(folder.glob(f"{experiment or '*'}/*.csv")) if path.parent.name != "bench"]  # timings are no runs
-    frames = [read_record(path).assign(key=path.stem) for path in paths if not path.name.endswith((".curve.csv", ".points.csv"))]
-    frames = [frame for frame in frames if (frame["profile"] == profile).all()]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS, "key"])
+    rows = [[*row, path.stem] for path in _record_paths(experiment, profile) for row in _rows(path) if row[_PROFILE] == profile]
+    return pd.DataFrame(rows, columns=[*COLUMNS, "key"])
 
 
 def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
@@ -250,11 +276,21 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 # ---------------------------------------------------------------- what is there
 
 
-def identities(records: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a record with its identity (``Spec.identity``), key, revision, fingerprint and status."""
-    names = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed", "settings"]
-    runs = records.drop_duplicates("key")
-    return runs.assign(identity=list(runs[names].itertuples(index=False, name=None)))[["identity", "key", "revision", "fingerprint", "status"]]
+class Run(NamedTuple):
+    """What tells a recorded run apart (``identity``: that of ``Spec.identity``) and how it ended."""
+
+    identity: tuple
+    revision: int
+    fingerprint: str
+    status: str
+
+
+def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
+    """Go through the recorded runs of an experiment without loading their numbers. Raises RecordError if a record is damaged."""
+    for path in _record_paths(experiment, profile):
+        row = _rows(path, first=True)[0]
+        if row[_PROFILE] == profile:
+            yield Run(tuple(row[place] for place in _IDENTITY), *(row[COLUMNS.index(name)] for name in ("revision", "fingerprint", "status")))
 
 
 def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec, str]:
@@ -265,12 +301,12 @@ def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec,
     """
     there: dict[tuple, list] = {}
     for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
-        for row in identities(load_results(experiment, profile)).itertuples():
-            there.setdefault(row.identity, []).append(row)
+        for run in runs(experiment, profile):
+            there.setdefault(run.identity, []).append(run)
     verdicts = {}
     for spec in specs:
         known = fingerprints.get(spec)
-        runs = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
-        whole = [run.revision for run in runs if run.status != "failed"]
-        verdicts[spec] = "missing" if not runs else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"
+        made = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
+        whole = [run.revision for run in made if run.status != "failed"]
+        verdicts[spec] = "missing" if not made else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"
     return verdicts

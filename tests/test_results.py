@@ -339,7 +339,7 @@ def test_the_identity_of_a_spec_is_the_one_its_record_is_read_back_with(results_
     specs = [SPEC, replace(SPEC, seed=31415926), replace(SPEC, alpha=0), replace(SPEC, alpha=0.1, temperature="0.1"), replace(SPEC, settings=())]
     for spec in specs:
         write_record(made_up_record(spec))
-    assert set(results.identities(load_results())["identity"]) == {spec.identity for spec in specs}
+    assert {run.identity for name in {spec.experiment for spec in specs} for run in results.runs(name)} == {spec.identity for spec in specs}
 
 
 # ---------------------------------------------------------------- many records
