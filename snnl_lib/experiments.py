@@ -301,6 +301,12 @@ def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | 
         return "-".join([corpus, embeddings.fingerprint(embedding), *ranked])
 
 
+def key(spec: Spec) -> str | None:
+    """Name the record that a run made here would have (``Spec.key``), or None if its data is not at hand."""
+    found = fingerprint(spec.dataset, spec.embedding, spec.get("task"))
+    return found and spec.key(found)
+
+
 def unmet(spec: Spec, device: str = "auto") -> str:
     """Say what a run needs that is not on this machine, or not on this device, or nothing."""
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:

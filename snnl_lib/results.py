@@ -310,3 +310,66 @@ def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec,
         whole = [run.revision for run in made if run.status != "failed"]
         verdicts[spec] = "missing" if not made else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"
     return verdicts
+
+
+# ---------------------------------------------------------------- records from other machines
+
+
+class Merged(NamedTuple):
+    """What became of each file of another folder: names of records, and of those with a ``conflict`` or ``damaged`` a sentence each."""
+
+    added: list[str]
+    replaced: list[str]  # ours was stale or failed
+    there: list[str]  # the same numbers, or theirs is stale or failed
+    conflicts: list[str]
+    damaged: list[str]
+
+
+def merge(source: Path) -> Merged:
+    """Take the full profile's records of another ``results`` folder into this one, each whole or not at all; the other folder stays as it is.
+
+    A record that is not here is added with its curve and points; of two of one run, a whole one replaces one that failed, and one of a newer
+    revision an older one. Where both are as good and their numbers differ, ours stays and that is a conflict. Raises RecordError if the
+    source is no folder with records, or ours cannot be written.
+    """
+    theirs = [path for path in sorted(Path(source).glob("*/*.csv")) if not path.name.endswith((".curve.csv", ".points.csv"))]
+    if not theirs:
+        raise RecordError(f"{source} holds no records: name a folder like results/, with a folder for each experiment in it")
+    found = Merged([], [], [], [], [])
+    for path in theirs:
+        name, own = f"{path.parent.name}/{path.stem}", results_dir("full") / path.parent.name / path.name
+        if path.parent.name == "bench":  # a table of timings, named after its device
+            what = found.added if not own.exists() else found.there if own.read_bytes() == path.read_bytes() else found.conflicts
+            what.append(name if what is not found.conflicts else f"{name}: other timings of the same device; ours stay")
+            if what is found.added:
+                write_atomically(own, path.read_text())
+            continue
+        try:
+            rows = _rows(path)
+        except RecordError as error:
+            found.damaged.append(str(error))
+            continue
+        verdict, why = _compare(rows, _rows(own)) if own.exists() else ("added", "")
+        if verdict in ("added", "replaced"):
+            for kind in ("curve", "points"):
+                beside, ours = (place.parent / f"{place.stem}.{kind}.csv" for place in (path, own))
+                if beside.exists():
+                    write_atomically(ours, beside.read_text())
+            write_atomically(own, path.read_text())
+        getattr(found, verdict).append(f"{name}: {why}" if why else name)
+    return found
+
+
+def _compare(theirs, ours):
+    """Say what becomes of another record of a run that is recorded here (a field of ``Merged``), and of a conflict what it is about."""
+    of = {name: place for place, name in enumerate(COLUMNS)}
+    goodness = [(rows[0][_STATUS] != "failed", rows[0][of["revision"]]) for rows in (theirs, ours)]
+    if goodness[0] != goodness[1]:
+        return "replaced" if goodness[0] > goodness[1] else "there", ""
+    numbers = [{row[of["metric"]]: (repr(row[of["value"]]), row[_STATUS]) for row in rows} for rows in (theirs, ours)]
+    if numbers[0] == numbers[1]:
+        return "there", ""
+    where = [f"{rows[0][of['device']]}, {rows[0][of['versions']]}, {rows[0][of['created']]}" for rows in (theirs, ours)]
+    metric = next(name for name in numbers[0].keys() | numbers[1].keys() if numbers[0].get(name) != numbers[1].get(name))
+    values = [numbers[side].get(metric, ("none",))[0] for side in (0, 1)]
+    return "conflicts", f"{metric} is {values[0]} there ({where[0]}) and {values[1]} here ({where[1]}); ours stays"

@@ -484,6 +484,37 @@ def test_a_cache_folder_that_refuses_is_one_sentence(refused, own_cache):
     assert str(own_cache) in refused("run", "clustering", *TINY, "--models", "pca")
 
 
+# ---------------------------------------------------------------- keys, merge
+
+
+def test_the_run_of_a_key_is_made_again_and_no_other(command, packages, results_folder):
+    spec = experiments.specs("clustering", "tiny", "newsgroups4", "42")[0]
+    for _ in range(2):
+        status, said, _ = command("run", "clustering", *TINY, "--keys", experiments.key(spec))
+        assert status == 0 and said.startswith("pca on newsgroups4/spacy, alpha 0, seed 42: ok, ")
+    assert [path.stem for path in records(results_folder)] == [experiments.key(spec)]
+
+
+def test_a_key_of_other_parameters_is_refused(refused, packages):
+    key = experiments.key(experiments.specs("clustering", "tiny", "newsgroups4", "42")[0])
+    assert refused("run", "clustering", *TINY[:-3], "73", "--keys", key).startswith(f"clustering has no run whose record is {key}")
+
+
+def test_merge_says_what_became_of_each_record_and_fails_where_one_contradicts_ours(command, refused, packages, results_folder, tmp_path):
+    command("run", "clustering", *TINY, "--models", "pca")
+    (path,) = records(results_folder)
+    full = path.read_text().replace(",tiny,", ",full,")
+    (tmp_path / "other" / "clustering").mkdir(parents=True)
+    (tmp_path / "other" / "clustering" / path.name).write_text(full)
+    assert command("merge", str(tmp_path / "other"))[:2] == (0, f"{tmp_path / 'other'}: 1 added\n")
+    assert command("merge", str(tmp_path / "other"))[:2] == (0, f"{tmp_path / 'other'}: 1 there already\n")
+    first = full.splitlines()[1]
+    (tmp_path / "other" / "clustering" / path.name).write_text(full.replace(first, first.replace(",dbi,", ",dbi,9")))
+    status, said, complaint = command("merge", str(tmp_path / "other"))
+    assert (status, said) == (1, f"{tmp_path / 'other'}: 1 in conflict\n") and "dbi is 9" in complaint
+    assert "holds no records" in refused("merge", str(tmp_path / "nothing"))
+
+
 # ---------------------------------------------------------------- Ctrl-C
 
 

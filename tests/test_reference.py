@@ -28,7 +28,7 @@ INTERNALS = {
     "embeddings": """cached coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
     "metrics": """check_points""",
     "models": """output_layer""",
-    "results": """Outcome Record Run Spec commit judge read_record runs versions write_atomically write_record""",
+    "results": """Merged Outcome Record Run Spec commit judge merge read_record runs versions write_atomically write_record""",
     "training": """Training batches stack_of_this_run train_stack""",
 }
 
