@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON3 ?= python3
 PYTHON := .venv/bin/python
 PROFILE ?= quick
+JOBS ?= 2
+SNAKEMAKE = $(PYTHON) -m snakemake --cores $(JOBS)
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
@@ -30,7 +32,7 @@ _build/.data: .venv/.ready requirements-data.txt
 	mkdir -p _build && touch $@
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
-	$(PYTHON) book/build.py --profile $(PROFILE)
+	$(SNAKEMAKE) book --config profile=$(PROFILE)
 
 lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book
@@ -52,7 +54,7 @@ format: .venv/.ready  ## put style right and strip the chapters' outputs
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 
 reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about two days on one CPU core)
-	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
+	$(SNAKEMAKE) results --config profile=full
 
 bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about 20 minutes)
 	$(PYTHON) -m benchmarks
