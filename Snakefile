@@ -19,6 +19,12 @@ from snnl_lib import SnnlError, experiments
 
 DEFAULTS = {"profile": "quick", "seeds": "", "dataset": "auto", "device": "auto", "experiments": "all"}
 
+try:
+    build.BUILD.mkdir(exist_ok=True)
+    (build.BUILD / ".lock").touch()  # shows whether it can be written to
+except OSError as error:
+    raise WorkflowError(f"{build.BUILD} cannot be written to ({error.strerror}): make room, or make it a folder that you can write to") from None
+
 
 workdir: str(build.BUILD)  # with Snakemake's own notes in it, so that the checkout stays as it is
 

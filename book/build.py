@@ -147,6 +147,12 @@ def main() -> int:
     except SnnlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(
+            f"error: {error.filename or BUILD} could not be written ({error.strerror}): make room, or make {BUILD} a folder that you can write to",
+            file=sys.stderr,
+        )
+        return 2
     return 0
 
 

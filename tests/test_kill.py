@@ -1,7 +1,9 @@
 """A pulled plug: processes killed with SIGKILL at random and at the worst moments, two at once on one folder, and what a rerun makes of it."""
 
+import functools
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -26,7 +28,7 @@ def moments():
     return random.Random(seed)
 
 
-def start(*arguments, cwd=ROOT, **environment):
+def start(*arguments, cwd=ROOT, preexec_fn=None, **environment):
     """Start Python as the leader of a process group of its own."""
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -36,6 +38,7 @@ def start(*arguments, cwd=ROOT, **environment):
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=preexec_fn,
     )
 
 
@@ -146,3 +149,20 @@ def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(uninter
     for process in [start(*RUN), start(*RUN)]:
         finish(process)
     assert numbers() == uninterrupted[0]
+
+
+# ---------------------------------------------------------------- a disk that takes no more
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_written(own_cache, results_folder, embedded):
+    if embedded:  # then a record is the first file to be written
+        finish(start(*RUN))
+        shutil.rmtree(results_folder)
+    no_room = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (500, 500))  # bytes a file
+    process = start(*RUN, preexec_fn=no_room)
+    said, _ = process.communicate(timeout=300)
+    last = said.strip().splitlines()[-1]
+    assert process.returncode == 2 and last.startswith("error: ") and "make room" in last and "Traceback" not in said, said
+    assert not [path for folder in (results_folder, own_cache) for path in folder.rglob("*.tmp")]
+    assert results.load_results(profile="tiny").empty
