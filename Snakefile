@@ -33,8 +33,9 @@ workdir: str(build.BUILD)  # with Snakemake's own notes in it, so that the check
 
 if unknown := config.keys() - DEFAULTS.keys():
     raise WorkflowError(f"there is no setting {sorted(unknown)[0]!r}: --config takes {', '.join(DEFAULTS)}")
-ASKED = {name: str(config.get(name, default)) for name, default in DEFAULTS.items()}
-NAMES = [*experiments.EXPERIMENTS] if ASKED["experiments"] == "all" else ASKED["experiments"].strip("[]").replace(",", " ").split()
+ASKED = {name: config.get(name, default) for name, default in DEFAULTS.items()}
+ASKED = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in ASKED.items()}
+NAMES = [*experiments.EXPERIMENTS] if ASKED["experiments"] == "all" else ASKED["experiments"].split(",")
 del ASKED["experiments"]
 SEEDS = {"seeds": ASKED["seeds"] or "42"}  # of what chapters run live; records have the experiments' own seeds where none are asked for
 try:
