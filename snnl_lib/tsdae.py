@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from snnl_lib import backbones
-from snnl_lib.backbones import Pieces, SentenceEncoder
+from snnl_lib.backbones import Pieces
+from snnl_lib.encoders import SentenceEncoder, load_language_model
 
 
 def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndarray:
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
 
     def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
         super().__init__()
-        language_model = backbones.load_language_model(name)
+        language_model = load_language_model(name)
         kept = torch.as_tensor(np.unique(np.concatenate([*pieces.ids, [pieces.end]])).astype(np.int64))
         self.transformer, shared = language_model.base_model, dict(encoder.transformer.named_parameters())
         for path, _ in list(self.transformer.named_parameters()):
