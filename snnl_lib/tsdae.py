@@ -64,7 +64,8 @@ class Decoder(nn.Module):
     Raises:
         BackboneError: weights that are not here, or a kind of transformer that cannot decode: BERT and RoBERTa can.
 
-    >>> from snnl_lib.backbones import load_encoder, tokenize
+    >>> from snnl_lib.backbones import tokenize
+    >>> from snnl_lib.encoders import load_encoder
     >>> pieces = tokenize(["rain again", "wind"], "minilm")
     >>> encoder, batch = load_encoder("minilm"), pieces.batch(pieces.ids)
     >>> decoder = Decoder("minilm", encoder, pieces)

@@ -58,6 +58,21 @@ def test_weights_that_are_nowhere_are_named_with_what_to_do(own_cache, no_networ
             call("vascl-roberta-large")
 
 
+def test_weights_that_the_hubs_own_cache_holds_are_found_there(own_cache, monkeypatch, tmp_path):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    model = tmp_path / "hub" / "models--aws-ai--vascl-roberta-large"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text("c0ffee")
+    assert not backbones.at_hand("vascl-roberta-large"), "a fetch that was broken off"
+    (model / "snapshots" / "c0ffee").mkdir(parents=True)
+    (model / "snapshots" / "c0ffee" / "model.safetensors").write_bytes(b"weights")
+    assert backbones.at_hand("vascl-roberta-large")
+    with backbones.backbone_folder("vascl-roberta-large") as folder:
+        assert folder == model / "snapshots" / "c0ffee"
+
+
 def test_an_unknown_backbone_is_refused_with_those_there_are(packages):
     for call in (load_encoder, backbones.at_hand, backbones.fingerprint):
         with pytest.raises(BackboneError, match="no backbone 'gpt': choose one of minilm, roberta-base"):

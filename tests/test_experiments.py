@@ -1,9 +1,12 @@
-"""The grids of runs, the parameters of chapters, the draw of documents, and runs that end well or badly."""
+"""The parameters of chapters, the draw of documents, and runs that end well or badly."""
 
+import subprocess
+import sys
 import time
 import warnings
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -27,6 +30,8 @@ from snnl_lib.experiments import (
 )
 from snnl_lib.readers import Split
 from snnl_lib.text import entanglement
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # ---------------------------------------------------------------- parameters
 
@@ -114,6 +119,14 @@ def test_with_two_gpus_those_two_are_devices_and_no_other(monkeypatch):
     for device in ("cuda:2", "cuda:-1", "cuda:one", "cuda:", "cuda:0:0"):
         with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here"):
             check_device(device)
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
+    asked = f"experiments.gpu_driver = lambda: {driver}; experiments.check_device('auto'); print('torch' in sys.modules)"
+    code = f"import sys; from snnl_lib import experiments; {asked}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{driver}\n"
 
 
 # ---------------------------------------------------------------- the documents of a run
@@ -482,6 +495,14 @@ def test_status_and_outstanding_follow_the_records(packages, results_folder):
     list(run_all([wanted[0]], "cpu"))
     assert [verdict for _, verdict, _ in status(*arguments)] == ["done", "missing", "missing", "missing"]
     assert experiments.outstanding(*arguments) == wanted[1:]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_folder, monkeypatch, experiment):
+    monkeypatch.setattr(data, "fetch", lambda name: None)
+    found = status(experiment, seeds=42)
+    assert found and [needs for _, _, needs in found] == [experiments.unmet(spec) for spec, _, _ in found]
+    assert experiments.runnable([spec for spec, _, _ in found], "cpu") == [spec for spec, _, _ in found if not experiments.unmet(spec, "cpu")]
 
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
