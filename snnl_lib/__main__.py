@@ -8,12 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-# Before torch is imported: one thread a process, as the records promise.
+# Before torch and numpy are imported: one thread a process, as the records promise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from snnl_lib import SnnlError, backbones, data, embeddings, experiments, infersent, pack, results, short_texts
+from snnl_lib import SnnlError, backbones, data, embeddings, experiments, nli, pack, results
+from snnl_lib.short_text_grids import RANKINGS
 
 
 def _parser():
@@ -169,7 +170,7 @@ def _pack(args):
     if not specs:
         raise _no_runs(" ".join(args.experiment), args.dataset)
     splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": "", "backbones": {}}
-    rankings = {spec.get("task") for spec in specs} & {*short_texts.RANKINGS}
+    rankings = {spec.get("task") for spec in specs} & {*RANKINGS}
     for name in sorted(({spec.dataset for spec in specs} | rankings) - {experiments.DRAWN}):
         if name in rankings and data.locate(name) is None:  # runs rank what is at hand, and fetch nothing
             print(f"without the runs on {name}: the ranking task is not on this machine")
@@ -197,7 +198,7 @@ def _pack(args):
     if any(spec.embedding == "infersent-nli" for spec in specs):
         try:
             pairs = embeddings.nli_pairs()
-            facts["nli"] = infersent.pairs_fingerprint()
+            facts["nli"] = nli.pairs_fingerprint()
         except data.DataError as error:
             print(f"without the runs on infersent-nli: {error}")
             pairs = {}
@@ -247,7 +248,7 @@ def _data(args):
             print(f"  documents: {f'{first:,} train, {second:,} test' if second else f'{first:,}, clustered whole'}; {len(entry.class_names)} classes")
         print(f"  form:      {form.description}")
         print(f"  terms:     {entry.terms}")
-    for what, look in (("inference pairs, for infersent-nli", infersent.pairs_folder), ("published InferSent weights", embeddings.published_files)):
+    for what, look in (("inference pairs, for infersent-nli", nli.pairs_folder), ("published InferSent weights", embeddings.published_files)):
         try:
             look()
             print(f"{what}: at hand")

@@ -3,6 +3,8 @@
 A record is a tidy table with one row a metric, every row carrying the whole provenance, so that files can be concatenated.
 """
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import hashlib
@@ -17,11 +19,12 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, NamedTuple
 
 from snnl_lib import SnnlError, pack, whole_file
+
+if TYPE_CHECKING:  # what judges records needs no frames, and pandas takes longer to import than thousands of records to judge
+    import pandas as pd
 
 STATUSES = ("ok", "diverged", "collapsed", "failed")
 # fmt: off
@@ -122,6 +125,8 @@ class Record:
 
     def frame(self) -> pd.DataFrame:
         """Return the rows that the file holds."""
+        import pandas as pd
+
         spec = self.spec
         own = {name: getattr(spec, name) for name in ("experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed")}
         own |= {name: getattr(self, name) for name in ("n_train", "n_test", "status", "reason", "device", "fingerprint", "created")}
@@ -205,6 +210,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 def read_record(path: Path) -> pd.DataFrame:
     """Read one record. Raises RecordError if it is truncated or damaged."""
+    import pandas as pd
+
     return pd.DataFrame(_rows(path), columns=COLUMNS)
 
 
@@ -251,6 +258,8 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
     >>> sorted(load_results("clustering")["model"].unique())
     ['ae', 'ae-d', 'lc-d', 'pca']
     """
+    import pandas as pd
+
     rows = [[*row, path.stem] for path in _record_paths(experiment, profile) for row in _rows(path) if row[_PROFILE] == profile]
     return pd.DataFrame(rows, columns=[*COLUMNS, "key"])
 
@@ -265,6 +274,8 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
     >>> list(curves.columns[:4]), int(curves["epoch"].max())
     (['epoch', 'temperature', 'loss', 'primary'], 29)
     """
+    import pandas as pd
+
     frames = []
     for row in records.drop_duplicates("key").itertuples():
         path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"
