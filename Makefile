@@ -46,10 +46,11 @@ lint: .venv/.ready  ## check style, and that chapters are committed without outp
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m nbstripout --keep-id --verify book/*.ipynb
 
-format: .venv/.ready  ## put style right and strip the chapters' outputs
+format: .venv/.ready  ## put style right, strip the chapters' outputs, and write the address of _config.yml into their first cell
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
+	$(PYTHON) book/bootstrap.py
 
 reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about two days on one CPU core)
 	$(PYTHON) -m snnl_lib run all --profile full --jobs 2

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from tqdm import TqdmWarning, tqdm
 
-from snnl_lib import SnnlError, data, pack
+from snnl_lib import SnnlError, data, pack, require
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
@@ -63,7 +63,8 @@ def parse(embedding: str) -> tuple[str, str]:
 
 
 def _import(name):
-    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown."""
+    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown. Raises SnnlError without it."""
+    require(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)
         importlib.import_module("tqdm.auto")
@@ -72,10 +73,9 @@ def _import(name):
 
 def _hub_folder(source):
     """Find a model in the hub's own cache, where earlier downloads by any program lie."""
-    hub = _import("huggingface_hub")
     try:
-        return Path(hub.snapshot_download(source, local_files_only=True))
-    except Exception:  # not in the cache: the hub's library has several errors for it
+        return Path(_import("huggingface_hub").snapshot_download(source, local_files_only=True))
+    except Exception:  # not in the cache: the hub's library has several errors for it, and without the library nothing got there
         return None
 
 
@@ -135,6 +135,7 @@ def files_to_pack(name: str) -> dict[str, bytes]:
     keeps a cosine of 0.999999 to the published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is cached apart
     (``cache_key``), and its records say so. Raises BackboneError as ``backbone_folder``.
     """
+    require("safetensors")
     from safetensors.torch import load_file, save
 
     with backbone_folder(name) as folder:

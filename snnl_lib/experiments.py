@@ -1,7 +1,6 @@
 """Every table and figure of the papers as a grid of run specs, and ``run(spec)``, which turns one into a record."""
 
 import contextlib
-import importlib.util
 import math
 import os
 import textwrap
@@ -18,7 +17,7 @@ import joblib
 import numpy as np
 import torch
 
-from snnl_lib import SnnlError, clustering, data, embeddings, images, pack, results, short_texts, text
+from snnl_lib import SnnlError, clustering, data, embeddings, images, lacks, pack, results, short_texts, text
 from snnl_lib.results import Record, Spec
 from snnl_lib.training import named_seed, stack_of_this_run, together
 
@@ -301,6 +300,16 @@ def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | 
         return "-".join([corpus, embeddings.fingerprint(embedding), *ranked])
 
 
+def _extras(spec):
+    """Give the modules that a run needs beyond the minimal dependencies."""
+    if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap"):
+        yield "umap"
+    if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
+        yield "transformers"
+    elif not pack.opened and (spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent", "tfidf"))):
+        yield "spacy"  # stop words and vectors, which a pack brings
+
+
 def unmet(spec: Spec, device: str = "auto") -> str:
     """Say what a run needs that is not on this machine, or not on this device, or nothing."""
     if spec.dataset != DRAWN and data.locate(spec.dataset) is None:
@@ -314,8 +323,8 @@ def unmet(spec: Spec, device: str = "auto") -> str:
         return "the texts are not in the pack"  # which has word rows in their place
     if spec.get("task") in short_texts.RANKINGS and data.locate(spec["task"]) is None:
         return f"the ranking task {spec['task']} is not on this machine"
-    if (spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")) and importlib.util.find_spec("umap") is None:
-        return "umap-learn is not installed"
+    if absent := next(filter(None, map(lacks, _extras(spec))), ""):
+        return absent
     if spec.needs and not check_device(device).startswith("cuda"):
         return f"needs a GPU (about {spec.needs})"
     return ""

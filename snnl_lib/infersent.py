@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from snnl_lib import SnnlError, data, whole_file
+from snnl_lib import SnnlError, data, readers, whole_file
 from snnl_lib.training import build, named_seed
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
@@ -141,7 +140,7 @@ def load_pairs() -> dict:
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")
-        frames[split] = pd.read_parquet(folder / f"{split}.parquet")
+        frames[split] = readers.read_parquet(folder / f"{split}.parquet")
     frames["train"] = frames["train"][frames["train"]["source"].isin(PAIR_SOURCES)].reset_index(drop=True)
     return frames
 
