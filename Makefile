@@ -3,6 +3,9 @@ SHELL := /bin/bash
 PYTHON3 ?= python3
 PYTHON := .venv/bin/python
 PROFILE ?= quick
+# What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
+LOCK ?= requirements-lock.txt
+PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
@@ -17,9 +20,14 @@ env: .venv/.ready  ## make the Python environment in .venv (the other commands d
 	@$(PYTHON3) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: Python 3.11 to 3.13 is needed, $(PYTHON3) is $$($(PYTHON3) --version); name another with make PYTHON3=..."; exit 2; }
 	$(PYTHON3) -m venv .venv
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -c requirements-lock.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r requirements-nodeps.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -e .
+ifeq ($(LOCK),)
+	sed -E 's/==[^ ]+//' requirements.txt > .venv/newest.txt
+	$(PIP) -r .venv/newest.txt -e '.[text,transformers,book,batch]'
+else
+	$(PIP) -r requirements.txt -c $(LOCK)
+	$(PIP) --no-deps -r requirements-nodeps.txt
+	$(PIP) --no-deps -e .
+endif
 	touch $@
 
 _build/.data: .venv/.ready requirements-data.txt

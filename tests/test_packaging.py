@@ -215,11 +215,12 @@ def test_what_a_run_needs_beyond_the_minimal_packages_is_told_before_it_starts(n
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in EXTRAS else find(name))
     said = {spec: experiments.unmet(spec, "cpu").partition(" is ")[0] for spec in here}
-    assert {spec.experiment for spec in here if not said[spec]} >= {"annealing"}
-    assert {said[spec] for spec in here if spec.experiment == "classification"} == {"spaCy"}
-    assert {said[spec] for spec in here if spec.model == "umap" or spec.get("clusterer", "").startswith("umap")} == {"umap-learn"}
-    assert {said[spec] for spec in here if spec.model == "clusterbert" and not spec.get("clusterer", "").startswith("umap")} == {"transformers"}
-    assert {said[spec] for spec in here if spec.embedding == "sif-corpus"} == {""}
+    drawn = [spec for spec in here if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")]
+    assert {said[spec] for spec in drawn} == {"umap-learn"}
+    by_embedding = {name: {said[spec] for spec in here if spec.embedding == name and spec not in drawn} for name in ("spacy", "tfidf", "sif-corpus", "minilm")}
+    assert by_embedding == {"spacy": {"spaCy"}, "tfidf": {"spaCy"}, "sif-corpus": {""}, "minilm": {"transformers"}}
+    assert {said[spec] for spec in here if spec.experiment == "annealing"} == {""}
+    assert {said[spec] for spec in here if spec.model == "clusterbert" and spec not in drawn} == {"transformers"}
 
 
 def test_what_is_installed_is_not_asked_for():
