@@ -111,7 +111,9 @@ def test_what_the_wheel_asks_for_is_pinned_at_a_version_that_it_takes(wheel):
     everything = brought(asked(wheel))
     assert {"snakemake", "spacy", "myst-nb", "safetensors"} <= everything
     of_torch = brought([Requirement("torch")])  # differs between its builds, and is left to it
-    assert not everything - of_torch - {*PINS, "setuptools", "wheel"}
+    moved = [name for name in everything & PINS.keys() if metadata.version(name).partition("+")[0] != PINS[name]]  # by `make LOCK=`
+    if not moved and sys.version_info[:2] == (3, 11):  # which the lock was written on
+        assert not everything - of_torch - {*PINS, "setuptools", "wheel"}
 
 
 def test_each_module_that_is_imported_comes_with_the_minimal_packages_or_with_its_extra(wheel):
