@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, pack
+from snnl_lib import SnnlError, data, pack, require
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
@@ -59,7 +59,8 @@ def parse(embedding: str) -> tuple[str, str]:
 
 
 def _import(name):
-    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown."""
+    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown. Raises SnnlError without it."""
+    require(name)
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
@@ -135,6 +136,7 @@ def files_to_pack(name: str) -> dict[str, bytes]:
     keeps a cosine of 0.999999 to the published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is cached apart
     (``cache_key``), and its records say so. Raises BackboneError as ``backbone_folder``.
     """
+    require("safetensors")
     from safetensors.torch import load_file, save
 
     with backbone_folder(name) as folder:

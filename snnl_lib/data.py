@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, catalogue, pack, readers
+from snnl_lib import SnnlError, catalogue, pack, readers, require
 from snnl_lib.catalogue import Entry, Form
 from snnl_lib.readers import Images, Split
 
@@ -301,6 +301,7 @@ def stop_words() -> frozenset[str]:
     """
     if pack.opened:
         return frozenset(pack.opened.facts["stop words"])
+    require("spacy")
     from spacy.lang.en.stop_words import STOP_WORDS
 
     return frozenset(STOP_WORDS)

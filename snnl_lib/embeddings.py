@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, backbones, data, nli, pack, whole_file
+from snnl_lib import SnnlError, backbones, data, nli, pack, require, whole_file
 
 TRANSFORMERS = tuple(backbones.BACKBONES) + tuple(f"{name}-{pooling}" for name in backbones.BACKBONES for pooling in backbones.POOLINGS)
 METHODS = ("spacy", "spacy-word", "tfidf", "sif", "sif-corpus", "infersent", "infersent-nli", "infersent-random", *TRANSFORMERS)
@@ -151,10 +151,10 @@ def word_rows(texts: list[str], *, split=lambda text: data.preprocess(text).spli
 
 def own_rows(words: list[str]) -> list[np.ndarray]:
     """Look up words in spaCy's vector table as ``word_rows`` does, but -1 also for a word that shares the vector of another, more frequent one."""
+    rows = _vector_rows(words)
     from spacy.strings import hash_string
 
     owners = list(islice(vocabulary().vectors.key2row, len(word_vectors())))  # the table was cut to its first words; the others came after
-    rows = _vector_rows(words)
     return [np.array([row if row >= 0 and owners[row] == hash_string(word) else -1], dtype=np.int32) for word, row in zip(words, rows, strict=True)]
 
 
@@ -164,6 +164,7 @@ def word_vectors() -> np.ndarray:
 
 
 def _vector_rows(words):
+    require("spacy")
     from spacy.strings import hash_string
 
     return vocabulary().vectors.find(keys=[hash_string(word) for word in words]) if words else np.zeros(0, dtype=int)
@@ -206,6 +207,7 @@ def _sif(texts, fit_texts, method):
 @cache
 def vocabulary():
     """Load spaCy's English vocabulary with its 300-d word vectors, and nothing else of the pipeline."""
+    require("spacy")
     import spacy
 
     nlp = spacy.blank("en")

@@ -5,7 +5,7 @@ What a run imports, torch above all, takes seconds: here it is imported where a 
 
 import contextlib
 import ctypes
-import importlib.util
+import importlib
 import math
 import os
 import sys
@@ -20,7 +20,7 @@ from types import ModuleType
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, embeddings, pack, results
+from snnl_lib import SnnlError, data, embeddings, lacks, pack, results
 from snnl_lib.grids import EXPERIMENTS, PAPER, ExperimentError, parse_seeds, profile_settings, specs  # noqa: F401 - all that chapters ask for, in one place
 from snnl_lib.image_grids import DIMENSIONS
 from snnl_lib.results import Record, Spec
@@ -187,12 +187,16 @@ def unmet(spec: Spec, device: str = "auto") -> str:
 
 
 def _needed(spec):
-    """What a run needs: a data set, an embedding, perhaps a ranking task; whether umap-learn; what it costs if it is left to a GPU."""
-    umap = spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
-    return spec.dataset, spec.embedding, spec.get("task"), umap, spec.needs
+    """What a run needs: a data set, an embedding, perhaps a ranking task, modules beyond the minimal dependencies; what it costs if it is left to a GPU."""
+    modules = ("umap",) if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap") else ()
+    if spec.model in TRAINED or spec.embedding in embeddings.TRANSFORMERS:
+        modules += ("transformers",)
+    elif not pack.opened and (spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent", "tfidf"))):
+        modules += ("spacy",)  # stop words and vectors, which a pack brings
+    return spec.dataset, spec.embedding, spec.get("task"), modules, spec.needs
 
 
-def _unmet(dataset, embedding, task, umap, cost, device):
+def _unmet(dataset, embedding, task, modules, cost, device):
     if dataset != DRAWN and data.locate(dataset) is None:
         return f"the data set {dataset} is not on this machine" + (f"; and it needs a GPU (about {cost})" if cost else "")
     if fingerprint(dataset, embedding) is None:
@@ -204,8 +208,8 @@ def _unmet(dataset, embedding, task, umap, cost, device):
         return "the texts are not in the pack"  # which has word rows in their place
     if task in RANKINGS and data.locate(task) is None:
         return f"the ranking task {task} is not on this machine"
-    if umap and importlib.util.find_spec("umap") is None:
-        return "umap-learn is not installed"
+    if absent := next(filter(None, map(lacks, modules)), ""):
+        return absent
     if cost and not check_device(device).startswith("cuda"):
         return f"needs a GPU (about {cost})"
     return ""

@@ -7,7 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from snnl_lib import data
+from snnl_lib import data, readers
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
 RECIPE = {"units": UNITS, "hidden": 512, "epochs": 6, "batch_size": 256, "learning_rate": 5e-4, "seed": 42}
@@ -44,13 +44,11 @@ def load_pairs() -> dict:
     Labels are 0 entailment, 1 neutral, 2 contradiction. dev and test are SNLI's own; train is the part of the file from
     ``PAIR_SOURCES`` (48,523 pairs). Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
     """
-    import pandas as pd
-
     folder = pairs_folder()
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")
-        frames[split] = pd.read_parquet(folder / f"{split}.parquet")
+        frames[split] = readers.read_parquet(folder / f"{split}.parquet")
     frames["train"] = frames["train"][frames["train"]["source"].isin(PAIR_SOURCES)].reset_index(drop=True)
     return frames
 

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,24 @@ def command_line(results_folder):
         return done.returncode, done.stdout, done.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The project as a wheel, built once, without a network."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def unpacked_wheel(wheel, tmp_path_factory):
+    """A folder to import the library from as it is installed: outside of a checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
 
 
 def git_name(content):
