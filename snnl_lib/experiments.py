@@ -64,11 +64,11 @@ def _cuda():
 
 @cache
 def gpu_driver() -> bool:
-    """Tell whether NVIDIA's driver is on this machine."""
+    """Tell whether the driver of a GPU that torch calls cuda, NVIDIA's or AMD's, is on this machine."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
         with contextlib.suppress(OSError):
             return bool(ctypes.CDLL(name))
-    return False
+    return Path("/dev/kfd").exists()
 
 
 def parameters(namespace: dict, kind: str = "texts") -> Parameters:

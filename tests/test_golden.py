@@ -12,10 +12,7 @@ stops hangs on those bits. Two epochs of an autoencoder often end where a docume
 scaled. ``test_clustering.py`` looks at all of these.
 """
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, as in conftest.py: this file also runs as a script
-
+import conftest  # noqa: F401, I001 - before numpy and torch: this file also runs as a script, with one thread and the same kernels
 import csv
 import hashlib
 import math
