@@ -184,13 +184,13 @@ def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minima
     sentence = "it comes with the extra {0}, in a checkout by `pip install .[{0}]`"
     code = f"""
 from pathlib import Path
-from snnl_lib import SnnlError, backbones, data, deep_clustering, embeddings, readers, report
+from snnl_lib import SnnlError, backbones, data, deep_clustering, embeddings, encoders, readers, report
 
 calls = {{
     "spaCy": [lambda: data.preprocess("rain"), lambda: embeddings._vector_rows(["rain"]), lambda: embeddings.vocabulary()],
     "pyarrow": [lambda: readers.read_parquet(Path("none.parquet"))],
     "umap-learn": [deep_clustering.umap],
-    "transformers": [lambda: backbones.load_encoder("minilm"), lambda: backbones.load_language_model("minilm"), lambda: backbones.tokenize(["rain"], "minilm")],
+    "transformers": [lambda: encoders.load_encoder("minilm"), lambda: encoders.load_language_model("minilm"), lambda: backbones.tokenize(["rain"], "minilm")],
     "safetensors": [lambda: backbones.files_to_pack("minilm")],
     "matplotlib": [lambda: report.seed_figure([], "")],
     "seaborn": [report.style, lambda: report.curve_figure(None, "", "", "")],

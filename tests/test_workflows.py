@@ -73,7 +73,7 @@ def test_tests_run_on_each_push_and_pull_request_the_book_after_a_push_to_main_a
     (when,) = LOADED["weekly"][ON]["schedule"]
     assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", when["cron"])
     (uploaded,) = [step["with"]["path"] for _, step in STEPS if "upload-pages" in step.get("uses", "")]
-    assert re.search(r'ROOT / "_build" / "book"\n +page = target / "_build" / "html"', (ROOT / "book" / "build.py").read_text())
+    assert 'PAGE = BUILD / "book" / "_build" / "html" / "index.html"' in (ROOT / "book" / "build.py").read_text()
     assert uploaded == "_build/book/_build/html"
 
 
