@@ -3,6 +3,11 @@ SHELL := /bin/bash
 PYTHON3 ?= python3
 PYTHON := .venv/bin/python
 PROFILE ?= quick
+JOBS ?= 2
+SNAKEMAKE = $(PYTHON) -m snakemake --cores $(JOBS)
+# What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
+LOCK ?= requirements-lock.txt
+PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
@@ -17,9 +22,14 @@ env: .venv/.ready  ## make the Python environment in .venv (the other commands d
 	@$(PYTHON3) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: Python 3.11 to 3.13 is needed, $(PYTHON3) is $$($(PYTHON3) --version); name another with make PYTHON3=..."; exit 2; }
 	$(PYTHON3) -m venv .venv
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r requirements.txt -c requirements-lock.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r requirements-nodeps.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -e .
+ifeq ($(LOCK),)
+	sed -E 's/==[^ ]+//' requirements.txt > .venv/newest.txt
+	$(PIP) -r .venv/newest.txt -e '.[text,transformers,book,batch]'
+else
+	$(PIP) -r requirements.txt -c $(LOCK)
+	$(PIP) --no-deps -r requirements-nodeps.txt
+	$(PIP) --no-deps -e .
+endif
 	touch $@
 
 _build/.data: .venv/.ready requirements-data.txt
@@ -30,7 +40,7 @@ _build/.data: .venv/.ready requirements-data.txt
 	mkdir -p _build && touch $@
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
-	$(PYTHON) book/build.py --profile $(PROFILE)
+	$(SNAKEMAKE) book --config profile=$(PROFILE)
 
 lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book
@@ -46,13 +56,14 @@ lint: .venv/.ready  ## check style, and that chapters are committed without outp
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m nbstripout --keep-id --verify book/*.ipynb
 
-format: .venv/.ready  ## put style right and strip the chapters' outputs
+format: .venv/.ready  ## put style right, strip the chapters' outputs, and write the address of _config.yml into their first cell
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
+	$(PYTHON) book/bootstrap.py
 
 reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about two days on one CPU core)
-	$(PYTHON) -m snnl_lib run all --profile full --jobs 2
+	$(SNAKEMAKE) results --config profile=full
 
 bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about 20 minutes)
 	$(PYTHON) -m benchmarks

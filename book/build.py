@@ -1,28 +1,28 @@
-"""Execute the chapters with papermill into _build/src and render them with Jupyter Book into _build/book.
-
-A chapter is executed again only when something it depends on has changed: itself, the library, the records, its parameters or the data.
-"""
+"""One step of building the book: execute a chapter with papermill, or render the executed chapters. The Snakefile puts the steps in order."""
 
 import argparse
 import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from snnl_lib import SnnlError, experiments
+from snnl_lib import SnnlError, data, whole_file
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "_build" / "src"
+BUILD = ROOT / "_build"
+SOURCE = BUILD / "src"
+PAGE = BUILD / "book" / "_build" / "html" / "index.html"
+PARAMETERS = ("profile", "seeds", "dataset", "device")
+COPIED = {".md", ".bib", ".css", ".py", ".png"}  # what of the book is no notebook
 
 
 def chapters() -> list[Path]:
@@ -32,93 +32,127 @@ def chapters() -> list[Path]:
     return [path for path in found if path.exists()]
 
 
-def copy_sources() -> None:
-    """Copy everything but the notebooks, which arrive executed."""
-    (SOURCE / "book").mkdir(parents=True, exist_ok=True)
-    for name in ("_config.yml", "_toc.yml"):
-        shutil.copyfile(ROOT / name, SOURCE / name)
-    for path in (ROOT / "book").rglob("*"):
-        if path.is_file() and path.suffix in {".md", ".bib", ".css", ".py", ".png"} and "tables" not in path.parts:
-            target = SOURCE / path.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+def sources() -> list[Path]:
+    """List what is rendered besides the chapters."""
+    pages = (path for path in (ROOT / "book").rglob("*") if path.suffix in COPIED and "tables" not in path.parts and "__pycache__" not in path.parts)
+    return [ROOT / "_config.yml", ROOT / "_toc.yml", *sorted(pages)]
 
 
-def fitting(chapter: Path, parameters: dict) -> dict:
-    """Return the parameters for one chapter: a data set of the kind that it is not about does not concern it."""
-    said = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
-    kind = said[1] if said else "texts"
-    dataset = experiments.data.resolve(parameters["dataset"], kind)
-    return parameters | {"dataset": dataset if experiments.data.describe(dataset).kind == kind else experiments.data.resolve("auto", kind)}
+def library() -> list[Path]:
+    """List the files of the library, on which every chapter depends."""
+    return sorted(path for path in (ROOT / "snnl_lib").rglob("*") if path.suffix in {".py", ".csv"})
 
 
-def depends_on(chapter: Path, parameters: dict) -> str:
-    """Hash everything that can change an executed chapter."""
-    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
-    digest.update(f"{experiments.fingerprint(parameters['dataset'], 'spacy')}".encode())
-    files = [chapter, ROOT / "requirements-lock.txt", *sorted((ROOT / "snnl_lib").rglob("*.py")), *sorted((ROOT / "snnl_lib").rglob("*.csv"))]
-    for path in [*files, *sorted((ROOT / "results").rglob("*.csv"))]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+def digest_of_records() -> str:
+    """Hash all records of the full profile, which chapters show."""
+    from snnl_lib import results
+
+    digest, folder = hashlib.sha256(), results.results_dir("full")
+    for path in sorted(folder.rglob("*.csv")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def execute(chapter: Path, parameters: dict) -> str:
-    """Execute one chapter unless nothing it depends on has changed; returns what to say about it."""
-    parameters = fitting(chapter, parameters)
-    output, key = SOURCE / "book" / chapter.name, SOURCE / "book" / f"{chapter.stem}.key"
-    wanted = depends_on(chapter, parameters)
-    if output.exists() and key.exists() and key.read_text() == wanted:
-        return f"{chapter.stem}: unchanged"
-    key.unlink(missing_ok=True)
-    started, unfinished = time.perf_counter(), ROOT / "_build" / "logs" / chapter.name
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
+def fitting(chapter: Path, dataset: str) -> str:
+    """Return the data set for one chapter: one of a kind that it is not about does not concern it."""
+    said = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
+    kind = said[1] if said else "texts"
+    asked = data.resolve(dataset, kind)
+    return asked if data.describe(asked).kind == kind else data.resolve("auto", kind)
+
+
+def arguments(chapter: Path, parameters: dict[str, str]) -> str:
+    """Spell out the parameters for one chapter as arguments of the step ``chapter``."""
+    fitted = parameters | {"dataset": fitting(chapter, parameters["dataset"])}
+    return shlex.join(f"--{name}={fitted[name]}" for name in PARAMETERS)
+
+
+def data_behind(chapter: Path, dataset: str) -> str:
+    """Name the copy of the data that a chapter computes on, since another one changes it."""
+    from snnl_lib import experiments
+
+    return str(experiments.fingerprint(fitting(chapter, dataset), "tfidf"))
+
+
+def seeds_of_runs(asked: dict[str, str]) -> dict[str, str]:
+    """Return the seeds of recorded runs: those asked for, else in the full profile nothing, which means each experiment's own."""
+    return {"seeds": asked["seeds"] or ("" if asked["profile"] == "full" else "42")}
+
+
+def outstanding(names: list[str], profile: str, seeds: str, dataset: str, device: str) -> list[tuple[str, str]]:
+    """List the runs of experiments that have no record, or a stale or failed one, and can be made here: (experiment, key of the record)."""
+    from snnl_lib import experiments
+
+    seeds = seeds_of_runs({"profile": profile, "seeds": seeds})["seeds"] or None
+    wanted = (spec for name in names for spec in experiments.outstanding(name, profile, dataset, seeds, device))
+    return [(spec.experiment, experiments.key(spec)) for spec in wanted]
+
+
+def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
+    """Execute one chapter into ``_build/src/book``, whole or not at all; ``log`` keeps it as far as it came. Raises SnnlError if a cell fails."""
+    from snnl_lib import experiments
+
+    output = SOURCE / "book" / chapter.name
+    output.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    experiments.parameters(parameters, data.describe(parameters["dataset"]).kind)  # before a kernel starts
     given = [part for name, value in parameters.items() for part in ("-r", name, value)]
-    command = [sys.executable, "-m", "papermill", str(chapter), str(unfinished), *given, "--cwd", str(output.parent), "-k", "python3", "--no-progress-bar"]
+    command = [sys.executable, "-m", "papermill", str(chapter), str(log), *given, "--cwd", str(output.parent), "-k", "python3", "--no-progress-bar"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "papermill failed"
-        raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {unfinished})")
-    notebook = json.loads(unfinished.read_text())
+        raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {log})")
+    notebook = json.loads(log.read_text())
     for cell in notebook["cells"]:
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"].append("hide-input")
-    output.write_text(json.dumps(notebook))
-    key.write_text(wanted)
-    return f"{chapter.stem}: executed in {time.perf_counter() - started:.0f} s"
+    with whole_file(output) as file:
+        file.write(json.dumps(notebook).encode())
 
 
-def render() -> Path:
-    """Render the executed chapters; a warning is an error."""
-    target = ROOT / "_build" / "book"
-    page = target / "_build" / "html" / "index.html"
-    page.unlink(missing_ok=True)
-    command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(SOURCE), "--path-output", str(target), "-W", "-n", "--keep-going", "-q"]
-    if subprocess.run(command).returncode or not page.exists():
+def render() -> None:
+    """Render the executed chapters; a warning is an error. Raises SnnlError if there was one."""
+    for path in sources():
+        target = SOURCE / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    known = {SOURCE / path.relative_to(ROOT) for path in (*sources(), *chapters())}
+    for path in SOURCE.rglob("*"):  # what has left the book leaves the build
+        if path.suffix in COPIED | {".ipynb"} and path not in known:
+            path.unlink()
+    PAGE.unlink(missing_ok=True)
+    command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(SOURCE), "--path-output", str(BUILD / "book"), "-W", "-n", "--keep-going", "-q"]
+    if subprocess.run(command).returncode or not PAGE.exists():
         raise SnnlError("the book did not render without warnings: see the messages above")
-    return page
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profile", default="quick")
-    parser.add_argument("--dataset", default="auto")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--seeds", default="42", help='for what is run live, such as "42,73" (default: 42)')
-    parser.add_argument("--jobs", type=int, default=2, help="chapters executed side by side (default: 2)")
+    steps = parser.add_subparsers(dest="step", required=True)
+    chapter = steps.add_parser("chapter")
+    chapter.add_argument("chapter", type=Path)
+    chapter.add_argument("log", type=Path, help="where the notebook is kept while it is executed, and if it fails")
+    for name in PARAMETERS:
+        chapter.add_argument(f"--{name}", required=True)
+    steps.add_parser("render")
+    steps.add_parser("digest", help="print a hash of all records")
     args = vars(parser.parse_args())
-    jobs = args.pop("jobs")
     try:
-        asked = experiments.data.resolve(args["dataset"])
-        experiments.parameters(args, experiments.data.describe(asked).kind)  # before a kernel starts
-        copy_sources()
-        with ThreadPoolExecutor(jobs) as pool:
-            for line in pool.map(lambda chapter: execute(chapter, args), chapters()):
-                print(line, flush=True)
-        page = render()
+        if args["step"] == "chapter":
+            execute(args["chapter"].resolve(), {name: args[name] for name in PARAMETERS}, args["log"].resolve())
+        elif args["step"] == "render":
+            render()
+        else:
+            print(digest_of_records())
     except SnnlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"The book is at {page}")
+    except OSError as error:
+        print(
+            f"error: {error.filename or BUILD} could not be written ({error.strerror}): make room, or make {BUILD} a folder that you can write to",
+            file=sys.stderr,
+        )
+        return 2
     return 0
 
 

@@ -5,21 +5,59 @@ importing the package itself loads nothing heavy.
 """
 
 import contextlib
+import glob
+import importlib.util
 import os
 import tempfile
+import time
 from pathlib import Path
 
 __version__ = "0.1.0"
+
+
+EXTRAS = {
+    "spacy": ("spaCy", "text"),
+    "pyarrow": ("pyarrow", "text"),
+    "umap": ("umap-learn", "text"),
+    "transformers": ("transformers", "transformers"),
+    "safetensors": ("safetensors", "transformers"),
+    "huggingface_hub": ("huggingface-hub", "transformers"),
+    "matplotlib": ("matplotlib", "book"),
+    "seaborn": ("seaborn", "book"),
+    "myst_nb": ("myst-nb", "book"),
+}
+"""What the library imports beyond its minimal dependencies: the name of the package, and the extra of pyproject.toml that brings it."""
 
 
 class SnnlError(Exception):
     """Something the user can put right. The message is one sentence that says what was wrong and what to do."""
 
 
+def lacks(module: str) -> str:
+    """Say which extra brings a module of ``EXTRAS`` that is not installed; an empty string if it is."""
+    if importlib.util.find_spec(module):
+        return ""
+    package, extra = EXTRAS[module]
+    return f"{package} is not installed: it comes with the extra {extra}, in a checkout by `pip install .[{extra}]`"
+
+
+def require(module: str) -> None:
+    """Raise SnnlError, which names the extra to install, unless a module of ``EXTRAS`` is installed. Called before it is imported."""
+    if sentence := lacks(module):
+        raise SnnlError(sentence)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing that takes its place at ``path`` once it is complete: a reader sees it whole or not at all."""
+    """Open a binary file for writing that takes its place at ``path`` once it is complete: a reader sees it whole or not at all.
+
+    What a killed process left of the same file goes when it is an hour old: by then nobody is still writing it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > 3600:
+                left.unlink()
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False) as file:
         try:
             yield file

@@ -1,18 +1,20 @@
-"""The command line: ``python -m snnl_lib list | missing | run | pack | nli | data``."""
+"""The command line: ``python -m snnl_lib list | missing | run | merge | pack | nli | data``."""
 
 import argparse
+import errno
 import math
 import os
 import sys
 import time
 from pathlib import Path
 
-# Before torch is imported: one thread a process, as the records promise.
+# Before torch and numpy are imported: one thread a process, as the records promise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from snnl_lib import SnnlError, backbones, data, embeddings, experiments, infersent, pack, results, short_texts
+from snnl_lib import SnnlError, backbones, data, embeddings, experiments, nli, pack, results
+from snnl_lib.short_text_grids import RANKINGS
 
 
 def _parser():
@@ -28,7 +30,11 @@ def _parser():
     run.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     run.add_argument("--jobs", type=int, default=1, help="runs side by side, one process and one thread each (default: 1)")
     run.add_argument("--stack", type=int, help="runs trained together, as one network with an axis of runs (default: 15 on a GPU, else 1)")
+    run.add_argument("--keys", nargs="+", help="only the runs whose records have these names, recorded or not; the Snakefile asks for them one by one")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
+
+    merging = commands.add_parser("merge", help="take the records that other machines made into results/; exit status 1 if some contradict ours or are damaged")
+    merging.add_argument("folder", nargs="+", type=Path, help="a results folder of another machine")
 
     packing = commands.add_parser(
         "pack", help="write what experiments need, MiniLM too, in float16, into one file (not to be committed), for `run --pack` without spaCy, network or git"
@@ -92,6 +98,8 @@ def _run(args):
     for name, value in (("jobs", args.jobs), ("stack", stack)):
         if value < 1:
             raise SnnlError(f"--{name} must be 1 or more, got {value}")
+    if args.keys:
+        return _run_keys(args, device)
     rows = _status(args)
     for kind, wanted in (("model", args.models), ("embedding", args.embeddings)):
         known = {getattr(spec, kind) for spec, _, _ in rows}
@@ -118,6 +126,23 @@ def _run(args):
     return 1 if failures else 0
 
 
+def _run_keys(args, device):
+    """Carry out the runs that are named, without a look at what else is recorded."""
+    named = {experiments.key(spec): spec for name in _names([args.experiment]) for spec in experiments.specs(name, args.profile, args.dataset, _seeds(args))}
+    if unknown := [key for key in args.keys if key not in named]:
+        raise SnnlError(
+            f"{args.experiment} has no run whose record is {unknown[0]}: the profile, the data set and the seeds must be those that it was named with"
+        )
+    specs = [named[key] for key in args.keys]
+    if reasons := [reason for spec in specs if (reason := experiments.unmet(spec, device))]:
+        raise SnnlError(f"{args.experiment}: {reasons[0]}")
+    failures = 0
+    for record in experiments.run_all(specs, device, args.jobs, sys.stderr.isatty()):
+        print(f"{record.spec}: {record.status}" + (f" ({record.reason})" if record.reason else "") + f", {record.seconds:.1f} s", flush=True)
+        failures += record.status == "failed"
+    return 1 if failures else 0
+
+
 def _missing(args):
     rows = [row for row in _status(args) if row[1] != "done"]
     for spec, verdict, needs in rows:
@@ -126,13 +151,26 @@ def _missing(args):
     return 1 if rows else 0
 
 
+def _merge(args):
+    refused = 0
+    for folder in args.folder:
+        found = results.merge(folder)
+        for line in (*found.damaged, *found.conflicts):
+            print(line, file=sys.stderr)
+        counts = (("added", found.added), ("in place of failed or older ones", found.replaced), ("there already", found.there))
+        counts += (("in conflict", found.conflicts), ("damaged", found.damaged))
+        print(f"{folder}: " + ", ".join(f"{len(names)} {what}" for what, names in counts if names))
+        refused += len(found.conflicts) + len(found.damaged)
+    return 1 if refused else 0
+
+
 def _pack(args):
     names = _names(args.experiment)
     specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
     if not specs:
         raise _no_runs(" ".join(args.experiment), args.dataset)
     splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": "", "backbones": {}}
-    rankings = {spec.get("task") for spec in specs} & {*short_texts.RANKINGS}
+    rankings = {spec.get("task") for spec in specs} & {*RANKINGS}
     for name in sorted(({spec.dataset for spec in specs} | rankings) - {experiments.DRAWN}):
         if name in rankings and data.locate(name) is None:  # runs rank what is at hand, and fetch nothing
             print(f"without the runs on {name}: the ranking task is not on this machine")
@@ -160,7 +198,7 @@ def _pack(args):
     if any(spec.embedding == "infersent-nli" for spec in specs):
         try:
             pairs = embeddings.nli_pairs()
-            facts["nli"] = infersent.pairs_fingerprint()
+            facts["nli"] = nli.pairs_fingerprint()
         except data.DataError as error:
             print(f"without the runs on infersent-nli: {error}")
             pairs = {}
@@ -210,7 +248,7 @@ def _data(args):
             print(f"  documents: {f'{first:,} train, {second:,} test' if second else f'{first:,}, clustered whole'}; {len(entry.class_names)} classes")
         print(f"  form:      {form.description}")
         print(f"  terms:     {entry.terms}")
-    for what, look in (("inference pairs, for infersent-nli", infersent.pairs_folder), ("published InferSent weights", embeddings.published_files)):
+    for what, look in (("inference pairs, for infersent-nli", nli.pairs_folder), ("published InferSent weights", embeddings.published_files)):
         try:
             look()
             print(f"{what}: at hand")
@@ -231,9 +269,16 @@ def main(argv=None) -> int:
     """Run a command; returns the exit status, 2 with one sentence on standard error where the user can put something right."""
     args = _parser().parse_args(argv)
     try:
-        return {"run": _run, "missing": _missing, "pack": _pack, "nli": _nli, "data": _data, "list": _list}[args.command](args)
+        return {"run": _run, "missing": _missing, "pack": _pack, "nli": _nli, "data": _data, "list": _list, "merge": _merge}[args.command](args)
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        print(
+            f"error: {error.filename or 'a file'} could not be written ({error.strerror}): make room, or name a folder that you can write to", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print("interrupted: finished runs are recorded, the next `run` goes on", file=sys.stderr)

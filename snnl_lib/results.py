@@ -3,6 +3,8 @@
 A record is a tidy table with one row a metric, every row carrying the whole provenance, so that files can be concatenated.
 """
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import hashlib
@@ -11,16 +13,18 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, NamedTuple
 
 from snnl_lib import SnnlError, pack, whole_file
+
+if TYPE_CHECKING:  # what judges records needs no frames, and pandas takes longer to import than thousands of records to judge
+    import pandas as pd
 
 STATUSES = ("ok", "diverged", "collapsed", "failed")
 # fmt: off
@@ -30,6 +34,9 @@ COLUMNS = [
 ]
 # fmt: on
 _NUMBERS = {"alpha": float, "seed": int, "value": float, "n_train": int, "n_test": int, "seconds": float, "revision": int, "rows": int}
+_NUMBERS = {COLUMNS.index(name): number for name, number in _NUMBERS.items()}
+_STATUS, _PROFILE = COLUMNS.index("status"), COLUMNS.index("profile")
+_IDENTITY = [COLUMNS.index(name) for name in ("experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed", "settings")]
 
 
 class RecordError(SnnlError):
@@ -118,6 +125,8 @@ class Record:
 
     def frame(self) -> pd.DataFrame:
         """Return the rows that the file holds."""
+        import pandas as pd
+
         spec = self.spec
         own = {name: getattr(spec, name) for name in ("experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed")}
         own |= {name: getattr(self, name) for name in ("n_train", "n_test", "status", "reason", "device", "fingerprint", "created")}
@@ -201,16 +210,43 @@ def write_atomically(path: Path, text: str) -> None:
 
 def read_record(path: Path) -> pd.DataFrame:
     """Read one record. Raises RecordError if it is truncated or damaged."""
+    import pandas as pd
+
+    return pd.DataFrame(_rows(path), columns=COLUMNS)
+
+
+def _rows(path, first=False):
+    """Read a record's rows, numbers as numbers; with ``first`` that one alone, if it is plain from the number of lines that the others are there.
+
+    Raises RecordError if the record is truncated or damaged.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text.count("\n")
     try:
-        rows = list(csv.DictReader(io.StringIO(text)))
-        whole = text.endswith("\n") and list(rows[0]) == COLUMNS and all(int(row["rows"]) == len(rows) for row in rows)
-        frame = pd.DataFrame(rows).astype(_NUMBERS) if whole else None
-    except (csv.Error, IndexError, ValueError, TypeError, KeyError):
-        frame = None
-    if frame is None or not frame["status"].isin(STATUSES).all():
+        header, *rows = csv.reader(text.split("\n", 2)[:2] if first else io.StringIO(text), strict=True)
+        for row in rows:
+            for place, number in _NUMBERS.items():
+                row[place] = number(row[place])
+        count = lines - 1 if first else len(rows)
+        whole = text.endswith("\n") and header == COLUMNS and all(len(row) == len(COLUMNS) and row[-1] == count for row in rows)
+        whole = whole and rows and {row[_STATUS] for row in rows} <= {*STATUSES}
+    except (csv.Error, IndexError, ValueError):
+        whole = False
+    if not whole and first:  # a text may have a line break of its own
+        return _rows(path)
+    if not whole:
         raise RecordError(f"the record {path} is truncated or damaged: remove it and run its experiment again")
-    return frame
+    return rows
+
+
+def _record_paths(experiment, profile):
+    """List the files of the records of an experiment (None: of all), sorted."""
+    folder, found = results_dir(profile), []
+    for place in [folder / experiment] if experiment else sorted(folder.iterdir()) if folder.is_dir() else []:
+        if place.name != "bench" and place.is_dir():  # timings are no runs
+            files = (path for path in place.iterdir() if path.suffix == ".csv" and not path.name.endswith((".curve.csv", ".points.csv")))
+            found += sorted(path for path in files if not path.name.startswith("."))
+    return found
 
 
 def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
@@ -222,11 +258,10 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
     >>> sorted(load_results("clustering")["model"].unique())
     ['ae', 'ae-d', 'lc-d', 'pca']
     """
-    folder = results_dir(profile)
-    paths = [path for path in sorted(folder.glob(f"{experiment or '*'}/*.csv")) if path.parent.name != "bench"]  # timings are no runs
-    frames = [read_record(path).assign(key=path.stem) for path in paths if not path.name.endswith((".curve.csv", ".points.csv"))]
-    frames = [frame for frame in frames if (frame["profile"] == profile).all()]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS, "key"])
+    import pandas as pd
+
+    rows = [[*row, path.stem] for path in _record_paths(experiment, profile) for row in _rows(path) if row[_PROFILE] == profile]
+    return pd.DataFrame(rows, columns=[*COLUMNS, "key"])
 
 
 def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
@@ -239,6 +274,8 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
     >>> list(curves.columns[:4]), int(curves["epoch"].max())
     (['epoch', 'temperature', 'loss', 'primary'], 29)
     """
+    import pandas as pd
+
     frames = []
     for row in records.drop_duplicates("key").itertuples():
         path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"
@@ -250,11 +287,21 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 # ---------------------------------------------------------------- what is there
 
 
-def identities(records: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a record with its identity (``Spec.identity``), key, revision, fingerprint and status."""
-    names = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature", "seed", "settings"]
-    runs = records.drop_duplicates("key")
-    return runs.assign(identity=list(runs[names].itertuples(index=False, name=None)))[["identity", "key", "revision", "fingerprint", "status"]]
+class Run(NamedTuple):
+    """What tells a recorded run apart (``identity``: that of ``Spec.identity``) and how it ended."""
+
+    identity: tuple
+    revision: int
+    fingerprint: str
+    status: str
+
+
+def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
+    """Go through the recorded runs of an experiment without loading their numbers. Raises RecordError if a record is damaged."""
+    for path in _record_paths(experiment, profile):
+        row = _rows(path, first=True)[0]
+        if row[_PROFILE] == profile:
+            yield Run(tuple(row[place] for place in _IDENTITY), *(row[COLUMNS.index(name)] for name in ("revision", "fingerprint", "status")))
 
 
 def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec, str]:
@@ -265,12 +312,75 @@ def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec,
     """
     there: dict[tuple, list] = {}
     for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
-        for row in identities(load_results(experiment, profile)).itertuples():
-            there.setdefault(row.identity, []).append(row)
+        for run in runs(experiment, profile):
+            there.setdefault(run.identity, []).append(run)
     verdicts = {}
     for spec in specs:
         known = fingerprints.get(spec)
-        runs = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
-        whole = [run.revision for run in runs if run.status != "failed"]
-        verdicts[spec] = "missing" if not runs else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"
+        made = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
+        whole = [run.revision for run in made if run.status != "failed"]
+        verdicts[spec] = "missing" if not made else "failed" if not whole else "done" if max(whole) >= spec.revision else "stale"
     return verdicts
+
+
+# ---------------------------------------------------------------- records from other machines
+
+
+class Merged(NamedTuple):
+    """What became of each file of another folder: names of records, and of those with a ``conflict`` or ``damaged`` a sentence each."""
+
+    added: list[str]
+    replaced: list[str]  # ours was stale or failed
+    there: list[str]  # the same numbers, or theirs is stale or failed
+    conflicts: list[str]
+    damaged: list[str]
+
+
+def merge(source: Path) -> Merged:
+    """Take the full profile's records of another ``results`` folder into this one, each whole or not at all; the other folder stays as it is.
+
+    A record that is not here is added with its curve and points; of two of one run, a whole one replaces one that failed, and one of a newer
+    revision an older one. Where both are as good and their numbers differ, ours stays and that is a conflict. Raises RecordError if the
+    source is no folder with records, or ours cannot be written.
+    """
+    theirs = [path for path in sorted(Path(source).glob("*/*.csv")) if not path.name.endswith((".curve.csv", ".points.csv"))]
+    if not theirs:
+        raise RecordError(f"{source} holds no records: name a folder like results/, with a folder for each experiment in it")
+    found = Merged([], [], [], [], [])
+    for path in theirs:
+        name, own = f"{path.parent.name}/{path.stem}", results_dir("full") / path.parent.name / path.name
+        if path.parent.name == "bench":  # a table of timings, named after its device
+            what = found.added if not own.exists() else found.there if own.read_bytes() == path.read_bytes() else found.conflicts
+            what.append(name if what is not found.conflicts else f"{name}: other timings of the same device; ours stay")
+            if what is found.added:
+                write_atomically(own, path.read_text())
+            continue
+        try:
+            rows = _rows(path)
+        except RecordError as error:
+            found.damaged.append(str(error))
+            continue
+        verdict, why = _compare(rows, _rows(own)) if own.exists() else ("added", "")
+        if verdict in ("added", "replaced"):
+            for kind in ("curve", "points"):
+                beside, ours = (place.parent / f"{place.stem}.{kind}.csv" for place in (path, own))
+                if beside.exists():
+                    write_atomically(ours, beside.read_text())
+            write_atomically(own, path.read_text())
+        getattr(found, verdict).append(f"{name}: {why}" if why else name)
+    return found
+
+
+def _compare(theirs, ours):
+    """Say what becomes of another record of a run that is recorded here (a field of ``Merged``), and of a conflict what it is about."""
+    of = {name: place for place, name in enumerate(COLUMNS)}
+    goodness = [(rows[0][_STATUS] != "failed", rows[0][of["revision"]]) for rows in (theirs, ours)]
+    if goodness[0] != goodness[1]:
+        return "replaced" if goodness[0] > goodness[1] else "there", ""
+    numbers = [{row[of["metric"]]: (repr(row[of["value"]]), row[_STATUS]) for row in rows} for rows in (theirs, ours)]
+    if numbers[0] == numbers[1]:
+        return "there", ""
+    where = [f"{rows[0][of['device']]}, {rows[0][of['versions']]}, {rows[0][of['created']]}" for rows in (theirs, ours)]
+    metric = next(name for name in numbers[0].keys() | numbers[1].keys() if numbers[0].get(name) != numbers[1].get(name))
+    values = [numbers[side].get(metric, ("none",))[0] for side in (0, 1)]
+    return "conflicts", f"{metric} is {values[0]} there ({where[0]}) and {values[1]} here ({where[1]}); ours stays"

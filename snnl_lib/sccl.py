@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from snnl_lib.backbones import encode, load_encoder, tokenize
+from snnl_lib.backbones import tokenize
 from snnl_lib.clusterbert import KMEANS_STARTS, check_clusters
 from snnl_lib.deep_clustering import soft_assignment, target_distribution
+from snnl_lib.encoders import encode, load_encoder
 from snnl_lib.training import batches, build, named_seed
 from snnl_lib.tsdae import delete_words
 

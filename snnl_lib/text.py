@@ -1,10 +1,7 @@
-"""The classification experiments of the text paper: the cells of Tables 1-2, their readings and rivals, and what one run does.
+"""The classification experiments of the text paper (Tables 1-2): what one run does. ``text_grids`` says which runs there are.
 
 Where the paper is silent the choice is made here, in ``CHOICES``, and shown next to the table it can move.
 """
-
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -43,97 +40,6 @@ CHOICES = {
 }
 
 ENTANGLEMENT_DOCUMENTS = 2000
-NEIGHBOURS = 10  # of nearest-neighbour classifiers and scores
-
-ALL = 1_000_000  # as many training documents as there are
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table: what is run for each seed.
-
-    ``seeds`` limits it to the first few of those asked for; ``n_train`` replaces the profile's number of training documents;
-    ``dataset`` replaces the corpus asked for; ``needs`` is what it would cost on a CPU core where it is left to a GPU.
-    """
-
-    embedding: str
-    model: str
-    alpha: float
-    settings: dict
-    temperature: str = "annealed"
-    seeds: int | None = None
-    n_train: int | None = None
-    needs: str = ""
-    dataset: str = ""
-
-
-# ---------------------------------------------------------------- the grids
-
-
-def _ffn(profile, embedding="spacy", **changes):
-    """Settings of the feed-forward network (Sec. 2.1: two hidden layers on averaged vectors, one on InferSent)."""
-    own = {"hidden_sizes": [500, 500]} if embedding == "spacy" else {"hidden_sizes": [500], "standardize": True}
-    return {"epochs": profile["classification_epochs"], "layers": "sum"} | own | changes
-
-
-def _cnn(profile, embedding="spacy", **changes):
-    own = {} if embedding == "spacy" else {"standardize": True}
-    return {"epochs": profile["convolution_epochs"], "filters": 32, "positions": 64, "kernel": None, "layers": "sum"} | own | changes
-
-
-def classification_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 1 and 2. On InferSent vectors the paper trains on every document: that is a row of its own, for a GPU."""
-    sentences = profile["sentence_vectors"]
-    for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
-        for model, settings in (("ffn", _ffn(profile, embedding)), ("cnn", _cnn(profile, embedding))):
-            for alpha in (0, 100, -100):
-                yield Cell(embedding, model, alpha, settings)
-    if sentences:
-        embedded = "on a CPU core, and once an hour to embed the documents"
-        for embedding, model, settings, seeds, cost in (
-            ("infersent-random", "ffn", _ffn(profile, "infersent"), None, f"20 minutes {embedded}"),
-            ("infersent-random", "cnn", _cnn(profile, "infersent"), None, f"an hour {embedded}"),
-            ("infersent-nli", "ffn", _ffn(profile, "infersent"), 3, f"20 minutes {embedded} and seven to train the encoder"),
-            ("infersent", "ffn", _ffn(profile, "infersent"), None, f"20 minutes {embedded}"),
-        ):
-            for alpha in (0, 100, -100):
-                yield Cell(embedding, model, alpha, settings, seeds=seeds, n_train=ALL, needs=cost)
-
-
-def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time from the main setting (Table 1, averaged vectors, alpha 100)."""
-
-    def ffn(reading, alpha=100, temperature="annealed", **changes):
-        return Cell("spacy", "ffn", alpha, _ffn(profile, **changes) | {"reading": reading}, temperature)
-
-    yield ffn("minimum over layers", layers="min")
-    yield ffn("before the nonlinearity", before_relu=True)
-    yield ffn("output layer counted too", with_output=True)
-    for alpha in (1, 10, 1000):
-        yield ffn(f"alpha {alpha}", alpha)
-    for temperature in ("1.0", "0.1"):
-        yield ffn(f"fixed temperature {temperature}", temperature=temperature)
-    for alpha in (0, 100, -100):
-        yield ffn("best epoch on a held-out tenth", alpha, held_out=0.1)
-        yield ffn("five hidden layers", alpha, hidden_sizes=[500] * 5)
-    for reading, changes in (("kernel 3, max pooling", {"kernel": 3}), ("8 filters, 256 positions", {"filters": 8, "positions": 256})):
-        yield Cell("spacy", "cnn", 0, _cnn(profile, **changes) | {"reading": reading}, seeds=1)
-    if profile["sentence_vectors"]:
-        yield Cell("infersent-random", "ffn", 100, _ffn(profile, "infersent", standardize=False) | {"reading": "InferSent not standardised"}, seeds=1)
-
-
-def rival_cells(profile: dict) -> Iterator[Cell]:
-    """Other uses of the same labels and the same vectors."""
-    for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
-        own = {} if embedding == "spacy" else {"standardize": True}
-        yield Cell(embedding, "lda", 0, own)
-        yield Cell(embedding, "logreg", 0, own)
-        yield Cell(embedding, "knn", 0, own | {"neighbours": NEIGHBOURS})
-    yield Cell("spacy", "supcon", 100, _ffn(profile))
-    for alpha in (0, 100):
-        yield Cell("spacy", "ffn-knn", alpha, _ffn(profile) | {"neighbours": NEIGHBOURS})
-
-
 # ---------------------------------------------------------------- losses and inputs
 
 

@@ -20,8 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from snnl_lib.losses import annealed_temperature, composite_loss
-
-BATCH_SIZE = 256
+from snnl_lib.settings import BATCH_SIZE
 
 
 def named_seed(seed: int, name: str) -> int:

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from snnl_lib import backbones
-from snnl_lib.backbones import Pieces, SentenceEncoder
+from snnl_lib.backbones import Pieces
+from snnl_lib.encoders import SentenceEncoder, load_language_model
 
 
 def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndarray:
@@ -64,7 +64,8 @@ class Decoder(nn.Module):
     Raises:
         BackboneError: weights that are not here, or a kind of transformer that cannot decode: BERT and RoBERTa can.
 
-    >>> from snnl_lib.backbones import load_encoder, tokenize
+    >>> from snnl_lib.backbones import tokenize
+    >>> from snnl_lib.encoders import load_encoder
     >>> pieces = tokenize(["rain again", "wind"], "minilm")
     >>> encoder, batch = load_encoder("minilm"), pieces.batch(pieces.ids)
     >>> decoder = Decoder("minilm", encoder, pieces)
@@ -74,7 +75,7 @@ class Decoder(nn.Module):
 
     def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
         super().__init__()
-        language_model = backbones.load_language_model(name)
+        language_model = load_language_model(name)
         kept = torch.as_tensor(np.unique(np.concatenate([*pieces.ids, [pieces.end]])).astype(np.int64))
         self.transformer, shared = language_model.base_model, dict(encoder.transformer.named_parameters())
         for path, _ in list(self.transformer.named_parameters()):

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import papermill
 import pytest
+
+from snnl_lib import data, experiments
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
@@ -30,8 +33,23 @@ def test_a_chapter_is_committed_without_outputs_and_with_parameters(path):
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
     tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     assert len(tagged) == 1
-    assert set(re.findall(r"^(\w+) = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {"profile", "seeds", "dataset", "device"}
+    assert set(re.findall(r"^(\w+): \w+ = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {"profile", "seeds", "dataset", "device"}
     assert "experiments.parameters(globals()" in "".join(cells[cells.index(tagged[0]) + 1]["source"])
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=names)
+def test_papermill_tells_what_each_parameter_takes(path):
+    told = papermill.inspect_notebook(path)
+    assert {name: (own["inferred_type_name"], own["default"]) for name, own in told.items()} == {
+        "profile": ("str", '"quick"'), "seeds": ("list", "[42]"), "dataset": ("str", '"auto"'), "device": ("str", '"auto"'),
+    }  # fmt: skip
+    assert all(name in told["profile"]["help"] for name in experiments.PROFILES)
+    kind = re.search(r'globals\(\), kind=\\"([a-z ]+)', path.read_text())
+    named = set(re.findall(r"\w+", told["dataset"]["help"])) & {*data.available_datasets()}
+    assert named and {data.describe(name).kind for name in named} == {kind[1] if kind else "texts"}
+    for name in named:  # what is named is allowed
+        namespace = {"profile": "tiny", "seeds": "42,73", "dataset": name, "device": "cpu"}
+        assert experiments.parameters(namespace, kind[1] if kind else "texts").dataset == name
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)

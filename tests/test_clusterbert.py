@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
 from snnl_lib import backbones, clusterbert, data
-from snnl_lib.backbones import load_encoder, tokenize
+from snnl_lib.backbones import tokenize
 from snnl_lib.clusterbert import (
     STAGES,
     CheckpointError,
@@ -23,6 +23,7 @@ from snnl_lib.clusterbert import (
     match_clusters,
 )
 from snnl_lib.deep_clustering import target_distribution
+from snnl_lib.encoders import load_encoder
 from snnl_lib.tsdae import Decoder
 
 BRIEF = Recipe(batch_size=4, warm_up=1, adaptation_epochs=1, reclusterings=2, clustering_epochs=1, hardening_epochs=1)

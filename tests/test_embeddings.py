@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from snnl_lib import data, embeddings, infersent
+from snnl_lib import data, embeddings, infersent, nli
 from snnl_lib.embeddings import EmbeddingError, coverage, embed, has_words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -388,7 +388,7 @@ def small(own_cache, monkeypatch):
         calls.append(len(documents))
         yield from encode(encoder, documents, *args, **{"batch_size": max(3, len(documents) // 20)} | options)
 
-    monkeypatch.setattr(infersent, "UNITS", SMALL)
+    monkeypatch.setattr(nli, "UNITS", SMALL)
     monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, SMALL))
     monkeypatch.setattr(infersent, "encode", counting)
     return calls
@@ -551,9 +551,9 @@ TWO_AT_ONCE = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from snnl_lib import embeddings, infersent
+from snnl_lib import embeddings, infersent, nli
 
-infersent.UNITS, original = 4, infersent.random_encoder
+nli.UNITS, original = 4, infersent.random_encoder
 infersent.random_encoder = lambda seed: original(seed, 300, 4)
 table = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
 embeddings.word_vectors = lambda: table  # documents are rows already: spaCy, which takes seconds, is not needed
@@ -691,9 +691,9 @@ def few_pairs(small, monkeypatch):
         trained.append(pairs)
         return train_nli(pairs, *args, **options)
 
-    monkeypatch.setattr(infersent, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
-    monkeypatch.setattr(infersent, "pairs_folder", lambda: Path("made up"))
-    monkeypatch.setattr(infersent, "RECIPE", {"units": SMALL, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    monkeypatch.setattr(nli, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
+    monkeypatch.setattr(nli, "pairs_folder", lambda: Path("made up"))
+    monkeypatch.setattr(nli, "RECIPE", {"units": SMALL, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
     monkeypatch.setattr(infersent, "train_nli", noting)
     return trained
 
@@ -722,9 +722,9 @@ def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small
 def test_another_recipe_or_other_pairs_are_another_encoder(few_pairs, monkeypatch):
     names = {embeddings.fingerprint("infersent-nli")}
     with monkeypatch.context() as patch:
-        patch.setitem(infersent.RECIPE, "epochs", 3)
+        patch.setitem(nli.RECIPE, "epochs", 3)
         names.add(embeddings.fingerprint("infersent-nli"))
-    monkeypatch.setattr(infersent, "PAIR_SOURCES", ("snli",))
+    monkeypatch.setattr(nli, "PAIR_SOURCES", ("snli",))
     names.add(embeddings.fingerprint("infersent-nli"))
     assert len(names) == 3
 

@@ -1,9 +1,12 @@
-"""The grids of runs, the parameters of chapters, the draw of documents, and runs that end well or badly."""
+"""The parameters of chapters, the draw of documents, and runs that end well or badly."""
 
+import subprocess
+import sys
 import time
 import warnings
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -20,7 +23,6 @@ from snnl_lib.experiments import (
     check_device,
     load_task,
     parameters,
-    parse_seeds,
     run,
     run_all,
     specs,
@@ -29,115 +31,9 @@ from snnl_lib.experiments import (
 from snnl_lib.readers import Split
 from snnl_lib.text import entanglement
 
-# ---------------------------------------------------------------- the grid
-
-
-CLASSIFIERS = {(model, alpha, temperature) for model in ("ffn", "cnn") for alpha, temperature in ((0, "none"), (100, "annealed"), (-100, "annealed"))}
-
-
-@pytest.mark.parametrize(
-    ("experiment", "grid"),
-    [
-        ("classification", CLASSIFIERS),
-        ("clustering", {("pca", 0, "none"), ("ae", 0, "none"), ("lc-d", 100, "annealed"), ("ae-d", 100, "annealed")}),
-    ],
-)
-def test_the_grid_is_the_papers(experiment, grid):
-    found = [spec for spec in specs(experiment, "full", "newsgroups4") if spec.embedding == "spacy"]
-    assert {(spec.model, spec.alpha, spec.temperature) for spec in found} == grid
-    assert Counter(spec.seed for spec in found) == dict.fromkeys((42, 1234, 73, 1024, 31415926), len(grid))
-    assert len(set(found)) == len(found) == 5 * len(grid)
-    assert {(spec.experiment, spec.profile, spec.dataset, spec.embedding) for spec in found} == {(experiment, "full", "newsgroups4", "spacy")}
-    assert {spec.revision for spec in found} == {EXPERIMENTS[experiment].revision}
-
-
-def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_gpu():
-    found = [spec for spec in specs("classification", "full", "newsgroups4") if spec.embedding != "spacy"]
-    rows = Counter((spec.embedding, spec.model, spec.n_train, bool(spec.needs)) for spec in found)
-    assert rows == {
-        ("infersent-random", "ffn", 20_000, False): 15,
-        ("infersent-random", "cnn", 20_000, False): 15,
-        ("infersent-random", "ffn", 1_000_000, True): 15,
-        ("infersent-random", "cnn", 1_000_000, True): 15,
-        ("infersent-nli", "ffn", 1_000_000, True): 9,  # three seeds
-        ("infersent", "ffn", 1_000_000, True): 15,
-    }
-    assert {spec.seed for spec in found if spec.embedding == "infersent-nli"} == {42, 1234, 73}, "the first three, or they would not be paired"
-    assert all(spec["standardize"] for spec in found)
-    assert {spec["hidden_sizes"] for spec in found if spec.model == "ffn"} == {(500,)}, "Sec. 2.1: one hidden layer on InferSent"
-    for profile in ("tiny", "quick"):  # 2,048 units in either direction are too many for a minute
-        found = [spec for name in EXPERIMENTS for spec in specs(name, profile, "newsgroups4")]
-        assert not any(spec.embedding.startswith("infersent") or spec.needs for spec in found)
-
-
-@pytest.mark.parametrize(
-    ("profile", "n_train", "n_test", "epochs"),
-    [("tiny", 300, 200, {"ffn": 2, "cnn": 1, "ae": 2, "lc-d": 2, "ae-d": 2}), ("full", 20_000, None, {"ffn": 30, "cnn": 50, "ae": 30, "lc-d": 30, "ae-d": 30})],
-)
-@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name not in ("annealing", "images")])
-def test_a_profile_says_how_many_documents_and_epochs(experiment, profile, n_train, n_test, epochs):
-    epochs = epochs | dict.fromkeys(("supcon", "ffn-knn"), epochs["ffn"])
-    if experiment == "lexicon" and profile == "full":  # few words: more epochs
-        epochs = dict.fromkeys(("ae", "lc-d", "ae-d"), 50)
-    for spec in specs(experiment, profile, "newsgroups4", 42):
-        of_its_own = (
-            spec.needs
-            or experiment == "labels"
-            or (experiment in ("clustering", "clustering-readings", "clustering-rivals", "tsne") and spec.embedding != "spacy")
-        )
-        assert spec["n_test"] == n_test and (of_its_own or spec.n_train == n_train)
-        assert spec.get("epochs") == epochs.get(spec.model), "pca and the classifiers of scikit-learn have no epochs"
-
-
-def test_every_run_has_a_key_of_its_own():
-    found = [spec for name in EXPERIMENTS for profile in experiments.PROFILES for spec in specs(name, profile, "newsgroups4")]
-    assert len({(spec.experiment, spec.profile, spec.key("a")) for spec in found}) == len({spec.identity for spec in found}) == len(found)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("clasification",), "no experiment 'clasification': choose one of classification, classification-readings, classification-rivals, clustering"),
-        (("classification", "fast"), "no profile 'fast': choose one of tiny, quick, full"),
-        (("classification", "tiny", "agnews"), "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
-        (("classification", "tiny", "newsgroups4", []), "seeds must be whole numbers"),
-    ],
-)
-def test_an_unknown_name_in_a_grid_is_an_error_that_lists_the_known_ones(arguments, said):
-    with pytest.raises(SnnlError, match=said):
-        specs(*arguments)
-
+ROOT = Path(__file__).resolve().parent.parent
 
 # ---------------------------------------------------------------- parameters
-
-
-@pytest.mark.parametrize("seeds", [[42, 73], (42, 73), "42,73", "42, 73", "[42, 73]", "(42, 73)"])
-def test_every_way_of_writing_two_seeds_means_the_same(seeds):
-    assert parse_seeds(seeds) == (42, 73)
-
-
-@pytest.mark.parametrize("seeds", [42, [42], "42", "[42]"])
-def test_every_way_of_writing_one_seed_means_the_same(seeds):
-    assert parse_seeds(seeds) == (42,)
-
-
-def test_the_smallest_and_the_largest_seed_are_seeds():
-    assert parse_seeds([0, 2**32 - 1]) == (0, 4294967295)
-
-
-@pytest.mark.parametrize(
-    "seeds", [-1, [42, -1], "-1", True, [True], 42.0, [42.0], "42.0", 2**32, "", "[]", [], "forty-two", "42;73", "42,,73", ["42"], None, {}]
-)
-def test_anything_else_for_seeds_is_an_error_that_shows_it(seeds):
-    with pytest.raises(ExperimentError, match="seeds must be whole numbers from 0 to 4294967295, as a list, one number or") as caught:
-        parse_seeds(seeds)
-    assert caught.match("got ")
-
-
-@pytest.mark.parametrize("seeds", [[42, 42], "42,73,42", (0, 0)])
-def test_a_repeated_seed_is_an_error(seeds):
-    with pytest.raises(ExperimentError, match="seeds must differ, got"):
-        parse_seeds(seeds)
 
 
 GOOD = {"profile": "tiny", "seeds": [42, 73], "dataset": "newsgroups4", "device": "cpu"}
@@ -174,17 +70,6 @@ def test_a_chapter_on_short_texts_takes_short_texts_alone():
         parameters(GOOD, "short texts")
     with pytest.raises(ExperimentError, match="the data set 'stackoverflow' holds short texts, and this chapter is about texts"):
         parameters(GOOD | {"dataset": "stackoverflow"})
-
-
-@pytest.mark.parametrize("dataset", ["stackoverflow", "newsgroups20_openings"])
-def test_a_set_of_short_texts_means_the_runs_that_name_it(dataset, monkeypatch):
-    for name in set(EXPERIMENTS) - {"annealing"}:  # which is on points, whatever the data set
-        assert {spec.dataset for spec in specs(name, "tiny", dataset)} <= {dataset}
-        assert bool(specs(name, "tiny", dataset)) == (name in ("clusterbert", "clusterbert-ablation", "retrieval"))
-    cells = [text.Cell("spacy", "pca", 0, {}, dataset=own) for own in ("", "stackoverflow", "mnist")]
-    monkeypatch.setitem(EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], cells=lambda profile: cells))
-    assert {spec.dataset for spec in specs("clustering", "tiny", dataset)} == ({"stackoverflow"} if dataset == "stackoverflow" else set())
-    assert {spec.dataset for spec in specs("clustering", "tiny", "newsgroups4")} == {"newsgroups4"}
 
 
 @pytest.mark.parametrize(
@@ -234,6 +119,14 @@ def test_with_two_gpus_those_two_are_devices_and_no_other(monkeypatch):
     for device in ("cuda:2", "cuda:-1", "cuda:one", "cuda:", "cuda:0:0"):
         with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here"):
             check_device(device)
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
+    asked = f"experiments.gpu_driver = lambda: {driver}; experiments.check_device('auto'); print('torch' in sys.modules)"
+    code = f"import sys; from snnl_lib import experiments; {asked}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{driver}\n"
 
 
 # ---------------------------------------------------------------- the documents of a run
@@ -518,7 +411,7 @@ def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(packages, r
     def broken(*args):
         raise error
 
-    monkeypatch.setitem(EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], run=broken))
+    monkeypatch.setattr(clustering, "run_clustering", broken)
     spec = tiny("clustering", "ae")
     (record,) = run_all([spec], "cpu")
     assert record.status == "failed" and record.reason == f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -530,7 +423,7 @@ def test_a_mistake_in_the_code_is_no_failed_run_but_an_error(packages, results_f
     def mistaken(*args):
         raise KeyError("epochs")
 
-    monkeypatch.setitem(EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], run=mistaken))
+    monkeypatch.setattr(clustering, "run_clustering", mistaken)
     with pytest.raises(KeyError):
         list(run_all([tiny("clustering", "ae")], "cpu"))
     assert not list(results_folder.rglob("*.csv"))
@@ -602,6 +495,14 @@ def test_status_and_outstanding_follow_the_records(packages, results_folder):
     list(run_all([wanted[0]], "cpu"))
     assert [verdict for _, verdict, _ in status(*arguments)] == ["done", "missing", "missing", "missing"]
     assert experiments.outstanding(*arguments) == wanted[1:]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_folder, monkeypatch, experiment):
+    monkeypatch.setattr(data, "fetch", lambda name: None)
+    found = status(experiment, seeds=42)
+    assert found and [needs for _, _, needs in found] == [experiments.unmet(spec) for spec, _, _ in found]
+    assert experiments.runnable([spec for spec, _, _ in found], "cpu") == [spec for spec, _, _ in found if not experiments.unmet(spec, "cpu")]
 
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):

@@ -1,7 +1,7 @@
 """Golden values: each experiment's tiny runs give the numbers in golden.csv, or the experiment has a new revision.
 
 A change that moves a number makes recorded results stale, and only the revision says so. When this test fails and the change is
-meant, raise the experiment's ``revision`` in snnl_lib/experiments.py, then write the new values with ``python tests/test_golden.py``.
+meant, raise the experiment's ``revision`` in snnl_lib/grids.py, then write the new values with ``python tests/test_golden.py``.
 
 The last bits of a processor's arithmetic change with the order of its sums, and training and k-means make more of them: a document moves from
 one cluster to another. So the values hold to ``TOLERANCE`` only for the arithmetic with which they were written (``ARITHMETIC``); elsewhere, as on
@@ -12,10 +12,7 @@ stops hangs on those bits. Two epochs of an autoencoder often end where a docume
 scaled. ``test_clustering.py`` looks at all of these.
 """
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, as in conftest.py: this file also runs as a script
-
+import conftest  # noqa: F401, I001 - before numpy and torch: this file also runs as a script, with one thread and the same kernels
 import csv
 import hashlib
 import math
@@ -29,8 +26,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from snnl_lib import data, short_texts
+from snnl_lib import data
 from snnl_lib.experiments import EXPERIMENTS, PROFILES, run, specs
+from snnl_lib.short_text_grids import PUBLISHED, RANKINGS
 
 GOLDEN = Path(__file__).with_name("golden.csv")
 COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]
@@ -52,9 +50,9 @@ SENSITIVE = {
     "clusterbert": {"tsdae", "clusterbert", "sccl"},
     "clusterbert-ablation": {"clusterbert"},
 }  # as unsteady, but with no other golden run: compared by the arithmetic that wrote them
-NOT_EVERYWHERE = {*short_texts.PUBLISHED, *short_texts.RANKINGS}  # weights and data that a machine may lack; golden rows are those that any can compute
+NOT_EVERYWHERE = {*PUBLISHED, *RANKINGS}  # weights and data that a machine may lack; golden rows are those that any can compute
 SHORT = ("clusterbert", "clusterbert-ablation", "retrieval")
-HOW = "raise the revision of {!r} in snnl_lib/experiments.py and regenerate with `python tests/test_golden.py`"
+HOW = "raise the revision of {!r} in snnl_lib/grids.py and regenerate with `python tests/test_golden.py`"
 
 
 def read_golden(path=GOLDEN):

@@ -1,6 +1,7 @@
 """One file that carries corpora: what comes out is what went in, and it is all that a machine without spaCy, network and git needs."""
 
 import functools
+import importlib.util
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from snnl_lib import SnnlError, __main__, backbones, data, embeddings, experiments, infersent, pack, results, short_texts
+from snnl_lib import SnnlError, __main__, backbones, data, embeddings, encoders, experiments, infersent, nli, pack, results, short_texts
 from snnl_lib.__main__ import main
 from snnl_lib.clusterbert import ClusterBERT
 from snnl_lib.pack import PackError, open_pack, write_pack
@@ -76,7 +77,7 @@ def test_without_the_inference_pairs_a_pack_says_what_it_leaves_out(made_up_corp
     def load_pairs():
         raise data.DataError("the inference pairs are not on this machine")
 
-    monkeypatch.setattr(infersent, "load_pairs", load_pairs)
+    monkeypatch.setattr(nli, "load_pairs", load_pairs)
     assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == "without the runs on infersent-nli: the inference pairs are not on this machine"
@@ -315,16 +316,16 @@ def test_a_pack_has_room_for_the_152_classes_of_googlenews_and_for_queries_with_
 
 def test_minilm_comes_out_of_a_pack_rounded_to_float16_which_moves_no_embedding_far(packed_texts, own_cache):
     texts = data.load_dataset(SHORT[1]).train.texts[:200]
-    pieces, weights, before = backbones.tokenize(texts, "minilm"), backbones.load_encoder("minilm").state_dict(), embeddings.embed(texts, "minilm")
+    pieces, weights, before = backbones.tokenize(texts, "minilm"), encoders.load_encoder("minilm").state_dict(), embeddings.embed(texts, "minilm")
     torch.manual_seed(0)
-    decoder = backbones.load_language_model("minilm").state_dict()
+    decoder = encoders.load_language_model("minilm").state_dict()
     open_pack(packed_texts)
     backbones._tokenizer.cache_clear()
     same = backbones.tokenize(texts, "minilm")
     assert all(np.array_equal(a, b) for a, b in zip(same.ids + same.words, pieces.ids + pieces.words, strict=True))
     assert (same.start, same.end, same.pad, same.cut) == (pieces.start, pieces.end, pieces.pad, pieces.cut)
     torch.manual_seed(0)  # for what the weights lack
-    for found, expected in ((backbones.load_encoder("minilm").state_dict(), weights), (backbones.load_language_model("minilm").state_dict(), decoder)):
+    for found, expected in ((encoders.load_encoder("minilm").state_dict(), weights), (encoders.load_language_model("minilm").state_dict(), decoder)):
         assert found.keys() == expected.keys()
         for name, own in expected.items():
             assert found[name].dtype == own.dtype and any(torch.equal(found[name], each) for each in (own, own.half().to(own.dtype))), name
@@ -362,17 +363,17 @@ def made_up_corpus(packages, monkeypatch):
         "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog"],
         "label": [0, 1, 2, 0],
     })  # fmt: skip
-    monkeypatch.setattr(infersent, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
-    monkeypatch.setattr(infersent, "pairs_folder", lambda: Path("made up"))
+    monkeypatch.setattr(nli, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
+    monkeypatch.setattr(nli, "pairs_folder", lambda: Path("made up"))
     return data.load_dataset("newsgroups4")
 
 
 @pytest.fixture
 def small_encoders(own_cache, monkeypatch):
     random_encoder = infersent.random_encoder
-    monkeypatch.setattr(infersent, "UNITS", 4)
+    monkeypatch.setattr(nli, "UNITS", 4)
     monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, 4))
-    monkeypatch.setattr(infersent, "RECIPE", {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    monkeypatch.setattr(nli, "RECIPE", {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
     return own_cache
 
 
@@ -522,8 +523,10 @@ def test_paper_and_all_stand_for_experiments_and_none_is_packed_twice():
 def test_where_umap_is_not_installed_its_runs_are_told_and_the_others_go_on(made_up, monkeypatch, capsys):
     todo = experiments.specs("clustering-rivals", "tiny", "newsgroups4", 42)
     assert experiments.runnable(todo) == todo
-    monkeypatch.setattr(experiments.importlib.util, "find_spec", lambda name: None if name == "umap" else pytest.fail(name))
-    assert {spec.model: experiments.unmet(spec) for spec in todo if experiments.unmet(spec)} == {"umap": "umap-learn is not installed"}
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "umap" else find(name))
+    said = "umap-learn is not installed: it comes with the extra text, in a checkout by `pip install .[text]`"
+    assert {spec.model: experiments.unmet(spec) for spec in todo if experiments.unmet(spec)} == {"umap": said}
     assert [spec.model for spec in experiments.runnable(todo)] == [spec.model for spec in todo if spec.model != "umap"]
 
 

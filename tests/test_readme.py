@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from snnl_lib import report, short_texts
+from snnl_lib import report
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
+from snnl_lib.short_text_grids import DATASETS, PUBLISHED, RANKINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -63,7 +64,7 @@ def test_the_experiments_corpora_and_backbones_of_short_texts_are_named():
         found, given = specs(name) if name in EXPERIMENTS else [], dict(re.findall(r"--(\w+) ([\w-]+)", options))
         for option, kind in (("models", "model"), ("embeddings", "embedding"), ("dataset", "dataset")):
             assert given.get(option) in {None, *(getattr(spec, kind) for spec in found)}, (name, options)
-    assert {f"`{name}`" for name in (*short_texts.DATASETS, *short_texts.RANKINGS, *short_texts.PUBLISHED)} <= set(re.findall(r"`[\w-]+`", README))
+    assert {f"`{name}`" for name in (*DATASETS, *RANKINGS, *PUBLISHED)} <= set(re.findall(r"`[\w-]+`", README))
 
 
 @pytest.mark.parametrize(("row", "dataset"), [("*MNIST*", "mnist"), ("*Fashion-MNIST*", "fashion_mnist")])

@@ -21,14 +21,15 @@ DOCUMENTED = sorted(KINDS)
 
 # Public names that serve the library itself, the command line or one chapter.
 INTERNALS = {
-    "backbones": """Backbone backbone_folder cache_key embed_texts files_to_pack fingerprint load_language_model parse""",
+    "backbones": """Backbone backbone_folder cache_key files_to_pack fingerprint open_backbone parse""",
     "clusterbert": """batches_of_like_length check_clusters""",
     "data": """available_packages cache_dir describe fetch locate package_fingerprint package_path read resolve unpacked user_folder verify""",
     "deep_clustering": """umap""",
+    "encoders": """embed_texts load_language_model""",
     "embeddings": """cached coverage facts fingerprint nli_pairs nli_weights own_rows published_files train_infersent_nli vocabulary word_rows word_vectors""",
     "metrics": """check_points""",
     "models": """output_layer""",
-    "results": """Outcome Record Spec commit identities judge read_record versions write_atomically write_record""",
+    "results": """Merged Outcome Record Run Spec commit judge merge read_record runs versions write_atomically write_record""",
     "training": """Training batches stack_of_this_run train_stack""",
 }
 

@@ -339,7 +339,7 @@ def test_the_identity_of_a_spec_is_the_one_its_record_is_read_back_with(results_
     specs = [SPEC, replace(SPEC, seed=31415926), replace(SPEC, alpha=0), replace(SPEC, alpha=0.1, temperature="0.1"), replace(SPEC, settings=())]
     for spec in specs:
         write_record(made_up_record(spec))
-    assert set(results.identities(load_results())["identity"]) == {spec.identity for spec in specs}
+    assert {run.identity for name in {spec.experiment for spec in specs} for run in results.runs(name)} == {spec.identity for spec in specs}
 
 
 # ---------------------------------------------------------------- many records
@@ -453,3 +453,76 @@ def test_each_spec_is_judged_by_its_own_profile_and_experiment(results_folder):
     specs = [SPEC, replace(SPEC, profile="tiny"), replace(SPEC, experiment="classification")]
     write_record(made_up_record(specs[1]))
     assert judge(specs, dict.fromkeys(specs, PRINT)) == dict(zip(specs, ["missing", "done", "missing"], strict=True))
+
+
+# ---------------------------------------------------------------- records from other machines
+
+
+def elsewhere(folder, monkeypatch, *records):
+    """Write records into another results folder, as another machine would."""
+    with monkeypatch.context() as patch:
+        patch.setenv("SNNL_RESULTS", str(folder))
+        return [write_record(record) for record in records]
+
+
+def test_records_of_several_machines_come_together_without_loss_and_a_second_time_nothing_changes(results_folder, tmp_path, monkeypatch):
+    specs = [replace(SPEC, seed=seed) for seed in range(5)]
+    for spec in specs[:3]:
+        write_record(made_up_record(spec))
+    points = pd.DataFrame({"row": [1], "x": [0.5]})
+    elsewhere(tmp_path / "a", monkeypatch, *(made_up_record(spec, points=points) for spec in specs[2:4]))
+    elsewhere(tmp_path / "b", monkeypatch, *(made_up_record(spec) for spec in specs[3:]))
+    before = files_under(results_folder)
+    assert [len(names) for names in results.merge(tmp_path / "a")] == [1, 0, 1, 0, 0]
+    assert [len(names) for names in results.merge(tmp_path / "b")] == [1, 0, 1, 0, 0]
+    assert set(load_results()["seed"]) == set(range(5)) and len(load_results()["key"].unique()) == 5
+    after = files_under(results_folder)
+    assert set(before) < set(after) and sum(name.endswith(".points.csv") for name in after) == 1
+    content = {name: (results_folder / name).read_bytes() for name in after}
+    assert [len(names) for folder in ("a", "b") for names in results.merge(tmp_path / folder)] == [0, 0, 2, 0, 0] * 2
+    assert {name: (results_folder / name).read_bytes() for name in files_under(results_folder)} == content
+    assert len(files_under(tmp_path / "a")) == 6  # what was taken is still there
+
+
+def test_of_two_records_of_a_run_the_whole_and_the_newer_one_is_kept(results_folder, tmp_path, monkeypatch):
+    failed = made_up_record(metrics={"acc": float("nan")}, status="failed", curve=None)
+    write_record(failed)
+    elsewhere(tmp_path / "whole", monkeypatch, made_up_record())
+    assert results.merge(tmp_path / "whole").replaced == [f"clustering/{failed.key}"]
+    elsewhere(tmp_path / "newer", monkeypatch, made_up_record(replace(SPEC, revision=4), metrics={"acc": 0.5}))
+    assert len(results.merge(tmp_path / "newer").replaced) == 1
+    assert len(results.merge(tmp_path / "whole").there) == 1  # an older one changes nothing
+    elsewhere(tmp_path / "failed", monkeypatch, failed)
+    assert len(results.merge(tmp_path / "failed").there) == 1
+    assert load_results()["value"].tolist() == [0.5]
+
+
+def test_records_that_contradict_each_other_are_reported_and_ours_stay(results_folder, tmp_path, monkeypatch):
+    path = write_record(made_up_record())
+    ours = path.read_bytes()
+    elsewhere(tmp_path, monkeypatch, made_up_record(metrics={"acc": 0.25, "dbi": float("nan"), "chs": 1234567.891234567, "tiny": 1e-300}, device="a GPU"))
+    (said,) = results.merge(tmp_path).conflicts
+    assert said.startswith(f"clustering/{path.stem}: acc is 0.25 there (a GPU, ") and "and 0.30000000000000004 here (CPU, " in said
+    assert path.read_bytes() == ours
+
+
+def test_a_damaged_record_of_another_machine_is_named_and_the_others_are_taken(results_folder, tmp_path, monkeypatch):
+    damaged, _ = elsewhere(tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73)))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    found = results.merge(tmp_path)
+    assert len(found.added) == 1 and len(found.damaged) == 1 and str(damaged) in found.damaged[0]
+    assert set(load_results()["seed"]) == {73}
+
+
+def test_a_folder_without_records_is_refused(results_folder, tmp_path):
+    with pytest.raises(RecordError, match="holds no records"):
+        results.merge(tmp_path)
+
+
+def test_a_table_of_timings_is_taken_too_and_another_one_of_the_same_device_reported(results_folder, tmp_path):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "loss-gpu.csv").write_text("way,seconds\nours,1\n")
+    assert results.merge(tmp_path).added == ["bench/loss-gpu"] and results.merge(tmp_path).there == ["bench/loss-gpu"]
+    (tmp_path / "bench" / "loss-gpu.csv").write_text("way,seconds\nours,2\n")
+    assert "other timings" in results.merge(tmp_path).conflicts[0]
+    assert (results_folder / "bench" / "loss-gpu.csv").read_text().endswith("ours,1\n")

@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from test_clusterbert import TITLES
 
-from snnl_lib import backbones, sccl
+from snnl_lib import sccl
+from snnl_lib.backbones import tokenize
 from snnl_lib.clusterbert import KMEANS_STARTS
+from snnl_lib.encoders import encode, load_encoder
 from snnl_lib.sccl import SCCL, contrastive_loss
 from snnl_lib.training import named_seed
 
@@ -96,7 +98,7 @@ def no_dropout(monkeypatch):
 
 
 def start_of(name):
-    return backbones.encode(backbones.load_encoder(name), backbones.tokenize(TITLES, name))
+    return encode(load_encoder(name), tokenize(TITLES, name))
 
 
 def test_two_noisy_views_are_contrasted_where_they_are_projected_and_the_whole_texts_are_clustered(roberta, seen, no_dropout):
@@ -126,7 +128,7 @@ def test_the_backbone_learns_at_its_rate_and_projection_and_centroids_at_theirs(
     fit(roberta, k=3, learning_rate=1e-5, new_rate=1e-3)
     old, new = groups
     assert (old["lr"], new["lr"]) == (1e-5, 1e-3)
-    assert len(old["params"]) == len([*backbones.load_encoder(roberta).parameters()])
+    assert len(old["params"]) == len([*load_encoder(roberta).parameters()])
     assert sorted(tuple(own.shape) for own in new["params"]) == sorted([(32, 32), (32,), (sccl.PROJECTION, 32), (sccl.PROJECTION,), (3, 32)])
 
 

@@ -13,9 +13,10 @@ from sklearn.metrics import normalized_mutual_info_score
 from test_clusterbert import TITLES
 from test_retrieval import LONG
 
-from snnl_lib import clusterbert, clustering, data, embeddings, experiments, metrics, results, short_texts
-from snnl_lib.backbones import MAX_PIECES, embed_texts
+from snnl_lib import clusterbert, clustering, data, embeddings, experiments, metrics, results, short_text_grids, short_texts
+from snnl_lib.backbones import MAX_PIECES
 from snnl_lib.clusterbert import STAGES, Recipe
+from snnl_lib.encoders import embed_texts
 from snnl_lib.experiments import Task
 from snnl_lib.results import Spec
 from snnl_lib.retrieval import denoise, evaluate
@@ -29,7 +30,7 @@ TINY = experiments.PROFILES["tiny"]
 def made_up(model="plain", clusterer="kmeans", experiment="clusterbert", embedding="minilm-cls", seed=3, **settings):
     own = {"clusterer": clusterer, "kmeans_starts": 3, "idec_epochs": 2} | settings
     if model in ("tsdae", "clusterbert"):
-        own = short_texts._recipe(TINY) | own
+        own = short_text_grids._recipe(TINY) | own
     return Spec(experiment, "tiny", "made up", embedding, model, 0, "none", seed, 100, 1, tuple(sorted(own.items())))
 
 
@@ -46,59 +47,11 @@ def vector_task():
 # ---------------------------------------------------------------- the grid
 
 
-def test_the_full_grid_has_the_floor_on_a_cpu_and_leaves_the_rest_to_a_gpu():
-    specs = experiments.specs("clusterbert", "full", seeds=[42, 1234, 73, 1024, 31415926])
-    here = [spec for spec in specs if not spec.needs]
-    assert {spec.dataset for spec in specs} == set(short_texts.DATASETS)
-    for dataset in short_texts.DATASETS:
-        own = [spec for spec in here if spec.dataset == dataset]
-        for embedding in ("tfidf", "sif", "sif-corpus", "minilm"):
-            for clusterer in ("kmeans", "umap"):
-                found = [spec for spec in own if (spec.embedding, spec.model, spec["clusterer"]) == (embedding, "plain", clusterer)]
-                assert [spec.seed for spec in found if spec.n_train == short_texts.ALL] == [42, 1234, 73, 1024, 31415926]
-                assert [spec.seed for spec in found if spec.n_train == 2000] == [42, 1234]
-        for model in ("tsdae", "clusterbert"):
-            found = [spec for spec in own if (spec.model, spec["clusterer"]) == (model, "kmeans")]
-            assert [spec.seed for spec in found] == [42, 1234]
-            assert all(spec.n_train == 2000 for spec in found)
-        idec = {(spec.embedding, spec.model) for spec in own if spec["clusterer"] == "idec"}
-        assert {("sif", "plain"), ("minilm-cls", "clusterbert")} <= idec
-    waiting = {(spec.model, spec.n_train) for spec in specs if spec.needs}
-    assert waiting == {("tsdae", short_texts.ALL), ("clusterbert", short_texts.ALL), ("sccl", short_texts.ALL)}
-
-
-def test_the_ablation_differs_from_clusterbert_in_one_choice_each():
-    main = dict(next(spec for spec in experiments.specs("clusterbert", seeds=[42]) if spec.model == "clusterbert" and not spec.needs).settings)
-    changed = {}
-    for spec in experiments.specs("clusterbert-ablation", seeds=[42]):
-        own = dict(spec.settings)
-        reading = own.pop("reading")
-        changed[reading] = {name for name in own if own[name] != main[name]} | ({"pooling"} if spec.embedding != short_texts.START else set())
-    assert changed.pop("without reconstruction") == {"clustering_weight", "hardening_weight"}
-    assert changed.pop("without stage 1 and reconstruction") == {"clustering_weight", "hardening_weight", "warm_up", "adaptation_epochs"}
-    assert changed.pop("mean pooling") == {"pooling"}
-    assert len(changed) == 3  # the other corners of the paper's grid
-    assert all(names <= {"reclusterings", "clustering_epochs"} for names in changed.values())
-
-
 def test_a_specs_recipe_has_the_pooling_of_its_embedding_and_all_else_from_its_settings():
     full = next(spec for spec in experiments.specs("clusterbert", seeds=[42]) if spec.model == "clusterbert")
     assert short_texts.recipe(full) == Recipe()
     mean = next(spec for spec in experiments.specs("clusterbert-ablation", seeds=[42]) if spec.get("reading") == "mean pooling")
     assert short_texts.recipe(mean) == Recipe(pooling="mean")
-
-
-def test_retrieval_asks_the_same_of_vectors_as_they_are_and_of_clusterbert_with_and_without_reconstruction():
-    found = [spec for spec in experiments.specs("retrieval", "full") if spec.dataset == "stackoverflow"]
-    assert {(spec.seed, spec.n_train) for spec in found} == {(42, 2000), (1234, 2000)}
-    for task in (*short_texts.RANKINGS, "denoise"):
-        own = [spec for spec in found if (spec["task"], spec.seed) == (task, 42)]
-        plain = {spec.embedding for spec in own if spec.model == "plain"}
-        assert plain == {*short_texts.WORD_VECTORS, "minilm", short_texts.START}
-        recipes = {spec["reading"]: short_texts.recipe(spec) for spec in own if spec.model == "clusterbert"}
-        alone = Recipe(clustering_weight=1, hardening_weight=1)
-        assert recipes == {f"with reconstruction, {task}": Recipe(), f"without reconstruction, {task}": alone}
-        assert len(own) == len(plain) + len(recipes)
 
 
 # ---------------------------------------------------------------- clustering and scores
@@ -203,7 +156,7 @@ def test_vectors_as_they_are_get_the_scores_of_their_clusters():
     outcome = run_clusterbert(made_up(), vector_task(), "cpu", None)
     assert outcome.status == "ok"
     assert outcome.metrics["acc"] == 1
-    assert set(short_texts.METRICS) <= set(outcome.metrics)
+    assert set(short_text_grids.METRICS) <= set(outcome.metrics)
 
 
 def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):

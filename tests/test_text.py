@@ -9,9 +9,9 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 
 from snnl_lib import experiments, results, text
-from snnl_lib.experiments import PROFILES, Task, load_task, run, specs
+from snnl_lib.experiments import Task, load_task, run, specs
 from snnl_lib.losses import soft_nearest_neighbor_loss
-from snnl_lib.text import classification_cells, reading_cells, rival_cells, run_classification, run_rival, standardize, supervised_contrastive_loss
+from snnl_lib.text import run_classification, run_rival, standardize, supervised_contrastive_loss
 
 # ---------------------------------------------------------------- supervised contrastive loss
 
@@ -105,42 +105,6 @@ def test_a_feature_that_never_changes_stays_small_in_the_test_documents_too(valu
 
 
 # ---------------------------------------------------------------- the grid of readings
-
-
-def described(cell):
-    """Everything that can move a cell's numbers."""
-    return {"embedding": cell.embedding, "model": cell.model, "alpha": cell.alpha, "temperature": cell.temperature, "n_train": cell.n_train, **cell.settings}
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing(profile):
-    main = [described(cell) for cell in classification_cells(PROFILES[profile])]
-    for cell in reading_cells(PROFILES[profile]):
-        own = described(cell)
-        reading = own.pop("reading")
-        changed = min(({name for name in own.keys() | setting.keys() if own.get(name) != setting.get(name)} for setting in main), key=len)
-        if reading == "8 filters, 256 positions":  # one choice in two numbers: as many values leave the convolution
-            assert changed == {"filters", "positions"} and own["filters"] * own["positions"] == 32 * 64
-        else:
-            assert len(changed) == 1, f"{reading}: {changed}"
-
-
-def test_the_readings_are_those_that_the_paper_leaves_open():
-    found = [(cell.settings["reading"], cell.alpha) for cell in reading_cells(PROFILES["full"])]
-    assert len(set(found)) == len(found), "a name and an alpha say which"
-    assert {name for name, _ in found} == {
-        "minimum over layers", "before the nonlinearity", "output layer counted too", "alpha 1", "alpha 10", "alpha 1000", "fixed temperature 1.0",
-        "fixed temperature 0.1", "best epoch on a held-out tenth", "five hidden layers", "kernel 3, max pooling", "8 filters, 256 positions",
-        "InferSent not standardised",
-    }  # fmt: skip
-    for name in ("best epoch on a held-out tenth", "five hidden layers"):
-        assert {alpha for reading, alpha in found if reading == name} == {0, 100, -100}, "these need baselines of their own"
-
-
-@pytest.mark.parametrize("cells", [reading_cells, rival_cells])
-def test_sentence_vectors_are_left_out_where_a_profile_has_none(cells):
-    assert {cell.embedding for cell in cells(PROFILES["tiny"])} == {"spacy"}
-    assert {cell.embedding for cell in cells(PROFILES["full"])} == {"spacy", "infersent-random"}
 
 
 def test_each_reading_reaches_the_training_as_its_name_says(packages, monkeypatch):

@@ -6,7 +6,8 @@ import torch
 from conftest import SHORT_TEXTS as TEXTS
 
 from snnl_lib import tsdae
-from snnl_lib.backbones import load_encoder, tokenize
+from snnl_lib.backbones import tokenize
+from snnl_lib.encoders import load_encoder
 from snnl_lib.tsdae import Decoder, delete_words
 
 # ---------------------------------------------------------------- deletion

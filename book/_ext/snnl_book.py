@@ -13,6 +13,8 @@ STYLE = "book.css"
 
 def _settings(app, config):
     config.mathjax_path = MATHJAX
+    if not config.html_theme_options.get("repository_url"):
+        config.html_theme_options["launch_buttons"] = {}  # the theme would fail, for there is nothing to launch
     config.numfig = False  # sphinx-jupyterbook-latex insists on it; here "Table 3" always means the paper's
 
 

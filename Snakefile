@@ -1,0 +1,163 @@
+"""Re-executes the book: runs without a record, chapters, rendering. `snakemake --cores 2 --config profile=full seeds=42,73`.
+
+What is missing or stale `snnl_lib` alone knows; a marker of a finished run only tells Snakemake that there is nothing more to do.
+"""
+
+import shlex
+import sys
+from functools import cache
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from snakemake.exceptions import WorkflowError
+
+ROOT = Path(workflow.basedir)
+sys.path[:0] = [str(ROOT), str(ROOT / "book")]
+
+import build
+from snnl_lib import SnnlError, experiments
+
+DEFAULTS = {"profile": "quick", "seeds": "", "dataset": "auto", "device": "auto", "experiments": "all"}
+
+try:
+    build.BUILD.mkdir(exist_ok=True)
+    (build.BUILD / ".lock").touch()  # shows whether it can be written to
+except OSError as error:
+    raise WorkflowError(f"{build.BUILD} cannot be written to ({error.strerror}): make room, or make it a folder that you can write to") from None
+
+
+workdir: str(build.BUILD)  # with Snakemake's own notes in it, so that the checkout stays as it is
+
+
+# ---------------------------------------------------------------- what is asked for
+
+if unknown := config.keys() - DEFAULTS.keys():
+    raise WorkflowError(f"there is no setting {sorted(unknown)[0]!r}: --config takes {', '.join(DEFAULTS)}")
+ASKED = {name: config.get(name, default) for name, default in DEFAULTS.items()}
+ASKED = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in ASKED.items()}
+NAMES = [*experiments.EXPERIMENTS] if ASKED["experiments"] == "all" else ASKED["experiments"].split(",")
+del ASKED["experiments"]
+SEEDS = {"seeds": ASKED["seeds"] or "42"}  # of what chapters run live; records have the experiments' own seeds where none are asked for
+try:
+    dataset = experiments.data.resolve(ASKED["dataset"])
+    experiments.parameters(ASKED | SEEDS, experiments.data.describe(dataset).kind)
+    for name in NAMES:
+        experiments.specs(name, "tiny")  # refuses a name that it does not know
+except SnnlError as error:
+    raise WorkflowError(str(error)) from None
+
+CHAPTERS = {path.stem: path for path in build.chapters()}
+LIBRARY, SOURCES = [*map(str, build.library()), str(ROOT / "requirements-lock.txt")], [*map(str, build.sources())]
+DIGEST, PAGE = Path("records.sha256"), str(build.PAGE.relative_to(build.BUILD))
+RUN_AS = shlex.join(f"--{name}={value}" for name, value in (ASKED | build.seeds_of_runs(ASKED)).items() if value)
+LOCK = FileLock(".lock")  # the system lets go of it when a process dies, however it dies
+if workflow.is_main_process and DIGEST.exists() and DIGEST.read_text().strip() != build.digest_of_records():
+    DIGEST.unlink()
+
+
+def targets():
+    return {*workflow.dag_settings.targets} or {"all"}
+
+
+@cache
+def markers(_=None):
+    """The marker of each run that has to be made, if runs are asked for."""
+    if not workflow.is_main_process or not targets() & {"all", "results"}:
+        return []
+    found = [Path(f"runs/{ASKED['profile']}/{experiment}/{key}") for experiment, key in build.outstanding(NAMES, **ASKED)]
+    for path in found:  # of an earlier run, whose record is stale or gone
+        path.unlink(missing_ok=True)
+    return [*map(str, found)]
+
+
+wildcard_constraints:
+    chapter="|".join(CHAPTERS),
+    experiment="|".join(experiments.EXPERIMENTS),
+
+
+localrules:
+    all,
+    results,
+    book,
+    records,
+
+
+rule all:
+    input:
+        markers,
+        PAGE,
+
+
+rule results:
+    input:
+        markers,
+
+
+rule book:
+    input:
+        PAGE,
+
+
+# ---------------------------------------------------------------- how
+
+
+rule run:
+    output:
+        touch("runs/{profile}/{experiment}/{key}"),
+    log:
+        "logs/{profile}/{experiment}/{key}.txt",
+    resources:
+        mem_mb=5000,
+    shell:
+        "cd {ROOT:q} && {sys.executable:q} -m snnl_lib run {wildcards.experiment} {RUN_AS} --keys {wildcards.key:q} > {build.BUILD:q}/{log:q} 2>&1"
+
+
+rule records:
+    input:
+        markers,
+    output:
+        DIGEST,
+    shell:
+        "{sys.executable:q} {ROOT:q}/book/build.py digest > {output:q}"
+
+
+rule chapter:
+    input:
+        lambda wildcards: str(CHAPTERS[wildcards.chapter]),
+        LIBRARY,
+        DIGEST,
+    output:
+        "src/book/{chapter}.ipynb",
+    log:
+        notebook="logs/{chapter}.ipynb",
+    params:
+        given=lambda wildcards: build.arguments(CHAPTERS[wildcards.chapter], ASKED | SEEDS),
+        data=lambda wildcards: build.data_behind(CHAPTERS[wildcards.chapter], ASKED["dataset"]),
+    resources:
+        mem_mb=5000,
+    shell:
+        "{sys.executable:q} {ROOT:q}/book/build.py chapter {input[0]:q} {log.notebook:q} {params.given}"
+
+
+rule render:
+    input:
+        expand("src/book/{chapter}.ipynb", chapter=CHAPTERS),
+        SOURCES,
+    output:
+        PAGE,
+    log:
+        "logs/render.txt",
+    shell:
+        "{sys.executable:q} {ROOT:q}/book/build.py render 2>&1 | tee {log:q}"
+
+
+onstart:
+    try:
+        LOCK.acquire(timeout=0)
+    except Timeout:
+        raise WorkflowError(f"another snakemake is at work in {build.BUILD}: wait for it, or stop it") from None
+
+
+onsuccess:
+    if targets() & {"all", "book"}:
+        print(f"The book is at {build.PAGE}")

@@ -1,0 +1,168 @@
+"""A pulled plug: processes killed with SIGKILL at random and at the worst moments, two at once on one folder, and what a rerun makes of it."""
+
+import functools
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from snnl_lib import results
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = ["-m", "snnl_lib", "run", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "73", "--device", "cpu"]
+LONG_LANE = [pytest.param(3, id="quick"), pytest.param(27, id="thorough", marks=pytest.mark.slow)]
+
+
+@pytest.fixture
+def moments():
+    """Random numbers whose seed is told, so that a failure can be repeated: set SNNL_KILL_SEED to it."""
+    seed = int(os.environ.get("SNNL_KILL_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"the moments come from the seed {seed}")
+    return random.Random(seed)
+
+
+def start(*arguments, cwd=ROOT, preexec_fn=None, **environment):
+    """Start Python as the leader of a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=preexec_fn,
+    )
+
+
+def finish(process, timeout=900):
+    said, _ = process.communicate(timeout=timeout)
+    assert process.returncode == 0, said
+    return said
+
+
+def kill_after(process, seconds):
+    """Kill a process and all that it started; tells whether it was still at work."""
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return True
+    return False
+
+
+def numbers():
+    """What is recorded, to the last bit, but for what differs between any two runs."""
+    found = results.load_results(profile="tiny").drop(columns=["seconds", "created"])
+    return found.sort_values(["key", "metric"]).to_csv(index=False)
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(packages, tmp_path_factory):
+    """The records of runs that nothing disturbed, and the seconds they took, from an empty cache."""
+    place = tmp_path_factory.mktemp("uninterrupted")
+    (place / "cache").mkdir()
+    (place / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)
+    started = time.monotonic()
+    finish(start(*RUN, SNNL_RESULTS=str(place / "results"), SNNL_CACHE=str(place / "cache")))
+    seconds = time.monotonic() - started
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SNNL_RESULTS", str(place / "results"))
+        return numbers(), seconds
+
+
+@pytest.mark.parametrize("kills", LONG_LANE)
+def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(uninterrupted, own_cache, results_folder, moments, kills):
+    expected, seconds = uninterrupted
+    for _ in range(kills):  # anywhere in the start, the embedding, a training run or the writing of a record
+        recorded = {path: path.stat().st_mtime_ns for path in results_folder.rglob("*.csv")}
+        kill_after(start(*RUN), moments.uniform(0.2, 1) * seconds)
+        left = len(results.load_results(profile="tiny")["key"].unique())  # refuses a record that is not whole
+        assert all(path.stat().st_mtime_ns == then for path, then in recorded.items()), "a finished run was made again"
+        if left == 8:
+            shutil.rmtree(results_folder)
+            shutil.rmtree(own_cache / "embeddings", ignore_errors=True)
+    left = len(results.load_results(profile="tiny")["key"].unique())
+    said = finish(start(*RUN))
+    assert f"{8 - left} runs to do, {left} recorded" in said
+    assert numbers() == expected
+
+
+SUICIDE = """
+import os, signal, sys
+import snnl_lib
+
+def whole_file(path, plain=snnl_lib.whole_file):
+    import contextlib
+
+    @contextlib.contextmanager
+    def open_it():
+        with plain(path) as file:
+            write = file.write
+
+            class Torn:
+                name = file.name
+
+                def write(self, content):
+                    write(content[: len(content) // 2])
+                    file.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+                def __getattr__(self, name):
+                    return getattr(file, name)
+
+            yield Torn() if os.environ["TORN"] in str(path) else file
+
+    return open_it()
+
+snnl_lib.whole_file = whole_file
+sys.argv = ["snnl_lib", *sys.argv[1:]]
+from snnl_lib.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("torn", [".csv", ".curve.csv", "embeddings"])
+def test_a_process_that_dies_in_the_middle_of_a_file_leaves_nothing_that_is_read(uninterrupted, own_cache, results_folder, tmp_path, torn):
+    (tmp_path / "suicide.py").write_text(SUICIDE)
+    process = start(tmp_path / "suicide.py", *RUN[2:], TORN=torn, PYTHONPATH=str(ROOT))
+    process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGKILL
+    assert any(path.suffix == ".tmp" for folder in (results_folder, own_cache) for path in folder.rglob(".*") if path.is_file())  # it did die there
+    assert results.load_results(profile="tiny")["key"].nunique() == (torn == ".curve.csv")  # the first run has no curve, and was finished
+    finish(start(*RUN))
+    assert numbers() == uninterrupted[0]
+
+
+def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(uninterrupted, own_cache, results_folder):
+    for process in [start(*RUN), start(*RUN)]:
+        finish(process)
+    assert numbers() == uninterrupted[0]
+
+
+# ---------------------------------------------------------------- a disk that takes no more
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_written(own_cache, results_folder, embedded):
+    if embedded:  # then a record is the first file to be written
+        finish(start(*RUN))
+        shutil.rmtree(results_folder)
+    no_room = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (500, 500))  # bytes a file
+    process = start(*RUN, preexec_fn=no_room)
+    said, _ = process.communicate(timeout=300)
+    last = said.strip().splitlines()[-1]
+    assert process.returncode == 2 and last.startswith("error: ") and "make room" in last and "Traceback" not in said, said
+    assert not [path for folder in (results_folder, own_cache) for path in folder.rglob("*.tmp")]
+    assert results.load_results(profile="tiny").empty
