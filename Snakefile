@@ -15,15 +15,16 @@ ROOT = Path(workflow.basedir)
 sys.path[:0] = [str(ROOT), str(ROOT / "book")]
 
 import build
-from snnl_lib import SnnlError, experiments
+from snnl_lib import SnnlError, experiments, full_disk_told
 
 DEFAULTS = {"profile": "quick", "seeds": "", "dataset": "auto", "device": "auto", "experiments": "all"}
 
 try:
-    build.BUILD.mkdir(exist_ok=True)
-    (build.BUILD / ".lock").touch()  # shows whether it can be written to
-except OSError as error:
-    raise WorkflowError(f"{build.BUILD} cannot be written to ({error.strerror}): make room, or make it a folder that you can write to") from None
+    with full_disk_told():
+        build.BUILD.mkdir(exist_ok=True)
+        (build.BUILD / ".lock").touch()  # shows whether it can be written to
+except SnnlError as error:
+    raise WorkflowError(str(error)) from None
 
 
 workdir: str(build.BUILD)  # with Snakemake's own notes in it, so that the checkout stays as it is
@@ -49,7 +50,7 @@ except SnnlError as error:
 CHAPTERS = {path.stem: path for path in build.chapters()}
 LIBRARY, SOURCES = [*map(str, build.library()), str(ROOT / "requirements-lock.txt")], [*map(str, build.sources())]
 DIGEST, PAGE = Path("records.sha256"), str(build.PAGE.relative_to(build.BUILD))
-RUN_AS = shlex.join(f"--{name}={value}" for name, value in (ASKED | build.seeds_of_runs(ASKED)).items() if value)
+RUN_AS = shlex.join(f"--{name}={value}" for name, value in (ASKED | {"seeds": build.seeds_of_runs(ASKED["profile"], ASKED["seeds"])}).items() if value)
 LOCK = FileLock(".lock")  # the system lets go of it when a process dies, however it dies
 if workflow.is_main_process and DIGEST.exists() and DIGEST.read_text().strip() != build.digest_of_records():
     DIGEST.unlink()

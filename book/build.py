@@ -15,7 +15,7 @@ import yaml
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from snnl_lib import SnnlError, data, whole_file
+from snnl_lib import SnnlError, data, full_disk_told, whole_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
@@ -74,16 +74,16 @@ def data_behind(chapter: Path, dataset: str) -> str:
     return str(experiments.fingerprint(fitting(chapter, dataset), "tfidf"))
 
 
-def seeds_of_runs(asked: dict[str, str]) -> dict[str, str]:
+def seeds_of_runs(profile: str, seeds: str) -> str:
     """Return the seeds of recorded runs: those asked for, else in the full profile nothing, which means each experiment's own."""
-    return {"seeds": asked["seeds"] or ("" if asked["profile"] == "full" else "42")}
+    return seeds or ("" if profile == "full" else "42")
 
 
 def outstanding(names: list[str], profile: str, seeds: str, dataset: str, device: str) -> list[tuple[str, str]]:
     """List the runs of experiments that have no record, or a stale or failed one, and can be made here: (experiment, key of the record)."""
     from snnl_lib import experiments
 
-    seeds = seeds_of_runs({"profile": profile, "seeds": seeds})["seeds"] or None
+    seeds = seeds_of_runs(profile, seeds) or None
     wanted = (spec for name in names for spec in experiments.outstanding(name, profile, dataset, seeds, device))
     return [(spec.experiment, experiments.key(spec)) for spec in wanted]
 
@@ -138,20 +138,15 @@ def main() -> int:
     steps.add_parser("digest", help="print a hash of all records")
     args = vars(parser.parse_args())
     try:
-        if args["step"] == "chapter":
-            execute(args["chapter"].resolve(), {name: args[name] for name in PARAMETERS}, args["log"].resolve())
-        elif args["step"] == "render":
-            render()
-        else:
-            print(digest_of_records())
+        with full_disk_told(BUILD):
+            if args["step"] == "chapter":
+                execute(args["chapter"].resolve(), {name: args[name] for name in PARAMETERS}, args["log"].resolve())
+            elif args["step"] == "render":
+                render()
+            else:
+                print(digest_of_records())
     except SnnlError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(
-            f"error: {error.filename or BUILD} could not be written ({error.strerror}): make room, or make {BUILD} a folder that you can write to",
-            file=sys.stderr,
-        )
         return 2
     return 0
 

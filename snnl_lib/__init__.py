@@ -5,6 +5,7 @@ importing the package itself loads nothing heavy.
 """
 
 import contextlib
+import errno
 import glob
 import importlib.util
 import os
@@ -45,6 +46,17 @@ def require(module: str) -> None:
     """Raise SnnlError, which names the extra to install, unless a module of ``EXTRAS`` is installed. Called before it is imported."""
     if sentence := lacks(module):
         raise SnnlError(sentence)
+
+
+@contextlib.contextmanager
+def full_disk_told(place="a file"):
+    """Raise SnnlError in place of an OSError of a full disk or a place that refuses to be written to; ``place`` is named where the error names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise SnnlError(f"{error.filename or place} could not be written ({error.strerror}): make room, or take a folder that you can write to") from error
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The command line: ``python -m snnl_lib list | missing | run | merge | pack | nli | data``."""
 
 import argparse
-import errno
 import math
 import os
 import sys
@@ -13,7 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from snnl_lib import SnnlError, backbones, data, embeddings, experiments, nli, pack, results
+from snnl_lib import SnnlError, backbones, data, embeddings, experiments, full_disk_told, nli, pack, results
 from snnl_lib.short_text_grids import RANKINGS
 
 
@@ -33,7 +32,7 @@ def _parser():
     run.add_argument("--keys", nargs="+", help="only the runs whose records have these names, recorded or not; the Snakefile asks for them one by one")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
 
-    merging = commands.add_parser("merge", help="take the records that other machines made into results/; exit status 1 if some contradict ours or are damaged")
+    merging = commands.add_parser("merge", help="take the records that other machines made into results/; exit status 1 if some contradict ours or are refused")
     merging.add_argument("folder", nargs="+", type=Path, help="a results folder of another machine")
 
     packing = commands.add_parser(
@@ -113,9 +112,14 @@ def _run(args):
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
     if not specs:
         return 0
+    return _carry_out(specs, device, args.jobs, stack)
+
+
+def _carry_out(specs, device, jobs, stack=1):
+    """Run specs and say of each what came of it; the exit status."""
     failures, started, costs = 0, time.monotonic(), dict(zip(specs, experiments.costs(specs), strict=True))
     total, done = sum(costs.values()), 0.0
-    for i, record in enumerate(experiments.run_all(specs, device, args.jobs, sys.stderr.isatty(), stack), start=1):
+    for i, record in enumerate(experiments.run_all(specs, device, jobs, sys.stderr.isatty(), stack), start=1):
         done += costs[record.spec]
         left = (time.monotonic() - started) * (total / done - 1) / 60
         outcome = record.status + (f" ({record.reason})" if record.reason else "")
@@ -136,11 +140,7 @@ def _run_keys(args, device):
     specs = [named[key] for key in args.keys]
     if reasons := [reason for spec in specs if (reason := experiments.unmet(spec, device))]:
         raise SnnlError(f"{args.experiment}: {reasons[0]}")
-    failures = 0
-    for record in experiments.run_all(specs, device, args.jobs, sys.stderr.isatty()):
-        print(f"{record.spec}: {record.status}" + (f" ({record.reason})" if record.reason else "") + f", {record.seconds:.1f} s", flush=True)
-        failures += record.status == "failed"
-    return 1 if failures else 0
+    return _carry_out(specs, device, args.jobs)
 
 
 def _missing(args):
@@ -155,12 +155,12 @@ def _merge(args):
     refused = 0
     for folder in args.folder:
         found = results.merge(folder)
-        for line in (*found.damaged, *found.conflicts):
+        for line in (*found.refused, *found.conflicts):
             print(line, file=sys.stderr)
         counts = (("added", found.added), ("in place of failed or older ones", found.replaced), ("there already", found.there))
-        counts += (("in conflict", found.conflicts), ("damaged", found.damaged))
+        counts += (("in conflict", found.conflicts), ("refused", found.refused))
         print(f"{folder}: " + ", ".join(f"{len(names)} {what}" for what, names in counts if names))
-        refused += len(found.conflicts) + len(found.damaged)
+        refused += len(found.conflicts) + len(found.refused)
     return 1 if refused else 0
 
 
@@ -269,16 +269,10 @@ def main(argv=None) -> int:
     """Run a command; returns the exit status, 2 with one sentence on standard error where the user can put something right."""
     args = _parser().parse_args(argv)
     try:
-        return {"run": _run, "missing": _missing, "pack": _pack, "nli": _nli, "data": _data, "list": _list, "merge": _merge}[args.command](args)
+        with full_disk_told():
+            return {"run": _run, "missing": _missing, "pack": _pack, "nli": _nli, "data": _data, "list": _list, "merge": _merge}[args.command](args)
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
-        print(
-            f"error: {error.filename or 'a file'} could not be written ({error.strerror}): make room, or name a folder that you can write to", file=sys.stderr
-        )
         return 2
     except KeyboardInterrupt:
         print("interrupted: finished runs are recorded, the next `run` goes on", file=sys.stderr)

@@ -327,21 +327,21 @@ def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec,
 
 
 class Merged(NamedTuple):
-    """What became of each file of another folder: names of records, and of those with a ``conflict`` or ``damaged`` a sentence each."""
+    """What became of each file of another folder: names of records, and a sentence for each in conflict or refused."""
 
     added: list[str]
     replaced: list[str]  # ours was stale or failed
     there: list[str]  # the same numbers, or theirs is stale or failed
     conflicts: list[str]
-    damaged: list[str]
+    refused: list[str]
 
 
 def merge(source: Path) -> Merged:
     """Take the full profile's records of another ``results`` folder into this one, each whole or not at all; the other folder stays as it is.
 
     A record that is not here is added with its curve and points; of two of one run, a whole one replaces one that failed, and one of a newer
-    revision an older one. Where both are as good and their numbers differ, ours stays and that is a conflict. Raises RecordError if the
-    source is no folder with records, or ours cannot be written.
+    revision an older one. Where both are as good and their numbers differ, ours stays and that is a conflict. One that is damaged, there or
+    here, or of another profile is refused. Raises RecordError if the source is no folder with records, or ours cannot be written.
     """
     theirs = [path for path in sorted(Path(source).glob("*/*.csv")) if not path.name.endswith((".curve.csv", ".points.csv"))]
     if not theirs:
@@ -357,15 +357,19 @@ def merge(source: Path) -> Merged:
             continue
         try:
             rows = _rows(path)
+            if rows[0][_PROFILE] != "full":
+                raise RecordError(f"the record {path} is of the profile {rows[0][_PROFILE]}, and only those of the profile full are kept here")
+            verdict, why = _compare(rows, _rows(own)) if own.exists() else ("added", "")
         except RecordError as error:
-            found.damaged.append(str(error))
+            found.refused.append(str(error))
             continue
-        verdict, why = _compare(rows, _rows(own)) if own.exists() else ("added", "")
         if verdict in ("added", "replaced"):
             for kind in ("curve", "points"):
                 beside, ours = (place.parent / f"{place.stem}.{kind}.csv" for place in (path, own))
                 if beside.exists():
                     write_atomically(ours, beside.read_text())
+                else:  # that of the run which is replaced would pass for this one's
+                    ours.unlink(missing_ok=True)
             write_atomically(own, path.read_text())
         getattr(found, verdict).append(f"{name}: {why}" if why else name)
     return found

@@ -553,7 +553,7 @@ def test_the_run_of_a_key_is_made_again_and_no_other(command, packages, results_
     spec = experiments.specs("clustering", "tiny", "newsgroups4", "42")[0]
     for _ in range(2):
         status, said, _ = command("run", "clustering", *TINY, "--keys", experiments.key(spec))
-        assert status == 0 and said.startswith("pca on newsgroups4/spacy, alpha 0, seed 42: ok, ")
+        assert status == 0 and said.startswith("[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, ")
     assert [path.stem for path in records(results_folder)] == [experiments.key(spec)]
 
 

@@ -510,8 +510,27 @@ def test_a_damaged_record_of_another_machine_is_named_and_the_others_are_taken(r
     damaged, _ = elsewhere(tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73)))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     found = results.merge(tmp_path)
-    assert len(found.added) == 1 and len(found.damaged) == 1 and str(damaged) in found.damaged[0]
+    assert len(found.added) == 1 and len(found.refused) == 1 and str(damaged) in found.refused[0]
     assert set(load_results()["seed"]) == {73}
+
+
+def test_a_damaged_record_of_ours_and_one_of_another_profile_are_named_and_left_alone(results_folder, tmp_path, monkeypatch):
+    ours = write_record(made_up_record())
+    ours.write_bytes(ours.read_bytes()[:-9])
+    left, files = ours.read_bytes(), files_under(results_folder)
+    _, tiny = elsewhere(tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73)))
+    tiny.write_text(tiny.read_text().replace(",full,", ",tiny,"))
+    found = results.merge(tmp_path)
+    assert not any(found[:4]) and len(found.refused) == 2
+    assert sum(str(ours) in said for said in found.refused) == 1 and sum(f"{tiny} is of the profile tiny" in said for said in found.refused) == 1
+    assert ours.read_bytes() == left and files_under(results_folder) == files
+
+
+def test_what_is_replaced_takes_its_curve_and_points_with_it(results_folder, tmp_path, monkeypatch):
+    write_record(made_up_record(points=pd.DataFrame({"row": [1], "x": [0.5]})))
+    elsewhere(tmp_path, monkeypatch, made_up_record(replace(SPEC, revision=4), curve=None))
+    assert len(results.merge(tmp_path).replaced) == 1
+    assert len(files_under(results_folder)) == 1
 
 
 def test_a_folder_without_records_is_refused(results_folder, tmp_path):
