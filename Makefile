@@ -5,6 +5,7 @@ PYTHON := .venv/bin/python
 PROFILE ?= quick
 JOBS ?= 2
 SNAKEMAKE = $(PYTHON) -m snakemake --cores $(JOBS)
+PYTEST = $(PYTHON) -m pytest --numprocesses $(JOBS) --dist loadfile
 # What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
 LOCK ?= requirements-lock.txt
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
@@ -46,10 +47,10 @@ lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book
 
 test: _build/.data  ## run the tests
-	$(PYTHON) -m pytest
+	$(PYTEST)
 
 test-slow: _build/.data  ## run the tests, the long ones too
-	$(PYTHON) -m pytest --slow
+	$(PYTEST) --slow
 
 lint: .venv/.ready  ## check style, and that chapters are committed without outputs
 	$(PYTHON) -m ruff check .
