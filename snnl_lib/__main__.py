@@ -145,8 +145,11 @@ def _run_keys(args, device):
 
 def _missing(args):
     rows = [row for row in _status(args) if row[1] != "done"]
+    here = [spec for spec, _, needs in rows if not needs]
+    took = dict(zip(here, experiments.typical_seconds(here), strict=True))
     for spec, verdict, needs in rows:
-        print(f"{verdict}  {spec.experiment}: {spec}" + (f"  [not run: {needs}]" if needs else ""))
+        cost = f"  [about {math.ceil(took[spec] / 60)} min on a CPU core]" if took.get(spec, math.nan) > 0 else ""
+        print(f"{verdict}  {spec.experiment}: {spec}" + (f"  [not run: {needs}]" if needs else cost))
     print(f"{len(rows)} missing or stale")
     return 1 if rows else 0
 

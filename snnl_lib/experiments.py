@@ -6,6 +6,7 @@ What a run imports, torch above all, takes seconds: here it is imported where a 
 import contextlib
 import ctypes
 import importlib
+import json
 import math
 import os
 import sys
@@ -318,11 +319,27 @@ def costs(specs: list[Spec]) -> list[float]:
     """Estimate how long runs take beside each other, from the seconds of recorded runs alike; 1 is their mean, and where none is recorded."""
     if len(specs) < 2:  # nothing to compare, and reading all records takes longer than many a run
         return [1.0] * len(specs)
-    records = results.load_results().drop_duplicates("key")
-    known = records.groupby(["experiment", "embedding", "model"])["seconds"].median().to_dict()
-    found = [known.get((spec.experiment, spec.embedding, spec.model), math.nan) for spec in specs]
+    found = np.array(typical_seconds(specs))
     mean = np.nanmean(found) if not np.isnan(found).all() else 1
-    return np.nan_to_num(np.array(found) / mean, nan=1.0).tolist()
+    return np.nan_to_num(found / mean, nan=1.0).tolist()
+
+
+def typical_seconds(specs: list[Spec]) -> list[float]:
+    """Estimate how many seconds runs take: the median of those recorded that are most alike, whatever else their machine did; NaN where none is."""
+    took: dict[tuple, list[float]] = {}
+    for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
+        for run in results.runs(experiment, profile):
+            for kind in _kinds(run.identity):
+                took.setdefault(kind, []).append(run.seconds)
+    return [float(np.median(next((took[kind] for kind in _kinds(spec.identity) if kind in took), [math.nan]))) for spec in specs]
+
+
+def _kinds(identity):
+    """What a run is one of, from the narrowest kind to the widest; only runs that do the same to as many documents are alike."""
+    experiment, profile, dataset, embedding, model, *_, settings = identity
+    settings = json.loads(settings)
+    kind = (experiment, profile, model, settings["n_train"], settings.get("clusterer"))
+    return (*kind, embedding, dataset), (*kind, embedding), kind
 
 
 def _run_and_write(spec, device, progress, packed=None):

@@ -294,6 +294,7 @@ class Run(NamedTuple):
     revision: int
     fingerprint: str
     status: str
+    seconds: float
 
 
 def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
@@ -301,7 +302,7 @@ def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
     for path in _record_paths(experiment, profile):
         row = _rows(path, first=True)[0]
         if row[_PROFILE] == profile:
-            yield Run(tuple(row[place] for place in _IDENTITY), *(row[COLUMNS.index(name)] for name in ("revision", "fingerprint", "status")))
+            yield Run(tuple(row[place] for place in _IDENTITY), *(row[COLUMNS.index(name)] for name in Run._fields[1:]))
 
 
 def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec, str]:

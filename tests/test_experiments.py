@@ -10,7 +10,6 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -459,14 +458,21 @@ def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(packa
         assert record.curve["loss"].tolist() == pytest.approx(alone[spec].curve["loss"].tolist(), rel=1e-3)
 
 
-def test_the_cost_of_a_run_is_the_seconds_of_recorded_runs_alike_beside_the_mean(monkeypatch):
+def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_beside_their_mean(monkeypatch):
     wanted = [tiny("classification", "ffn", 0), tiny("classification", "ffn", 100), tiny("clustering", "pca"), tiny("tsne", "original")]
-    rows = [("a", wanted[0], 20.0), ("b", wanted[1], 40.0), ("c", wanted[1], 30.0), ("d", wanted[2], 15.0)]
-    frame = pd.DataFrame([{"key": key, "experiment": s.experiment, "embedding": s.embedding, "model": s.model, "seconds": took} for key, s, took in rows])
-    monkeypatch.setattr(results, "load_results", lambda: frame)
+    took = [(wanted[0], 20.0), (wanted[1], 40.0), (wanted[1], 30.0), (wanted[2], 15.0)]
+    for elsewhere in (replace(wanted[0], n_train=7), replace(wanted[0], profile="quick")):  # with other documents it is no run alike
+        took.append((elsewhere, 1000.0))
+    monkeypatch.setattr(
+        results,
+        "runs",
+        lambda experiment, profile: [results.Run(s.identity, 1, "", "ok", t) for s, t in took if (s.experiment, s.profile) == (experiment, profile)],
+    )
+    assert experiments.typical_seconds(wanted) == pytest.approx([30, 30, 15, np.nan], nan_ok=True)
+    assert experiments.typical_seconds([replace(wanted[0], dataset="ag_news", embedding="other")]) == [30]
     assert experiments.costs(wanted) == pytest.approx([30 / 25, 30 / 25, 15 / 25, 1]), "one that was never recorded counts as the mean"
-    monkeypatch.setattr(results, "load_results", lambda: frame[:0])
-    assert experiments.costs(wanted) == [1, 1, 1, 1]
+    took.clear()
+    assert experiments.costs(wanted) == [1, 1, 1, 1] and np.isnan(experiments.typical_seconds(wanted)).all()
 
 
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
