@@ -338,6 +338,13 @@ def test_missing_says_which_runs_need_a_gpu_and_which_the_published_weights_or_t
     assert {reason for _, reason in needs()} == {""}
 
 
+def test_missing_says_what_a_run_would_take_once_one_alike_is_recorded(command, packages, results_folder):
+    command("run", "clustering", *TINY, "--models", "pca")
+    said = command("missing", "clustering", *TINY[:-3], "73")[1].splitlines()
+    assert said[0] == "missing  clustering: pca on newsgroups4/spacy, alpha 0, seed 73  [about 1 min on a CPU core]"
+    assert said[1] == "missing  clustering: ae on newsgroups4/spacy, alpha 0, seed 73"
+
+
 def test_runs_left_to_a_gpu_are_not_started_on_the_cpu_of_a_machine_that_has_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
