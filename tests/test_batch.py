@@ -9,6 +9,7 @@ import signal
 import time
 
 import pytest
+import yaml
 from test_kill import LONG_LANE, ROOT, finish, kill_after, moments, start  # noqa: F401
 
 from snnl_lib import experiments, results
@@ -210,5 +211,9 @@ def test_a_run_of_its_own_costs_less_than_a_second_more_than_starting_python(sma
 def test_every_profile_of_a_cluster_can_be_read(small_book):
     for name in ("local", "slurm", "kubernetes"):
         assert [path.name for path in (ROOT / "profiles" / name).iterdir()] == ["config.yaml"]
+        settings = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
+        grouped = dict(pair.split("=") for pair in settings.get("groups", []))  # rule: its group; without it group-components would do nothing
+        assert all(f"\nrule {rule}:" in (ROOT / "Snakefile").read_text() for rule in grouped)
+        assert {pair.split("=")[0] for pair in settings.get("group-components", [])} == {*grouped.values()}
     said = finish(start("-m", "snakemake", "results", "-n", "--profile", "profiles/local", *RUNS[1:], cwd=small_book, PYTHONPATH=str(small_book)))
     assert done(said, "run") == 4
