@@ -12,7 +12,7 @@ PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env book lab test test-slow lint format reproduce bench missing picture lock clean
+.PHONY: help env book check-book lab test test-slow lint format reproduce bench missing picture lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,13 @@ _build/.data: .venv/.ready requirements-data.txt
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
 	$(SNAKEMAKE) book --config profile=$(PROFILE)
+
+.venv/.check: .venv/.ready requirements-check.txt
+	$(PIP) -r requirements-check.txt -c requirements-lock.txt
+	touch $@
+
+check-book: book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
+	$(PYTHON) book/check.py
 
 lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book

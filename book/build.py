@@ -5,13 +5,14 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
-
-import yaml
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -22,14 +23,18 @@ BUILD = ROOT / "_build"
 SOURCE = BUILD / "src"
 PAGE = BUILD / "book" / "_build" / "html" / "index.html"
 PARAMETERS = ("profile", "seeds", "dataset", "device")
-COPIED = {".md", ".bib", ".css", ".py", ".png"}  # what of the book is no notebook
+PLOTLY = "../_static/plotly.min.js"  # one copy for all chapters, which snnl_book.py puts there
+COPIED = {".md", ".bib", ".css", ".js", ".py", ".png"}  # what of the book is no notebook
+
+
+def contents() -> list[str]:
+    """List the table of contents, without endings."""
+    return re.findall(r"^\s*- file: (\S+)", (ROOT / "_toc.yml").read_text(), re.MULTILINE)
 
 
 def chapters() -> list[Path]:
     """List the notebooks of the table of contents."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    found = [ROOT / f"{entry['file']}.ipynb" for entry in toc["chapters"]]
-    return [path for path in found if path.exists()]
+    return [path for path in (ROOT / f"{name}.ipynb" for name in contents()) if path.exists()]
 
 
 def sources() -> list[Path]:
@@ -90,15 +95,16 @@ def outstanding(names: list[str], profile: str, seeds: str, dataset: str, device
 
 def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     """Execute one chapter into ``_build/src/book``, whole or not at all; ``log`` keeps it as far as it came. Raises SnnlError if a cell fails."""
-    from snnl_lib import experiments
+    from snnl_lib import experiments, results
 
     output = SOURCE / "book" / chapter.name
     output.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     experiments.parameters(parameters, data.describe(parameters["dataset"]).kind)  # before a kernel starts
+    started, created = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     given = [part for name, value in parameters.items() for part in ("-r", name, value)]
     command = [sys.executable, "-m", "papermill", str(chapter), str(log), *given, "--cwd", str(output.parent), "-k", "python3", "--no-progress-bar"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"SNNL_PLOTLY": PLOTLY})
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "papermill failed"
         raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {log})")
@@ -106,20 +112,28 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     for cell in notebook["cells"]:
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"].append("hide-input")
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024  # of the largest process, which is the kernel
+    note = parameters | {"dataset": data.resolve(parameters["dataset"], data.describe(parameters["dataset"]).kind), "created": created}
+    note |= {"seconds": round(time.monotonic() - started, 1), "memory_mb": memory, "versions": results.versions(), "commit": results.commit()}
+    notebook["metadata"]["snnl"] = note | {"device": experiments.device_name(experiments.check_device(parameters["device"]))}
     with whole_file(output) as file:
         file.write(json.dumps(notebook).encode())
 
 
 def render() -> None:
-    """Render the executed chapters; a warning is an error. Raises SnnlError if there was one."""
+    """Render the executed chapters, and the pages about them; a warning is an error. Raises SnnlError if there was one."""
+    import pages
+
     for path in sources():
         target = SOURCE / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     known = {SOURCE / path.relative_to(ROOT) for path in (*sources(), *chapters())}
+    shutil.rmtree(SOURCE / "book" / "runs", ignore_errors=True)
     for path in SOURCE.rglob("*"):  # what has left the book leaves the build
         if path.suffix in COPIED | {".ipynb"} and path not in known:
             path.unlink()
+    pages.write(SOURCE / "book", contents(), chapters())
     PAGE.unlink(missing_ok=True)
     command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(SOURCE), "--path-output", str(BUILD / "book"), "-W", "-n", "--keep-going", "-q"]
     if subprocess.run(command).returncode or not PAGE.exists():

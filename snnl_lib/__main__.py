@@ -1,6 +1,7 @@
 """The command line: ``python -m snnl_lib list | missing | run | merge | pack | nli | data``."""
 
 import argparse
+import fnmatch
 import math
 import os
 import sys
@@ -29,7 +30,7 @@ def _parser():
     run.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     run.add_argument("--jobs", type=int, default=1, help="runs side by side, one process and one thread each (default: 1)")
     run.add_argument("--stack", type=int, help="runs trained together, as one network with an axis of runs (default: 15 on a GPU, else 1)")
-    run.add_argument("--keys", nargs="+", help="only the runs whose records have these names, recorded or not; the Snakefile asks for them one by one")
+    run.add_argument("--keys", nargs="+", help="only the runs whose records have these names, recorded or not; * stands for anything")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
 
     merging = commands.add_parser("merge", help="take the records that other machines made into results/; exit status 1 if some contradict ours or are refused")
@@ -133,11 +134,11 @@ def _carry_out(specs, device, jobs, stack=1):
 def _run_keys(args, device):
     """Carry out the runs that are named, without a look at what else is recorded."""
     named = {experiments.key(spec): spec for name in _names([args.experiment]) for spec in experiments.specs(name, args.profile, args.dataset, _seeds(args))}
-    if unknown := [key for key in args.keys if key not in named]:
+    if unknown := [key for key in args.keys if not fnmatch.filter([*filter(None, named)], key)]:
         raise SnnlError(
             f"{args.experiment} has no run whose record is {unknown[0]}: the profile, the data set and the seeds must be those that it was named with"
         )
-    specs = [named[key] for key in args.keys]
+    specs = [spec for key, spec in named.items() if key and any(fnmatch.fnmatchcase(key, name) for name in args.keys)]
     if reasons := [reason for spec in specs if (reason := experiments.unmet(spec, device))]:
         raise SnnlError(f"{args.experiment}: {reasons[0]}")
     return _carry_out(specs, device, args.jobs)

@@ -106,7 +106,7 @@ def batches_of_like_length(lengths, batch_size, generator):
 
 
 class ClusterBERT:
-    """Algorithm 1: domain adaptation, clustering, hardening.
+    """Algorithm 1: domain adaptation, clustering, hardening, each on the sum of two losses of Eq. 4.
 
     After ``fit``: ``embeddings``, a dictionary with a float32 array [N + others, D] for each stage, by the names ``start``, ``domain adaptation``,
     ``clustering`` and ``hardening`` (the paper clusters these, with k-means); ``clusters``, int array [N], the head's own after the last stage, None

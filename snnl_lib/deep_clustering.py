@@ -139,7 +139,7 @@ def soft_assignment(codes, centroids):
 
 
 def target_distribution(q):
-    """Compute DEC's Eq. 3, p [N, k]: the assignments q [N, k] squared, so that the sure ones weigh more, each cluster by its share.
+    """Compute DEC's Eq. 3 (ClusterBERT's Eq. 5), p [N, k]: the assignments q [N, k] squared, so that the sure ones weigh more, each cluster by its share.
 
     >>> target_distribution(torch.tensor([[0.8, 0.2], [0.4, 0.6]])).numpy().round(3)
     array([[0.914, 0.086],

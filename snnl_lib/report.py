@@ -1,6 +1,9 @@
 """Records beside the papers: tables, intervals, verdicts and figures. Nothing here trains."""
 
+import html
 import json
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,9 @@ MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
 
 FORMS = {"spacy": "spacy", "infersent-random": "infersent", "infersent-nli": "infersent", "infersent": "infersent"}
 """Our embeddings, and the columns of the paper's tables beside which they stand."""
+
+COMPUTED, QUOTED = "computed on this page", "quoted"
+"""Where a row of a table comes from that no record is behind: what the chapter does when it is executed, or a source that the page names."""
 
 
 # ---------------------------------------------------------------- the papers' numbers, ours, and verdicts
@@ -193,14 +199,14 @@ def beside_paper(number: int, records: pd.DataFrame, embedding: str = "spacy", m
         if collapsed.any() and not collapsed.all():
             rows.append(_beside(f"{label}, without collapsed runs", metric, cells.set_index("statistic"), ours[~collapsed]))
     columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "sd", "our best", "difference", "documents", "runs"]
-    return pd.DataFrame(rows).reindex(columns=[*columns, "our verdict"]).fillna("–")
+    return pd.DataFrame(rows).reindex(columns=[*columns, "our verdict", "records"]).fillna("–")
 
 
 def _beside(label, metric, paper, ours):
     """One row of ``beside_paper``: the paper's mean and best, and our runs."""
     row = {"model": label, "metric": metric, "paper mean": paper.loc["mean", "printed"], "paper best": paper.loc["best", "printed"]}
     row["documents"] = " to ".join(f"{n:,}" for n in sorted({ours["n_train"].min(), ours["n_train"].max()})) if len(ours) else "–"
-    row["runs"] = count_runs(ours)
+    row |= {"runs": count_runs(ours), "records": behind(ours)}
     finite = ours["value"].dropna()
     if finite.empty:
         return row | {"our verdict": "not attempted" if ours.empty else "no run ended with a number"}
@@ -243,32 +249,37 @@ def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) 
         spread = show_interval(result["low"], result["high"], metric)
         row = {"the paper says": sentence, "tested as": f"{winner} against {loser}, {metric}", "gain": show_number(result["difference"], metric)}
         row |= {"95 % interval": spread, "P(better)": f"{result['probability']:.2f}" if result["seeds"] else "–", "seeds": result["seeds"]}
-        rows.append(row | {"verdict": result["verdict"]})
+        tested = records[records["label"].isin((winner, loser)) & (records["metric"] == metric)]
+        tested = tested[tested.groupby("seed")["label"].transform("nunique") == 2]  # the pairs
+        rows.append(row | {"verdict": result["verdict"], "records": behind(tested)})
     table = pd.DataFrame(rows)
-    return table.assign(**{"the sentence": table.groupby("the paper says")["verdict"].transform(together)})
+    table.insert(len(table.columns) - 1, "the sentence", table.groupby("the paper says")["verdict"].transform(together))
+    return table
 
 
 def compare(records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "acc") -> pd.DataFrame:
     """Compare rows with a reference row, paired by seed, without a claim to judge: one row a (label, reference), ready to print."""
     rows = []
     for label, reference in pairs:
-        ours, result = records[(records["label"] == label) & (records["metric"] == metric)], paired(records, metric, label, reference)
+        scored, result = records[records["metric"] == metric], paired(records, metric, label, reference)
+        ours, both = scored[scored["label"] == label], scored[scored["label"].isin((label, reference))]
         row = {"what": label, "against": reference, "runs": count_runs(ours)}
         row |= {"mean": show_number(ours["value"].mean(), metric), "sd": show_number(ours["value"].std(), metric)}
         row |= {"difference": show_number(result["difference"], metric)}
         row |= {"95 % interval": show_interval(result["low"], result["high"], metric)}
-        rows.append(row | {"P(better)": f"{result['probability']:.2f}" if result["seeds"] else "–"})
+        rows.append(row | {"P(better)": f"{result['probability']:.2f}" if result["seeds"] else "–", "records": behind(both)})
     return pd.DataFrame(rows)
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Summarise runs of any profile: one row a model, the mean of each metric over the seeds, ready to print."""
     if records.empty:
-        return pd.DataFrame(columns=["model", *metrics, "runs"])
-    table = records[records["metric"].isin(metrics)].pivot_table(index="label", columns="metric", values="value", sort=False)
+        return pd.DataFrame(columns=["model", *metrics, "runs", "records"])
+    table = records[records["metric"].isin(metrics)].pivot_table(index="label", columns="metric", values="value", sort=False, dropna=False)
     table = table.reindex(columns=metrics).apply(lambda column: column.map(lambda value: show_number(value, column.name)))
     runs = records.drop_duplicates("key").groupby("label", sort=False)[["status", "stale"]].apply(count_runs)
-    return table.assign(runs=runs).rename_axis("model").rename_axis(None, axis=1).reset_index()
+    table = table.assign(runs=runs, records=pd.Series({label: behind(rows) for label, rows in records.groupby("label", sort=False)}))
+    return table.rename_axis("model").rename_axis(None, axis=1).reset_index()
 
 
 def provenance(records: pd.DataFrame, clustered: str = "") -> str:
@@ -296,10 +307,31 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
 
 
 def benchmark(name: str) -> pd.DataFrame:
-    """Load the tables of ``make bench`` with a name (``loss`` or ``stack``), of all devices: one row a way and size, seconds and MiB."""
+    """Load the tables of the benchmarks with a name (``loss``, ``stack``, ``clustering`` or ``chapters``), of all devices."""
     paths = sorted((results.results_dir("full") / "bench").glob(f"{name}-*.csv"))
-    columns = ["loss", "way", "batch", "features", "runs", "epochs", "seconds", "memory", "turns", "device", "threads", "versions", "commit", "created"]
+    columns = [
+        "chapter",
+        "loss",
+        "way",
+        "batch",
+        "features",
+        "runs",
+        "epochs",
+        "seconds",
+        "memory",
+        "turns",
+        "device",
+        "threads",
+        "versions",
+        "commit",
+        "created",
+    ]
     return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True) if paths else pd.DataFrame(columns=columns)
+
+
+def benchmark_files(name: str) -> str:
+    """Name the files that ``benchmark`` reads, as ``source`` of a table (``write_table``)."""
+    return " ".join(f"results/bench/{path.name}" for path in sorted((results.results_dir("full") / "bench").glob(f"{name}-*.csv")))
 
 
 def benchmark_provenance(table: pd.DataFrame) -> str:
@@ -310,12 +342,30 @@ def benchmark_provenance(table: pd.DataFrame) -> str:
     return ". ".join(found) + "." if found else "No benchmark is recorded."
 
 
-def write_table(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Write a table to ``tables/<name>.csv`` beside the chapter, from which the page shows it and offers it; returns the table."""
+def behind(rows: pd.DataFrame) -> str:
+    """Name the records behind a row of a table, for its column ``records``: each as ``experiment/key``, a blank between two; empty if there are none.
+
+    ``rows`` are rows of records, of whatever metrics and runs.
+    """
+    return " ".join(dict.fromkeys(f"{experiment}/{key}" for experiment, key in zip(rows["experiment"], rows["key"], strict=True)))
+
+
+def write_table(table: pd.DataFrame, name: str, source: pd.DataFrame | str | None = None) -> pd.DataFrame:
+    """Write a table to ``tables/<name>.csv`` beside the chapter, from which the page shows it and offers it; returns the table as it is shown.
+
+    The file's last column, ``records``, says where each row comes from (``behind``); the page makes links to the runs of it. A table
+    that has no such column needs a ``source`` for all of its rows: records, or ``COMPUTED`` or ``QUOTED``. Raises ValueError without either.
+    """
+    if source is not None:
+        table = table.assign(records=source if isinstance(source, str) else behind(source))
+    elif "records" not in table:
+        raise ValueError(f"nothing says where the rows of {name} come from: give them a column 'records' (report.behind), or name a source")
+    shown = table.drop(columns="records")
     if table.empty:
-        table = pd.DataFrame([["nothing recorded yet", *["–"] * (len(table.columns) - 1)]], columns=table.columns)
-    results.write_atomically(Path("tables") / f"{name}.csv", table.to_csv(index=False))
-    return table
+        table = shown = pd.DataFrame([["nothing recorded yet", *["–"] * (len(shown.columns) - 1)]], columns=shown.columns)
+        table = table.assign(records="")
+    results.write_atomically(Path("tables") / f"{name}.csv", table[[*shown.columns, "records"]].to_csv(index=False))
+    return shown
 
 
 def glue(name: str, text: str) -> None:
@@ -387,3 +437,22 @@ def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
     sns.move_legend(axis, "center left", bbox_to_anchor=(1, 0.5), frameon=False, title=None)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
+
+
+@dataclass(repr=False)
+class Html:
+    """What a notebook shows as it stands."""
+
+    text: str
+
+    def _repr_html_(self):
+        return self.text
+
+
+def interactive(figure, name: str, instead: str) -> Html:
+    """Show a plotly figure where a reader may turn it or ask for a point; ``instead`` is the sentence for who runs no scripts.
+
+    The library of plotly is in the output, or where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a chapter).
+    """
+    drawn = figure.to_html(full_html=False, include_plotlyjs=os.environ.get("SNNL_PLOTLY") or True, div_id=name)
+    return Html(f"{drawn}<noscript>{html.escape(instead)}</noscript>")

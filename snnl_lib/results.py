@@ -265,7 +265,7 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
 
 
 def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
-    """Load the curves that belong to records: one row an epoch, with the record's embedding, model, alpha, seed and status.
+    """Load the curves that belong to records: one row an epoch, with the record's experiment, key, embedding, model, alpha, seed and status.
 
     ``kind="points"`` loads coordinates instead, one row a point. A record without a curve adds no row; an empty frame if none has one.
 
@@ -280,7 +280,8 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
     for row in records.drop_duplicates("key").itertuples():
         path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"
         if path.exists():
-            frames.append(pd.read_csv(path).assign(embedding=row.embedding, model=row.model, alpha=row.alpha, seed=row.seed, status=row.status))
+            own = {name: getattr(row, name) for name in ("experiment", "key", "embedding", "model", "alpha", "seed", "status")}
+            frames.append(pd.read_csv(path).assign(**own))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 

@@ -24,6 +24,7 @@ def code_cells(path):
 def test_every_chapter_is_in_the_table_of_contents():
     toc = re.findall(r"file: book/(\S+)", (ROOT / "_toc.yml").read_text())
     assert set(names) <= set(toc)
+    assert {path.stem for path in (ROOT / "book").glob("*.md")} - {"index"} <= set(toc)
     assert all((ROOT / "book" / f"{name}.ipynb").exists() or (ROOT / "book" / f"{name}.md").exists() for name in toc)
 
 
@@ -57,9 +58,12 @@ def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
     cells = json.loads(path.read_text())["cells"]
     for cell in code_cells(path):
         lines = "".join(cell["source"]).splitlines()
-        assert len(lines) <= 20, "\n".join(lines)
+        hidden = {"remove-cell", "parameters"} & {*cell["metadata"].get("tags", [])}  # the same in every chapter
+        assert len(lines) <= 15 or hidden, "\n".join(lines)
     prose = sum(cell["cell_type"] == "markdown" for cell in cells)
-    assert prose >= 0.35 * len(cells)
+    assert prose >= 0.45 * len(cells)
+    assert re.match(r"# \S", "".join(cells[0]["source"]))
+    assert re.search(r"^## In this chapter\n\n\S", "".join(cells[-1]["source"]), re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
@@ -67,8 +71,8 @@ def test_every_figure_has_alt_text_and_every_table_a_file(path):
     text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown")
     figures = re.findall(r"```\{glue:figure\}.*?```", text, re.DOTALL)
     assert all(re.search(r"^:alt: \S.{30,}", figure, re.MULTILINE) for figure in figures)
-    tables = re.findall(r"```\{csv-table\}.*?```", text, re.DOTALL)
-    assert all(re.search(r"^:file: tables/\S+\.csv", table, re.MULTILINE) for table in tables)
+    tables = re.findall(r"```\{run-table\} (\S+)\n(?::.*\n)*:name: \S+\n(?::.*\n)*\n(.+)\n```", text)
+    assert len(tables) == text.count("{run-table}") and "{csv-table}" not in text and all(len(caption) > 30 for _, caption in tables)
     assert not re.findall(r"^```\{[^\n]*`", text, re.MULTILINE)  # a backtick in a directive's title makes it no directive, without a warning
 
 
@@ -106,8 +110,8 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     errors = [out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"]
     assert not errors, errors
-    for table in re.findall(r":file: (\S+)", output.read_text()):
-        assert (tmp_path / table.rstrip('\\n,"')).exists()
+    for table in re.findall(r"\{run-table\} ([\w-]+)", output.read_text()):
+        assert (tmp_path / "tables" / f"{table}.csv").exists()
 
 
 @pytest.mark.parametrize(
@@ -140,11 +144,11 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
     if chapter == "13_clusterbert":
         assert "Not on the machine that made this page: stackoverflow, biomedical" in (tmp_path / "out.ipynb").read_text()
         assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
-        assert tables["c13-verdicts"].count("not attempted") == 6
+        assert tables["c13-verdicts"].count("not attempted") == 8
     else:
         assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
         assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
-        assert tables["c14-verdicts"].count("not attempted,not attempted") == 8
+        assert tables["c14-verdicts"].count("not attempted") == 9
 
 
 def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):

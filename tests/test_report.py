@@ -9,8 +9,8 @@ from snnl_lib.readers import Split
 
 
 def runs(label, values, metric="acc", status="ok"):
-    rows = [{"label": label, "metric": metric, "seed": seed, "value": value, "status": status} for seed, value in enumerate(values)]
-    return pd.DataFrame(rows).assign(stale=False, n_train=20_000)
+    rows = [{"label": label, "metric": metric, "seed": seed, "value": value, "status": status, "key": f"{label}-{seed}"} for seed, value in enumerate(values)]
+    return pd.DataFrame(rows).assign(stale=False, n_train=20_000, experiment="trial")
 
 
 def test_the_interval_is_students():
@@ -192,8 +192,30 @@ def test_a_stale_run_is_marked():
 
 def test_a_table_without_rows_says_so_in_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    report.write_table(pd.DataFrame(columns=["what", "mean", "runs"]), "empty")
-    assert (tmp_path / "tables" / "empty.csv").read_text().splitlines() == ["what,mean,runs", "nothing recorded yet,–,–"]
+    shown = report.write_table(pd.DataFrame(columns=["what", "mean", "runs", "records"]), "empty")
+    assert (tmp_path / "tables" / "empty.csv").read_text().splitlines() == ["what,mean,runs,records", "nothing recorded yet,–,–,"]
+    assert shown.to_numpy().tolist() == [["nothing recorded yet", "–", "–"]]
+
+
+def test_every_row_of_a_table_says_which_records_are_behind_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records = pd.concat([runs("A", [0.8, 0.9]), runs("B", [0.7, 0.6]), runs("B", [3.0, 4.0], "dbi")])
+    one, both = "trial/A-0 trial/A-1", "trial/A-0 trial/A-1 trial/B-0 trial/B-1"
+    assert report.behind(records[records["label"] == "A"]) == one and report.behind(records.iloc[:0]) == ""
+    assert report.means(records, ["acc"])["records"].tolist() == [one, "trial/B-0 trial/B-1"]
+    assert report.compare(records, [("A", "B")])["records"].tolist() == [both]
+    claimed = report.claim_table(records, [("A is better", "acc", "A", "B"), ("A is better", "dbi", "A", "B")])
+    assert claimed["records"].tolist() == [both, ""]  # A has no dbi, and so there is no pair
+    paper = report.beside_paper(4, runs("Orig.", [0.78])).set_index(["model", "metric"])
+    assert paper.loc[("Orig.", "acc"), "records"] == "trial/Orig.-0" and paper.loc[("AE", "acc"), "records"] == ""
+    assert "records" not in report.write_table(claimed, "claimed")
+    assert pd.read_csv("tables/claimed.csv").columns[-1] == "records"
+    report.write_table(pd.DataFrame({"n": [1, 2]}), "counted", report.COMPUTED)
+    report.write_table(pd.DataFrame({"n": [1, 2]}), "scored", records)
+    assert pd.read_csv("tables/counted.csv")["records"].unique().tolist() == ["computed on this page"]
+    assert pd.read_csv("tables/scored.csv")["records"].unique().tolist() == [both]
+    with pytest.raises(ValueError, match="nothing says where the rows of odd come from"):
+        report.write_table(pd.DataFrame({"n": [1]}), "odd")
 
 
 # ---------------------------------------------------------------- benchmarks

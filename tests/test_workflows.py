@@ -34,7 +34,7 @@ def test_a_workflow_that_github_does_not_take_is_found_out(tmp_path):
 
 def test_a_workflow_runs_make_with_targets_and_variables_that_there_are():
     commands = [(name, step["run"]) for name, step in STEPS if "run" in step]
-    assert commands == [("book", "make book"), ("test", "make lint"), ("test", "make test"), ("weekly", "make test LOCK="), ("weekly", "make book LOCK=")]
+    assert commands == [("book", "make check-book"), ("test", "make lint"), ("test", "make test"), ("weekly", "make test LOCK="), ("weekly", "make book LOCK=")]
     for _, command in commands:
         target, *variables = command.split()[1:]
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
@@ -43,7 +43,7 @@ def test_a_workflow_runs_make_with_targets_and_variables_that_there_are():
 
 def test_actions_are_github_s_own_at_a_major_version():
     used = [step["uses"] for _, step in STEPS if "uses" in step]
-    assert len(used) == 8 and all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used)
+    assert len(used) == 9 and all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used)
 
 
 def test_tests_run_on_the_oldest_and_the_newest_python_that_the_project_takes():

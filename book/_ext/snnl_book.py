@@ -1,10 +1,17 @@
-"""Sphinx extension: the papers' equation numbers, MathJax from its package, the book's style sheet, no scripts fetched from elsewhere."""
+"""Sphinx extension: tables that lead to their runs, the papers' equation numbers, the book's own style and scripts, none fetched from elsewhere."""
 
+import csv
 import re
 import shutil
+from html import escape
 from importlib import metadata
 from pathlib import Path
 
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx import addnodes
+from sphinx.directives.patches import CSVTable
 from sphinx.domains.math import MathDomain
 
 MATHJAX = "tex-mml-svg.js"  # self-contained: its glyphs are drawn as SVG, so that no font is fetched
@@ -33,11 +40,118 @@ class PaperNumbers(MathDomain):
             self.equations[labelid] = (docname, int(number[1]))
 
 
+class RunTable(CSVTable):
+    """A table that a chapter wrote to ``tables/<argument>.csv``, with a link to the file, and in each row to the runs behind it (``report.write_table``).
+
+    The content is the caption. A column ``page`` holds names of pages, and becomes links. Options: ``name``, ``widths``, and ``markup`` if cells are MyST.
+    """
+
+    option_spec = CSVTable.option_spec | {"markup": directives.flag}
+
+    @property
+    def env(self):
+        return self.state.document.settings.env
+
+    def run(self):
+        name = self.arguments[0]
+        path, whole = self.env.relfn2path(f"tables/{name}.csv")
+        self.env.note_dependency(path)
+        with Path(whole).open(newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        *header, last = header
+        if last != "records":
+            raise self.error(f"the last column of {path} must be 'records': write it with report.write_table")
+        sources = [row.pop() for row in rows]
+        common = {*sources} if len({*sources}) == 1 and not any(groups(source) for source in sources) else ()
+        if not common and "runs" not in header:
+            header.append("runs")
+            rows = [[*row, ""] for row in rows]
+        plain = "markup" not in self.options
+        self.arguments = [" ".join(self.content)]
+        self.options = {name: value for name, value in self.options.items() if name != "markup"} | {"header-rows": 1}
+        self.content = StringList([self._line(header, plain=False), *(self._line(row, plain) for row in rows)], source=whole)
+        found = super().run()
+        body = next(iter(found[0].findall(nodes.tbody)))
+        for row, cells, source in zip(body, rows, sources, strict=True):
+            if not common:
+                self._fill(row[header.index("runs")], self._leads(source, cells[header.index("runs")]))
+            if "page" in header:
+                self._fill(row[header.index("page")], [nodes.paragraph("", "", self._page(cells[header.index("page")]))])
+        return [*found, self._below(name, *common)]
+
+    @staticmethod
+    def _line(row, plain):
+        cells = (re.sub(r"([*_`$<\\[])", r"\\\1", cell) if plain else cell for cell in row)
+        return ",".join('"{}"'.format(cell.replace('"', '""') or " ") for cell in cells)
+
+    @staticmethod
+    def _fill(entry, children):
+        entry.children = []
+        entry += children
+
+    def _page(self, name):
+        target = {"refdomain": "std", "reftype": "doc", "reftarget": name, "refexplicit": False, "refwarn": True, "refdoc": self.env.docname}
+        return addnodes.pending_xref("", nodes.inline("", name), **target)
+
+    def _leads(self, source, text):
+        """What stands in the cell of a row's runs: a link, or a list of links to open, or words where no run is behind it."""
+        found = groups(source)
+        if not found:
+            return [nodes.paragraph("", source if source and text in ("", "–", "-") else text or "none")]
+        text = escape(text if text not in ("", "–") else f"{len(source.split())}")
+        if len(found) == 1:
+            return [nodes.paragraph("", "", self._link(found[0], text))]
+        short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in found]
+        texts = [group.split("/", 1)[1] if short.count(text) > 1 else text for group, text in zip(found, short, strict=True)]
+        items = [nodes.list_item("", nodes.paragraph("", "", self._link(*pair))) for pair in zip(found, texts, strict=True)]
+        label = f"<details class='runs'><summary>{text}</summary>"
+        return [nodes.raw("", label, format="html"), nodes.bullet_list("", *items), nodes.raw("", "</details>", format="html")]
+
+    def _link(self, group, text):
+        target = {"refdomain": "std", "reftype": "ref", "reftarget": label_of(group), "refexplicit": True, "refwarn": True, "refdoc": self.env.docname}
+        return addnodes.pending_xref("", nodes.inline("", text), **target)
+
+    def _below(self, name, *words):
+        file = addnodes.download_reference("", "", nodes.literal("", "CSV"), refdoc=self.env.docname, reftarget=f"tables/{name}.csv")
+        said = "".join(f" · {word}" for word in words if word)
+        return nodes.paragraph("", "", file, nodes.Text(said), classes=["below-table"])
+
+
+def groups(source):
+    """The groups of runs (all seeds of one setting, as ``experiment/key`` with ``*`` for the seed) that a row's ``records`` names, each once."""
+    names = [re.sub(r"-s\d+-n(?=\d)", "-s*-n", name) for name in source.split() if re.fullmatch(r"[a-z-]+/\S+-s\d+-n\d+-[0-9a-f]{8}", name)]
+    return list(dict.fromkeys(names))
+
+
+def label_of(group):
+    """The label of a group of runs on the page of its experiment."""
+    return re.sub(r"[^a-z0-9]+", "-", f"runs-{group.replace('*', 'all')}".lower())
+
+
 def _copy_files(app, exception):
     if exception is None and app.builder.format == "html":
+        import plotly
+
         (mathjax,) = (file for file in metadata.files("sphinx-mathjax-offline") if file.name == MATHJAX)
-        for file in (Path(mathjax.locate()), Path(__file__).parent / STYLE):
+        own = (file for file in sorted(Path(__file__).parent.iterdir()) if file.suffix in {".css", ".js"})
+        for file in (Path(mathjax.locate()), Path(plotly.__file__).parent / "package_data" / "plotly.min.js", *own):
             shutil.copyfile(file, Path(app.outdir) / "_static" / file.name)
+        for page in Path(app.outdir).rglob("*.html"):
+            page.write_text(mended(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def mended(html):
+    """What theme and Sphinx leave undone for readers with a keyboard or a screen reader, and a style sheet that is not there; a second time changes nothing."""
+    html = re.sub(r"<link [^>]*sphinx-thebe\.css[^>]*>\n?", "", html)
+    html = html.replace('<summary><span class="toctree-toggle"', '<summary aria-label="Pages below this one"><span class="toctree-toggle"')
+    html = re.sub(r'<dl>\s*(<dd><em class="sig-param">.*?</dd>\s*)</dl>', lambda found: _signature(found[1]), html, flags=re.DOTALL)
+    html = html.replace('role="doc-biblioentry"', 'role="listitem"')
+    box = '<div class="wide" tabindex="0">'  # scrolls by itself, by the keyboard too
+    return re.sub(rf'(?<!{box})(<table class="(?:table|docutils)\b.*?</table>)', rf"{box}\1</div>", html, flags=re.DOTALL)
+
+
+def _signature(parameters):
+    return '<ul class="sig-list">' + parameters.replace("<dd>", "<li>").replace("</dd>", "</li>") + "</ul>"
 
 
 def setup(app):
@@ -45,5 +159,6 @@ def setup(app):
     app.connect("config-inited", _disconnect_thebe, priority=900)
     app.connect("build-finished", _copy_files)
     app.add_domain(PaperNumbers, override=True)
+    app.add_directive("run-table", RunTable)
     app.add_css_file(STYLE)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

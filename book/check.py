@@ -1,0 +1,225 @@
+"""Look at the rendered book in a real browser (make check-book): every page, light and dark, wide and as narrow as a phone.
+
+What is wrong is listed, page by page, and the exit status is 1. Screenshots and the list stay in ``_build/check``.
+"""
+
+import csv
+import functools
+import http.server
+import shutil
+import statistics
+import sys
+import threading
+import urllib.parse
+from html.parser import HTMLParser
+from pathlib import Path
+
+import axe_playwright_python
+from playwright.sync_api import Error, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE, SOURCE, SEEN = ROOT / "_build" / "book" / "_build" / "html", ROOT / "_build" / "src" / "book", ROOT / "_build" / "check"
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+SET = "!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)"
+UNSET = "[...document.querySelectorAll('.math')].filter(one => !one.querySelector('mjx-container') || one.querySelector('mjx-merror')).length"
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1300, "height": 900}
+MEGABYTE = 2**20
+NO_PAGES = {"genindex", "py-modindex", "search"}  # made by Sphinx, and looked at only as far as the search is used
+
+
+class Links(HTMLParser):
+    """Where a page leads, and the places in it that can be led to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.targets, self.places, self.downloads = [], set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        own = dict(attrs)
+        self.places |= {own[name] for name in ("id", "name") if own.get(name)}
+        if tag == "a" and own.get("href"):
+            (self.downloads if "_downloads/" in own["href"] else self.targets).append(own["href"])
+
+
+def broken_links(pages: dict[str, Links]) -> list[str]:
+    """Name each link of a page to a file or a place of this book that is not there."""
+    found = []
+    for name, page in pages.items():
+        for target in [*page.targets, *page.downloads]:
+            parts = urllib.parse.urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            path = (SITE / name).parent / urllib.parse.unquote(parts.path) if parts.path else SITE / name
+            path = path.resolve() / "index.html" if path.is_dir() else path.resolve()
+            there = pages.get(str(path.relative_to(SITE))) if path.is_relative_to(SITE) else None
+            if not path.exists() or (parts.fragment and there and urllib.parse.unquote(parts.fragment) not in there.places):
+                found.append(f"{name}: the link {target} leads nowhere")
+    return sorted(set(found))
+
+
+# ---------------------------------------------------------------- tables against the records
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@functools.cache
+def record(name: str) -> dict[str, float] | None:
+    """The scores of a record in results/, read without the library; None if there is none of that name."""
+    path = ROOT / "results" / f"{name}.csv"
+    return {row["metric"]: float(row["value"]) for row in read(path)} if path.exists() else None
+
+
+def differences(pages: dict[str, Links]) -> list[str]:
+    """Name what a CSV file that the book offers says otherwise than the records, or than the file that its chapter wrote."""
+    found, offered = [], {}
+    for name, page in pages.items():
+        offered |= {(SITE / name).parent / target: name for target in page.downloads}
+    written = {}
+    for path in (*SOURCE.glob("tables/*.csv"), *SOURCE.glob("runs/tables/*.csv")):
+        written.setdefault(path.name, []).append(path)
+    for path, name in offered.items():
+        if path.suffix != ".csv":
+            continue
+        if path.read_bytes() not in [own.read_bytes() for own in written.get(path.name, [])]:
+            found.append(f"{name}: the download {path.name} is not what was written when the book was built")
+        rows = read(path)
+        found += _unlike_results(path, rows) if rows and "experiment" in rows[0] and "key" in rows[0] else []
+        found += [f"{name}: {line}" for row in rows for line in _unlike_records(path.name, row)]
+    return found
+
+
+def _unlike_results(path, rows):
+    """Compare the file with all records of an experiment with results/."""
+    theirs = {(row["key"], row["metric"]): row["value"] for row in rows}
+    folder = ROOT / "results" / rows[0]["experiment"]
+    files = (file for file in folder.glob("*.csv") if not file.name.endswith((".curve.csv", ".points.csv")))
+    ours = {(file.stem, row["metric"]): row["value"] for file in files for row in read(file)}
+    odd = [key for key in theirs.keys() | ours.keys() if theirs.get(key, "") != ours.get(key, "") and not _equal(theirs.get(key), ours.get(key))]
+    return [f"{path.name}: {len(odd)} values are not those in results/, such as {sorted(odd)[0]}"] if odd else []
+
+
+def _equal(one, other):
+    return one is not None and other is not None and (float(one or "nan") == float(other) or {one, other} <= {"", "nan"})
+
+
+def _unlike_records(name, row):
+    """Name the records of a row that do not exist, and a mean that is not theirs."""
+    names = [part for part in (row.get("records") or "").split() if "/" in part and "/bench" not in part]
+    if missing := [part for part in names if record(part) is None]:
+        return [f"{name}: there is no record {missing[0]}"]
+    metric, said = row.get("metric"), (row.get("our mean") or "–").replace(",", "")
+    values = [record(part)[metric] for part in names if metric in record(part)] if metric else []
+    if values and said != "–":
+        digits = len(said.partition(".")[2])
+        mean = statistics.fmean(value for value in values if value == value)
+        if abs(mean - float(said)) > 0.51 * 10**-digits:
+            return [f"{name}: the mean of {metric} is {mean:.{digits}f} by the records, and {said} in the table"]
+    return []
+
+
+# ---------------------------------------------------------------- in the browser
+
+
+def look(context, address: str, name: str, theme: str, problems: list[str]) -> None:
+    """Open a page and note what is wrong with it in one theme: requests, the console, accessibility, mathematics, weight, and its width on a phone."""
+    page, weight, where = context.new_page(), [0], f"{name} ({theme})"
+
+    def weigh(response):
+        if response.url.startswith(address) and "/_static/" not in response.url:
+            weight[0] += int(response.headers.get("content-length", 0))
+        if response.status >= 400:
+            problems.append(f"{where}: {response.url} answers {response.status}")
+
+    page.on("response", weigh)
+    page.on("console", lambda said: problems.append(f"{where}: the console says {said.text}") if said.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(f"{where}: a script failed: {error}"))
+    page.on("request", lambda asked: None if asked.url.startswith((address, "data:", "blob:")) else problems.append(f"{where}: asks for {asked.url}"))
+    page.goto(f"{address}/{name}", wait_until="load")
+    page.wait_for_function(SET)
+    if unset := page.evaluate(UNSET):
+        problems.append(f"{where}: {unset} formulas are not set")
+    stem = name.removesuffix(".html").replace("/", "-")
+    page.screenshot(path=SEEN / f"{stem}-{theme}.png", full_page=True)
+    page.evaluate(AXE)
+    rules = {"type": "rule", "values": ["color-contrast"]} if theme == "dark" else {"type": "tag", "values": WCAG}
+    for violation in page.evaluate("rules => axe.run(document, {runOnly: rules, preload: false})", rules)["violations"]:
+        nodes = violation["nodes"]
+        problems.append(f"{where}: {violation['id']}: {violation['help']}, {len(nodes)} times, such as {nodes[0]['html'][:160]}")
+    if theme == "light":
+        if weight[0] > MEGABYTE:
+            problems.append(f"{where}: weighs {weight[0] / MEGABYTE:.2f} MB beyond the shared scripts")
+        page.set_viewport_size(PHONE)
+        if (wide := page.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]:
+            problems.append(f"{where}: is {wide} pixels wide on a phone of {PHONE['width']}")
+        page.screenshot(path=SEEN / f"{stem}-phone.png")
+    page.close()
+
+
+def use(context, address: str, problems: list[str]) -> None:
+    """Search for a word, and try the playground against the library's numbers."""
+    page = context.new_page()
+    page.goto(f"{address}/search.html?q=temperature")
+    try:
+        page.wait_for_selector("#search-results li a", timeout=20_000)
+        hits = [link.get_attribute("href") for link in page.query_selector_all("#search-results li a")]
+        if not any("04_soft_nearest" in hit for hit in hits):
+            problems.append(f"search: no chapter on the loss among the {len(hits)} hits for temperature")
+    except Error:
+        problems.append("search: finds nothing for temperature")
+    page.goto(f"{address}/book/04_soft_nearest_neighbor_loss.html")
+    try:
+        page.wait_for_function("window.snnlPlayground", timeout=20_000)
+        apart = page.evaluate("snnlPlayground.selfCheck()")
+        if not apart < 1e-6:
+            problems.append(f"playground: its numbers are {apart} away from the library's")
+    except Error as error:
+        problems.append(f"playground: it does not start ({error.message.splitlines()[0]})")
+    page.close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+def main() -> int:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not chromium:
+        print("error: Chromium is not installed: apt-get install chromium", file=sys.stderr)
+        return 2
+    if not (SITE / "index.html").exists():
+        print("error: there is no book to look at: make book", file=sys.stderr)
+        return 2
+    shutil.rmtree(SEEN, ignore_errors=True)
+    SEEN.mkdir(parents=True)
+    names = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html") if path.stem not in NO_PAGES and "_static" not in path.parts)
+    pages = {name: Links(SITE / name) for name in names}
+    problems = broken_links(pages) + differences(pages)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        contexts = {theme: browser.new_context(color_scheme=theme, viewport=DESK) for theme in ("light", "dark")}
+        shown = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
+        for number, name in enumerate(shown, start=1):
+            for theme, context in contexts.items():
+                look(context, address, name, theme, problems)
+            print(f"\r{number} of {len(shown)} pages, {len(problems)} problems", end="", file=sys.stderr, flush=True)
+        use(contexts["light"], address, problems)
+        browser.close()
+    server.shutdown()
+    print(file=sys.stderr)
+    (SEEN / "problems.txt").write_text("\n".join([*problems, ""]))
+    print(*problems, sep="\n")
+    print(f"{len(shown)} pages, light and dark and on a phone: {len(problems)} problems; screenshots in {SEEN}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
