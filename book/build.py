@@ -24,7 +24,7 @@ SOURCE = BUILD / "src"
 PAGE = BUILD / "book" / "_build" / "html" / "index.html"
 PARAMETERS = ("profile", "seeds", "dataset", "device")
 PLOTLY = "../_static/plotly.min.js"  # one copy for all chapters, which snnl_book.py puts there
-COPIED = {".md", ".bib", ".css", ".js", ".py", ".png"}  # what of the book is no notebook
+COPIED = {".md", ".bib", ".css", ".js", ".py", ".png", ".svg"}  # what of the book is no notebook
 
 
 def contents() -> list[str]:

@@ -19,6 +19,7 @@ from _ext.snnl_book import groups, label_of
 from snnl_lib import SnnlError, claims, experiments, report, results
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
 AT_A_GLANCE = {"reproduced": "reproduced", "partly": "partly", "not reproduced": "not reproduced", "matches": "reproduced", "differs": "not reproduced"}
 
@@ -41,19 +42,21 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
 def claims_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Gather what the chapters found of each claim: a table a paper, and how many have which verdict."""
     claimed = claims.registered()
-    found = [pd.read_csv(path, keep_default_na=False) for path in sorted((folder / "tables").glob("claims-[0-9]*.csv"))]
+    found = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted((folder / "tables").glob("claims-[0-9]*.csv"))]
     answered = pd.concat([claimed.iloc[:0].assign(records=""), *found])
     if unanswered := {*claimed["claim"]} - {*answered["claim"]}:
         raise SnnlError(f"no chapter has a verdict on {len(unanswered)} of the claims in snnl_lib/paper/claims.csv, such as {min(unanswered)!r}")
     answered = claimed[["claim"]].merge(answered, on="claim").rename(columns={"chapter": "page", "changes": "what would change our mind"})
-    columns = ["claim", "where", "reported", "ours", "95 % interval", "verdict", "what would change our mind", "page", "records"]
-    tables = {f"claims-{paper.lower()}": answered.loc[answered["paper"] == paper, columns] for paper in claims.PAPERS}
-    tables["headline"] = answered.loc[answered["headline"] == "yes", ["paper", *columns[:1], *columns[2:6], *columns[-2:]]]
+    columns = ["claim", "reported", "ours", "95 % interval", "verdict", "what would change our mind", "page", "records"]
+    placed = answered.assign(claim=answered["claim"] + " (" + answered["where"] + ")")
+    tables = {f"claims-{paper.lower()}": placed.loc[placed["paper"] == paper, columns] for paper in claims.PAPERS}
+    short = answered.assign(**{name: answered[name].str.partition(" (")[0] for name in ("reported", "ours")})
+    tables["headline"] = short.loc[short["headline"] == "yes", ["claim", "reported", "ours", "verdict", "page", "records"]]
     kinds = answered["verdict"].map(lambda verdict: next(kind for kind in claims.VERDICTS if verdict.startswith(kind)))
     counts = pd.crosstab(answered["paper"], kinds.replace(AT_A_GLANCE), margins=True, margins_name="all three")
     counts = counts.reindex(index=[*claims.PAPERS, "all three"], columns=[*dict.fromkeys(AT_A_GLANCE.values()), "not attempted", "all three"], fill_value=0)
     counts = counts.rename(columns={"all three": "claims"}).rename_axis("paper").reset_index()
-    return tables | {"verdicts": counts.assign(records=report.COMPUTED)}
+    return tables | {"verdicts": counts.assign(records=BUILT)}
 
 
 # ---------------------------------------------------------------- equations
@@ -74,7 +77,7 @@ def equations_made(folder: Path, chapters: list[Path], records: pd.DataFrame) ->
         function = f"{{py:obj}}`~{row['function']}`" if row["function"] in api else f"`{row['function']}`"
         cells = {"equation": f"{{eq}}`{row['label']}`", "what it is": row["what"], "page": stem, "function": function, "test": _test(row)}
         tables[row["label"].split("-")[0]].append(cells)
-    return {f"equations-{part}": pd.DataFrame(rows).assign(records=report.COMPUTED) for part, rows in tables.items()}
+    return {f"equations-{part}": pd.DataFrame(rows).assign(records=BUILT) for part, rows in tables.items()}
 
 
 def _test(row):
@@ -101,7 +104,7 @@ def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict
         own = records[records["experiment"] == name]
         runs, hours = own.drop_duplicates("key"), own.drop_duplicates("key")["seconds"].sum() / 3600
         row = {"page": f"runs/{name}", "what it is": experiment.title, "recorded": len(runs), "not ok": (runs["status"] != "ok").sum()}
-        rows.append(row | {"stale": (runs["revision"] < experiment.revision).sum(), "hours of computing": f"{hours:,.1f}", "records": report.COMPUTED})
+        rows.append(row | {"stale": (runs["revision"] < experiment.revision).sum(), "hours of computing": f"{hours:,.1f}", "records": BUILT})
         results.write_atomically(folder / "runs" / "tables" / f"{name}.csv", own.drop(columns="rows").to_csv(index=False))
         results.write_atomically(folder / "runs" / f"{name}.md", _page_of_runs(name, own))
     return {"runs": pd.DataFrame(rows)}
@@ -114,7 +117,7 @@ def _page_of_runs(name, records):
         letters[column] = {text: f"{mark}{number}" for number, text in enumerate(dict.fromkeys(records[column]), start=1)}
     lines = [f"# Runs of {name}", "", f"{experiments.EXPERIMENTS[name].title}. All records as one file: {{download}}`CSV <tables/{name}.csv>`."]
     lines += [f"In the repository each is a file under `results/{name}/`, named after its settings and its seed. What is shortened in the tables:", ""]
-    lines += [f"- {letter}: {text}" for own in letters.values() for text, letter in own.items()]
+    lines += [f"- {letter}: `{text}`" for own in letters.values() for text, letter in own.items()]
     records = records.assign(group=[groups(f"{name}/{key}")[0] for key in records["key"]])
     for dataset, own in records.groupby("dataset", sort=False):
         lines += ["", f"## {dataset}", ""]
@@ -130,7 +133,7 @@ def _group(name, group, records, letters):
     wide = records.pivot_table(index="key", columns="metric", values="value", sort=False, dropna=False)
     scores, current = list(records["metric"].unique()[:SHOWN_SCORES]), experiments.EXPERIMENTS[name].revision
     rows = []
-    for run in records.drop_duplicates("key").itertuples():
+    for run in records.drop_duplicates("key").sort_values("seed").itertuples():
         stale = f"stale: revision {run.revision}, now {current}" if run.revision < current else ""
         row = [run.seed, "; ".join(filter(None, (run.status, run.reason, stale))), f"{run.n_train:,} / {run.n_test:,}"]
         row += [report.show_number(wide.loc[run.key, metric], metric) for metric in scores]
@@ -140,9 +143,9 @@ def _group(name, group, records, letters):
     head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     what = f"**{first['model']}**, {first['embedding']}, alpha {first['alpha']:g}, temperature {first['temperature']}; {settings}"
-    seeds = " ".join(str(seed) for seed in dict.fromkeys(records["seed"]))
+    seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
     again = f"python -m snnl_lib run {name} --dataset {first['dataset']} --seeds {seeds} --again --keys '{key}'"
-    table = f"<table class='table runs'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return [f"({label_of(group)})=", "", what, "", "```{raw} html", table, "```", "", "```", again, "```", ""]
 
 
@@ -151,12 +154,13 @@ def _group(name, group, records, letters):
 
 def status_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Tell what this build executed, on what and for how long, and what of the full profile is recorded, stale, missing or out of reach."""
-    made = []
+    made, where = [], []
     for path in chapters:
         note = nbformat.read(folder / path.name, 4).metadata["snnl"]  # of build.execute
         row = {"page": path.stem, "profile": note["profile"], "data": note["dataset"], "seeds": note["seeds"], "minutes": f"{note['seconds'] / 60:.1f}"}
         row |= {"peak memory": f"{note['memory_mb']:,} MB", "when (UTC)": note["created"][:16].replace("T", " ")}
-        made.append(row | {name: note[name] for name in ("device", "versions", "commit")})
+        made.append(row)
+        where.append({name: note[name] for name in ("device", "versions", "commit")})
     recorded, reasons = [], Counter()
     for name, experiment in experiments.EXPERIMENTS.items():
         verdicts = [(verdict, needs) for _, verdict, needs in experiments.status(name)]
@@ -166,8 +170,9 @@ def status_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> di
         recorded.append(row | {"out of reach": sum(verdict != "done" and bool(needs) for verdict, needs in verdicts)})
         reasons.update(needs for verdict, needs in verdicts if verdict != "done" and needs)
     tables = {"status-chapters": pd.DataFrame(made), "status-runs": pd.DataFrame(recorded)}
+    tables["status-where"] = pd.DataFrame(where).value_counts(sort=False).rename("chapters").reset_index()
     tables["status-reasons"] = pd.DataFrame(reasons.most_common() or [("nothing is out of reach", 0)], columns=["why a run is out of reach here", "runs "])
-    return {name: table.assign(records=report.COMPUTED) for name, table in tables.items()}
+    return {name: table.assign(records=BUILT) for name, table in tables.items()}
 
 
 def performance_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -184,7 +189,7 @@ def performance_made(folder: Path, chapters: list[Path], records: pd.DataFrame) 
     for name in experiments.EXPERIMENTS:
         runs = records[records["experiment"] == name].drop_duplicates("key")
         row = {"page": f"runs/{name}", "recorded": len(runs), "median seconds": f"{runs['seconds'].median():,.0f}", "longest": f"{runs['seconds'].max():,.0f}"}
-        took.append(row | {"hours in all": f"{runs['seconds'].sum() / 3600:,.1f}", "devices": "; ".join(runs["device"].unique()), "records": report.COMPUTED})
+        took.append(row | {"hours in all": f"{runs['seconds'].sum() / 3600:,.1f}", "devices": "; ".join(runs["device"].unique()), "records": BUILT})
     return {"performance-chapters": pd.DataFrame(rows).fillna("–"), "performance-runs": pd.DataFrame(took)}
 
 

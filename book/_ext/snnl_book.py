@@ -10,12 +10,14 @@ from pathlib import Path
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from PIL import Image
 from sphinx import addnodes
 from sphinx.directives.patches import CSVTable
 from sphinx.domains.math import MathDomain
 
 MATHJAX = "tex-mml-svg.js"  # self-contained: its glyphs are drawn as SVG, so that no font is fetched
 STYLE = "book.css"
+BOX = '<div class="wide" tabindex="0">'  # scrolls by itself, by the keyboard too
 
 
 def _settings(app, config):
@@ -136,8 +138,17 @@ def _copy_files(app, exception):
         own = (file for file in sorted(Path(__file__).parent.iterdir()) if file.suffix in {".css", ".js"})
         for file in (Path(mathjax.locate()), Path(plotly.__file__).parent / "package_data" / "plotly.min.js", *own):
             shutil.copyfile(file, Path(app.outdir) / "_static" / file.name)
+        for picture in (Path(app.outdir) / "_images").glob("*.png"):
+            shrink(picture)
         for page in Path(app.outdir).rglob("*.html"):
             page.write_text(mended(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def shrink(picture):
+    """Write a picture with a palette of 256 colours, which takes a third of the bytes; once."""
+    with Image.open(picture) as image:
+        if image.mode != "P":
+            image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 def mended(html):
@@ -146,8 +157,14 @@ def mended(html):
     html = html.replace('<summary><span class="toctree-toggle"', '<summary aria-label="Pages below this one"><span class="toctree-toggle"')
     html = re.sub(r'<dl>\s*(<dd><em class="sig-param">.*?</dd>\s*)</dl>', lambda found: _signature(found[1]), html, flags=re.DOTALL)
     html = html.replace('role="doc-biblioentry"', 'role="listitem"')
-    box = '<div class="wide" tabindex="0">'  # scrolls by itself, by the keyboard too
-    return re.sub(rf'(?<!{box})(<table class="(?:table|docutils)\b.*?</table>)', rf"{box}\1</div>", html, flags=re.DOTALL)
+    return re.sub(rf'(?<!{BOX})(<table class="(?:table|docutils)\b.*?</table>)', lambda found: _boxed(found[1]), html, flags=re.DOTALL)
+
+
+def _boxed(table):
+    """Put a table into a box in which it scrolls, and its caption above the box, where it stays in sight."""
+    caption = re.search(r"<caption>(.*?)</caption>", table, re.DOTALL)
+    above = f'<p class="table-caption">{caption[1]}</p>' if caption else ""
+    return above + BOX + (table.replace(caption[0], "") if caption else table) + "</div>"
 
 
 def _signature(parameters):
