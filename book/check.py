@@ -6,11 +6,13 @@ What is wrong is listed, page by page, and the exit status is 1. Screenshots and
 import csv
 import functools
 import http.server
+import re
 import shutil
 import statistics
 import sys
 import threading
 import urllib.parse
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,8 +22,10 @@ from playwright.sync_api import Error, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 SITE, SOURCE, SEEN = ROOT / "_build" / "book" / "_build" / "html", ROOT / "_build" / "src" / "book", ROOT / "_build" / "check"
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+RUN = "([alike, rules]) => axe.run({exclude: alike.map(one => [one])}, {runOnly: rules, preload: false})"
 SET = "!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)"
 UNSET = "[...document.querySelectorAll('.math')].filter(one => !one.querySelector('mjx-container') || one.querySelector('mjx-merror')).length"
+ALIKE = [".wide:nth-of-type(n+4) table.runs", "table.runs tbody tr:nth-child(n+3)"]  # of a page of runs the first tables, and rows of either shade
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1300, "height": 900}
 MEGABYTE = 2**20
@@ -130,7 +134,7 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
     page, weight, where = context.new_page(), [0], f"{name} ({theme})"
 
     def weigh(response):
-        if response.url.startswith(address) and "/_static/" not in response.url:
+        if response.url.startswith(address) and not re.search("/_static/|/searchindex.js", response.url):  # shared by all pages
             weight[0] += int(response.headers.get("content-length", 0))
         if response.status >= 400:
             problems.append(f"{where}: {response.url} answers {response.status}")
@@ -147,7 +151,7 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
     page.screenshot(path=SEEN / f"{stem}-{theme}.png", full_page=True)
     page.evaluate(AXE)
     rules = {"type": "rule", "values": ["color-contrast"]} if theme == "dark" else {"type": "tag", "values": WCAG}
-    for violation in page.evaluate("rules => axe.run(document, {runOnly: rules, preload: false})", rules)["violations"]:
+    for violation in page.evaluate(RUN, [ALIKE, rules])["violations"]:
         nodes = violation["nodes"]
         problems.append(f"{where}: {violation['id']}: {violation['help']}, {len(nodes)} times, such as {nodes[0]['html'][:160]}")
     if theme == "light":
@@ -182,6 +186,24 @@ def use(context, address: str, problems: list[str]) -> None:
     page.close()
 
 
+@functools.cache
+def browser(chromium: str) -> list:
+    """Start this process's browser, once: a context for each theme."""
+    opened = sync_playwright().start().chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    return [(theme, opened.new_context(color_scheme=theme, viewport=DESK)) for theme in ("light", "dark")]
+
+
+def browse(chromium: str, address: str, name: str | None) -> list[str]:
+    """Look at a page in both themes, or, without a name, use the book; returns what is wrong."""
+    problems, contexts = [], browser(chromium)
+    if name is None:
+        use(contexts[0][1], address, problems)
+        return problems
+    for theme, context in contexts:
+        look(context, address, name, theme, problems)
+    return problems
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
@@ -203,16 +225,13 @@ def main() -> int:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        contexts = {theme: browser.new_context(color_scheme=theme, viewport=DESK) for theme in ("light", "dark")}
-        shown = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
-        for number, name in enumerate(shown, start=1):
-            for theme, context in contexts.items():
-                look(context, address, name, theme, problems)
-            print(f"\r{number} of {len(shown)} pages, {len(problems)} problems", end="", file=sys.stderr, flush=True)
-        use(contexts["light"], address, problems)
-        browser.close()
+    shown = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
+    heavy = sorted(shown, key=lambda name: -(SITE / name).stat().st_size)  # first, so that both browsers end at the same time
+    with ProcessPoolExecutor(2) as browsers:
+        looked = [browsers.submit(browse, chromium, address, name) for name in [None, *heavy]]
+        for number, found in enumerate(as_completed(looked), start=1):
+            problems += found.result()
+            print(f"\r{number} of {len(looked)} visits, {len(problems)} problems", end="", file=sys.stderr, flush=True)
     server.shutdown()
     print(file=sys.stderr)
     (SEEN / "problems.txt").write_text("\n".join([*problems, ""]))

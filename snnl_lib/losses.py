@@ -31,7 +31,8 @@ def soft_nearest_neighbor_loss(
             returned in float32.
         labels: integer tensor [..., B], classes in any numbering.
         temperature: T > 0; a number, or a tensor of one value that may require a gradient.
-        distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to everything) or ``"sqeuclidean"``.
+        distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to everything) or ``"sqeuclidean"``
+            (in float32 for rows less than 1e19 apart, where the square still is a number).
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without another of its class has no
             loss (Eq. 4 would be infinite): 0 under ``"none"``, and left out of the mean. A batch of such points gives 0.
         chunk_size: anchors handled at a time, for memory of O(B x chunk_size) instead of O(B x B); by default as many as a
@@ -134,7 +135,8 @@ def _sweep(features, labels, temperature, anchors, distance, bounded, chunk_size
     chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs), anchors)
     on_cpu = points.device.type == "cpu" and not torch.compiler.is_compiling()
     rows, tile = (max(1, CACHED_PAIRS // pairs), TILE) if on_cpu else (chunk_size, anchors)
-    if on_cpu and labels.dtype != torch.bool and max(map(abs, map(int, labels.aminmax()))) < 2**24:  # as floats they are compared three times as fast
+    labels = labels.long()  # unsigned kinds lack operations; those that wrap stay different
+    if on_cpu and labels.numel() and max(map(abs, map(int, labels.aminmax()))) < 2**24:  # as floats they are compared three times as fast
         labels = labels.to(points.dtype)
     parts, gradient, slope = [], None, None
     for start in range(0, anchors, chunk_size):

@@ -135,6 +135,27 @@ def test_three_points_at_known_places_give_the_losses_worked_out_on_paper(distan
     assert each.tolist() == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("unit", [100.0, 1e20])  # the square of 1e20 is beyond float32 but not float64
+def test_squared_distances_of_thousands_keep_their_ratio_at_temperature_1_too(unit):
+    # On a line at 0, 1 and 1.5 units: all weights underflow to 0, but the middle point has its own class 0.75 units² farther away than the other.
+    points, labels = torch.tensor([[0.0], [unit], [1.5 * unit]], dtype=torch.float64), torch.tensor([0, 0, 1])
+    each = soft_nearest_neighbor_loss(points, labels, distance="sqeuclidean", reduction="none")
+    assert each.tolist() == pytest.approx([0, 0.75 * unit**2, 0], rel=1e-12, abs=1e-12)
+
+
+def test_a_class_100_temperatures_nearer_than_the_other_has_a_loss_of_e_to_the_minus_100():
+    points, labels = torch.tensor([[0.0], [0.0], [10.0]], dtype=torch.float64), torch.tensor([0, 0, 1])
+    each = soft_nearest_neighbor_loss(points, labels, distance="sqeuclidean", reduction="none")
+    assert each.tolist() == pytest.approx([math.exp(-100), math.exp(-100), 0], rel=1e-12, abs=0)
+
+
+def test_squared_distances_that_overflow_are_all_the_same_and_leave_the_loss_finite():
+    points = torch.tensor([[0.0], [1e20], [-1e20]])  # the first lies in the middle of the others, one of which has its class
+    assert soft_nearest_neighbor_loss(points, torch.tensor([0, 0, 1]), distance="sqeuclidean", reduction="none")[0].item() == pytest.approx(math.log(2))
+    for scale in (1e-4, 1.0, 1e10):  # the last are infinitely far apart in float32, the first not quite
+        assert soft_nearest_neighbor_loss(points * scale, torch.tensor([0, 0, 0]), distance="sqeuclidean") == 0
+
+
 @pytest.mark.parametrize("chunk_size", [None, 3])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_gradient_with_respect_to_features_and_temperature_passes_gradcheck(distance, chunk_size, random):
@@ -142,6 +163,15 @@ def test_gradient_with_respect_to_features_and_temperature_passes_gradcheck(dist
     temperature = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([0, 1, 0, 1, 2])
     assert torch.autograd.gradcheck(lambda x, t: soft_nearest_neighbor_loss(x, labels, t, distance=distance, chunk_size=chunk_size), (features, temperature))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradient_of_one_temperature_for_several_batches_passes_gradcheck(reduction, distance, random):
+    features, labels = torch.randn(2, 4, 3, generator=random, dtype=torch.float64), torch.tensor([[0, 0, 1, 1], [0, 1, 0, 2]])
+    temperature = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t: soft_nearest_neighbor_loss(features, labels, t, distance=distance, reduction=reduction), temperature)
+    assert not features.requires_grad  # the features are fixed here, and stay so
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -196,6 +226,37 @@ def test_the_names_of_the_classes_do_not_matter(batch, temperature, distance, na
     before = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance, reduction="none")
     after = soft_nearest_neighbor_loss(features, torch.tensor(names)[labels], temperature, distance=distance, reduction="none")
     assert torch.equal(after, before)
+
+
+@pytest.mark.parametrize("scales", [(1e-3, 1e-3, 1e-3), (-1e-3, -1e-3, -1e-3), (1e30, 1e-30, 1e30), (-1e30, -1e-30, -1e30)])
+def test_cosine_distance_ignores_the_length_of_rows_along_an_axis_too(scales):
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]) * torch.tensor(scales)[:, None]
+    each = soft_nearest_neighbor_loss(features, torch.tensor([0, 0, 1]), reduction="none")
+    assert each.tolist() == pytest.approx([math.log1p(1 / math.e)] * 2 + [0], rel=1e-6)  # the own class at distance 0, the other at 1
+
+
+@pytest.mark.parametrize("offset", [2**24, -(2**24) - 1, 2**40, -(2**63)])
+def test_neighbouring_numbers_are_different_classes_also_where_float32_does_not_tell_them_apart(offset):
+    # Vectors at right angles, all at distance 1: a class of two has one neighbour of three.
+    labels = torch.tensor([0, 0, offset, offset + 1])
+    each = soft_nearest_neighbor_loss(torch.eye(4), labels, reduction="none")
+    assert each.tolist() == pytest.approx([math.log(3), math.log(3), 0, 0], rel=1e-6)
+
+
+KINDS = [torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+def test_labels_may_be_integers_of_every_size_and_truth_values(dtype):
+    each = soft_nearest_neighbor_loss(torch.eye(5), torch.tensor([1, 1, 0, 0, 0]).to(dtype), reduction="none")
+    assert each.tolist() == pytest.approx([math.log(4)] * 2 + [math.log(2)] * 3, rel=1e-6)
+
+
+def test_no_batches_have_no_losses():
+    features = torch.zeros(0, 4, 2, requires_grad=True)
+    losses = soft_nearest_neighbor_loss(features, torch.zeros(0, 4, dtype=torch.long))
+    losses.sum().backward()
+    assert losses.shape == (0,) and features.grad.shape == (0, 4, 2)
 
 
 @PROPERTY
@@ -320,6 +381,28 @@ def test_tiny_losses_of_tight_clusters_are_right_to_a_thousandth_in_float32(dist
     assert_near(features.grad, gradient, 1e-3)
 
 
+@pytest.mark.parametrize("temperature", [0.024, 0.026])  # 2 / T on either side of 80, where terms are scaled and where they need not be
+def test_gradient_is_right_where_the_own_class_lies_opposite_and_the_other_beside_each_point(temperature):
+    features = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [1.0, 0.1], [-1.0, 0.0]], requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1])
+    _, mean, gradient = oracle(features, labels, temperature, "cosine")
+    value = soft_nearest_neighbor_loss(features, labels, temperature)
+    value.backward()
+    assert mean > 70  # the weight of the own class is e^-70 of the other's
+    assert_near(value, mean, 2e-4)
+    assert_near(features.grad, gradient, 1e-3)
+
+
+@pytest.mark.parametrize("count", [8, 40])  # libraries change their formula for distances as points become many
+def test_squared_distance_ignores_where_the_origin_is_to_the_last_bit_where_the_sums_are_exact(count, random):
+    near = torch.randint(0, 9, (count, 3), generator=random) / 1024
+    labels, found = torch.arange(count) % 3, []
+    for features in (near, near + 1024):
+        loss = soft_nearest_neighbor_loss(features.requires_grad_(), labels, 1e-5, distance="sqeuclidean")
+        found.append((loss.detach(), *torch.autograd.grad(loss, features)))
+    assert all(torch.equal(here, there) for here, there in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("chunk_size", [None, 2])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("labels", [[4], [0, 1, 2, 3]], ids=["one row", "four classes"])
@@ -376,6 +459,35 @@ def test_chunks_in_float32_agree_with_the_whole_also_where_the_last_is_smaller(d
     actual.backward()
     assert_near(actual, expected.item(), 1e-5)
     assert_near(chunked.grad, whole.grad.double(), 1e-5)
+
+
+@pytest.mark.parametrize(("at_once", "chunk_size", "expected"), [(40, None, [2, 2, 2, 1]), (1, None, [1] * 7), (10**9, None, [7]), (40, 3, [3, 3, 1])])
+def test_so_many_anchors_are_handled_at_a_time_as_the_memory_holds_or_as_it_is_told(at_once, chunk_size, expected, monkeypatch, random):
+    assert losses.PAIRS_AT_ONCE * 4 == 2**28  # bytes of a float32 each: a quarter of a gigabyte
+    taken, logits = [], losses._logits
+    monkeypatch.setattr(losses, "_logits", lambda anchors, *others: taken.append(anchors.shape[-2]) or logits(anchors, *others))
+    monkeypatch.setattr(losses, "PAIRS_AT_ONCE", at_once)
+    features, labels = torch.randn(2, 7, 3, generator=random), torch.tensor([LABELS, LABELS])  # 14 pairs of an anchor in each batch
+    soft_nearest_neighbor_loss(features, labels, **{"chunk_size": chunk_size} if chunk_size else {})
+    assert taken == expected
+    SoftNearestNeighborLoss(**{"chunk_size": chunk_size} if chunk_size else {})(features, labels)
+    assert taken == 2 * expected
+    if chunk_size is None:
+        composite_loss(torch.zeros(2), {"layer": features}, labels, alpha=1, temperature=1.0)
+        assert taken == 3 * expected
+
+
+@pytest.mark.parametrize(("reduction", "forward", "backward"), [("mean", 1, 0), ("sum", 1, 0), ("none", 0, 1)])
+def test_a_gradient_is_computed_once_and_only_where_one_is_needed(reduction, forward, backward, monkeypatch, random):
+    calls, gradient = [], losses._points_gradient
+    monkeypatch.setattr(losses, "_points_gradient", lambda *arguments: calls.append(1) or gradient(*arguments))
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    soft_nearest_neighbor_loss(features, labels, reduction=reduction)
+    assert len(calls) == 0
+    loss = soft_nearest_neighbor_loss(features.requires_grad_(), labels, reduction=reduction)
+    assert len(calls) == forward
+    loss.sum().backward()
+    assert len(calls) == forward + backward
 
 
 class Alive(TorchDispatchMode):
@@ -436,6 +548,23 @@ def test_an_empty_memory_bank_changes_nothing_and_a_bank_gives_a_lonely_anchor_i
     assert torch.equal(empty, soft_nearest_neighbor_loss(features, labels))
     losses = soft_nearest_neighbor_loss(features, labels, reduction="none", references=features[5:6] + 0.1, reference_labels=labels[5:6])
     assert (losses > 0).all()  # class 2 occurs once in the batch
+
+
+def test_the_mean_over_a_single_anchor_with_a_positive_is_its_loss():
+    # Vectors at right angles: the first has its class in the references and the other beside it, both at distance 1; the second has no positive.
+    rows = torch.eye(3)
+    loss = soft_nearest_neighbor_loss(rows[:2], torch.tensor([0, 1]), references=rows[2:], reference_labels=torch.tensor([0]))
+    assert loss.item() == pytest.approx(math.log(2), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_references_of_another_dtype_take_that_of_the_features(dtype, random):
+    features, more = torch.randn(7, 3, generator=random), torch.randn(4, 3, generator=random).to(dtype)
+    found = [
+        soft_nearest_neighbor_loss(features, torch.tensor(LABELS), references=references, reference_labels=torch.tensor([0, 1, 2, 0]))
+        for references in (more, more.float())
+    ]
+    assert found[0].dtype == torch.float32 and torch.equal(*found)
 
 
 def gathered(rank, ranks, folder):
@@ -505,6 +634,19 @@ def test_a_temperature_tensor_of_one_value_moves_neither_shape_nor_dtype(shape, 
     torch.testing.assert_close(actual, expected)  # compares shape and dtype too
 
 
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)], ids=str)
+def test_a_temperature_tensor_has_its_gradient_in_its_own_shape_and_dtype(shape, distance, random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    temperature = torch.full(shape, 0.5, dtype=torch.float64, requires_grad=True)
+    loss = soft_nearest_neighbor_loss(features, labels, temperature, distance=distance)
+    loss.backward()
+    step = 1e-5
+    above, below = (soft_nearest_neighbor_loss(features.double(), labels, 0.5 + h, distance=distance).item() for h in (step, -step))
+    torch.testing.assert_close(temperature.grad, torch.full(shape, (above - below) / (2 * step), dtype=torch.float64), rtol=1e-4, atol=0)
+    assert loss.shape == () and loss.dtype == torch.float32
+
+
 @pytest.mark.parametrize("chunk_size", [None, 3])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_autocast_changes_neither_value_nor_gradient(distance, chunk_size, random):
@@ -516,6 +658,16 @@ def test_autocast_changes_neither_value_nor_gradient(distance, chunk_size, rando
     expected.backward()
     actual.backward()
     assert actual.dtype == torch.float32 and torch.equal(actual, expected)
+    assert torch.equal(cast.grad, plain.grad)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_autocast_over_the_backward_pass_does_not_change_the_gradient(reduction, random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    plain, cast = features.clone().requires_grad_(), features.clone().requires_grad_()
+    soft_nearest_neighbor_loss(plain, labels, 0.05, reduction=reduction).sum().backward()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        soft_nearest_neighbor_loss(cast, labels, 0.05, reduction=reduction).sum().backward()
     assert torch.equal(cast.grad, plain.grad)
 
 
@@ -580,15 +732,17 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         (X.to(torch.complex64), Y, {}, TypeError, "complex64"),
         (X, Y.tolist(), {}, TypeError, "list"),
         (X, Y.float(), {}, TypeError, "float32"),
-        (X[0], Y, {}, ValueError, r"\(2,\) and \(4,\)"),
+        (X, Y.to(torch.complex64), {}, TypeError, "complex64"),
+        (X[0], Y, {}, ValueError, r"^features must be .*B, D.* and labels .*\(2,\) and \(4,\)"),
         (X, Y[:3], {}, ValueError, r"\(4, 2\) and \(3,\)"),
         (X, Y[None], {}, ValueError, r"\(4, 2\) and \(1, 4\)"),
         (X.expand(3, 4, 2), Y, {}, ValueError, r"\(3, 4, 2\) and \(4,\)"),  # labels are never broadcast
         (X[:0], Y[:0], {}, ValueError, r"\(0, 2\)"),
         (X[:, :0], Y, {}, ValueError, r"\(4, 0\)"),
-        (X, Y, {"distance": "euclidean"}, ValueError, "cosine, sqeuclidean.*'euclidean'"),
+        (X[None, :, :0], Y[None], {}, ValueError, r"\(1, 4, 0\)"),
+        (X, Y, {"distance": "euclidean"}, ValueError, "^distance must be .*cosine, sqeuclidean.*'euclidean'"),
         (X, Y, {"distance": None}, ValueError, "None"),
-        (X, Y, {"reduction": "max"}, ValueError, "mean, sum, none.*'max'"),
+        (X, Y, {"reduction": "max"}, ValueError, "^reduction must be .*mean, sum, none.*'max'"),
         (X, Y, {"temperature": 0}, ValueError, "above 0, got 0"),
         (X, Y, {"temperature": -0.5}, ValueError, "got -0.5"),
         (X, Y, {"temperature": math.nan}, ValueError, "got nan"),
@@ -598,10 +752,12 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         (X, Y, {"temperature": "annealed"}, ValueError, "got 'annealed'"),
         (X, Y, {"temperature": None}, ValueError, "got None"),
         (X, Y, {"temperature": torch.ones(2)}, ValueError, r"shape \(2,\)"),
+        (X, Y, {"temperature": torch.ones(0)}, ValueError, r"shape \(0,\)"),
         (X, Y, {"references": X}, TypeError, "reference_labels must be an integer tensor, got NoneType"),
         (X, Y, {"reference_labels": Y}, TypeError, "references must be a floating-point tensor, got NoneType"),
         (X, Y, {"references": X, "reference_labels": Y[:3]}, ValueError, r"references must be .*R, D.*\(4, 2\) and \(3,\)"),
         (X, Y, {"references": X[:, :1], "reference_labels": Y}, ValueError, r"references must be \[R, 2\], got \(4, 1\)"),
+        (X, Y, {"references": X.repeat(1, 2), "reference_labels": Y}, ValueError, r"references must be \[R, 2\], got \(4, 4\)"),
         (X, Y, {"references": X[None], "reference_labels": Y[None]}, ValueError, r"references must be \[R, 2\], got \(1, 4, 2\)"),
         (X, Y, {"references": X * math.nan, "reference_labels": Y}, ValueError, "references must be finite, got nan"),
         (X, Y, {"chunk_size": 0}, ValueError, "got 0"),
@@ -616,6 +772,15 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
 def test_a_wrong_argument_raises_and_the_message_shows_it(features, labels, options, error, shown):
     with pytest.raises(error, match=shown):
         soft_nearest_neighbor_loss(features, labels, **options)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_look_for_nan_in_features_with_a_gradient_gives_no_warning():
+    torch.set_warn_always(True)  # or only the first of a process would be seen
+    try:
+        soft_nearest_neighbor_loss(X.clone().requires_grad_(), Y).backward()
+    finally:
+        torch.set_warn_always(False)
 
 
 # ---------------------------------------------------------------- Eq. 6
@@ -644,11 +809,17 @@ def test_annealed_temperature_only_falls():
     assert all(later < earlier for earlier, later in pairwise(values))
 
 
-@pytest.mark.parametrize(
-    "arguments", [(-1,), (math.nan,), (math.inf,), ("1",), (None,), (0, 0), (0, -1), (0, math.nan), (0, math.inf), (0, 1, -0.1), (0, 1, math.nan)]
-)
-def test_annealed_temperature_refuses(arguments):
+@pytest.mark.parametrize("arguments", [("1",), (None,)])
+def test_annealed_temperature_refuses_what_is_no_number(arguments):
     with pytest.raises((TypeError, ValueError)):
+        annealed_temperature(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-1,), (math.nan,), (math.inf,), (0, 0), (0, -1), (0, math.nan), (0, math.inf), (0, 1, -0.1), (0, 1, math.nan), (0, 1, math.inf)]
+)
+def test_annealed_temperature_refuses_numbers_out_of_range(arguments):
+    with pytest.raises(ValueError, match="epoch must be >= 0"):
         annealed_temperature(*arguments)
 
 
@@ -672,8 +843,20 @@ def test_module_with_annealed_uses_the_temperature_of_the_epoch(random):
 
 
 def test_module_with_annealed_needs_the_epoch():
-    with pytest.raises(ValueError, match="epoch=epoch"):
-        SoftNearestNeighborLoss("annealed")(X, Y)
+    loss = SoftNearestNeighborLoss("annealed")
+    for needs in (lambda: loss(X, Y), loss.current_temperature):
+        with pytest.raises(ValueError, match="epoch=epoch"):
+            needs()
+
+
+def test_module_has_temperature_1_by_default_takes_references_and_shows_its_settings(random):
+    features, more, labels = torch.randn(7, 3, generator=random), torch.randn(4, 3, generator=random), torch.tensor(LABELS)
+    references = {"references": more, "reference_labels": torch.tensor([0, 1, 2, 0])}
+    loss = SoftNearestNeighborLoss()
+    assert torch.equal(loss(features, labels), soft_nearest_neighbor_loss(features, labels, 1.0))
+    assert torch.equal(loss(features, labels, **references), soft_nearest_neighbor_loss(features, labels, 1.0, **references))
+    shown = "SoftNearestNeighborLoss(temperature='annealed', distance='sqeuclidean', reduction='sum', chunk_size=4)"
+    assert repr(SoftNearestNeighborLoss("annealed", distance="sqeuclidean", reduction="sum", chunk_size=4)) == shown
 
 
 def test_learnable_temperature_gets_the_gradient_of_finite_differences(random):
@@ -721,8 +904,8 @@ def test_learnable_temperature_is_saved_and_loaded(random):
     ids=str,
 )
 def test_module_refuses_bad_arguments_when_it_is_built(arguments):
-    (value,) = arguments.values()
-    with pytest.raises(ValueError, match=repr(value)):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"^{name} must be .*{value!r}"):
         SoftNearestNeighborLoss(**arguments)
 
 
@@ -756,6 +939,18 @@ def test_composite_loss_sums_all_layers_unless_told_otherwise(layers):
     primary, hidden, labels = layers
     default = composite_loss(primary, hidden, labels, alpha=2, temperature=0.3)
     assert default.item() == pytest.approx(0.7 + 2 * sum(terms(hidden, labels, 0.3).values()), rel=1e-10)
+
+
+@pytest.mark.parametrize("choice", ["sum", "min"])
+def test_composite_loss_weighs_each_batch_by_its_own_alpha(choice, random):
+    hidden = {name: torch.randn(3, 7, 4, generator=random, dtype=torch.float64) for name in "ab"}
+    primary, alpha, labels = torch.rand(3, generator=random, dtype=torch.float64), torch.tensor([2.0, 0.0, -1.0]), torch.tensor([LABELS] * 3)
+    found = composite_loss(primary, hidden, labels, alpha=alpha, temperature=0.3, layers=choice)
+    reduced = {"sum": sum, "min": min}[choice]
+    expected = [primary[i].item() + alpha[i].item() * reduced(terms({name: x[i] for name, x in hidden.items()}, labels[i], 0.3).values()) for i in range(3)]
+    assert found.tolist() == pytest.approx(expected, rel=1e-10)
+    one = composite_loss(primary, hidden, labels, alpha=torch.tensor(0.0, requires_grad=True), temperature=0.3)
+    assert torch.equal(one, primary) and one.requires_grad  # a weight that is learned may pass through 0
 
 
 @pytest.mark.parametrize("alpha", [3, -3])
@@ -814,6 +1009,7 @@ def test_composite_loss_looks_for_nan_unless_told_not_to(layers):
         ({"a": X}, {"alpha": -math.inf}, "alpha.*got -inf"),
         ({"a": X}, {"alpha": "100"}, "alpha.*got '100'"),
         ({"a": X}, {"alpha": None}, "alpha.*got None"),
+        ({"a": X}, {"alpha": True}, "alpha.*got True"),
         ({"a": X}, {"temperature": 0}, "temperature.*got 0"),
         ({"a": X}, {"temperature": "annealed"}, "temperature.*got 'annealed'"),
         ({"a": X[:3]}, {}, r"\(3, 2\) and \(4,\)"),

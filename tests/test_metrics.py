@@ -282,6 +282,21 @@ def test_score_refuses(score, by_partition, lowest, bad):
             score(*arguments)
 
 
+@pytest.mark.parametrize("score", [clustering_accuracy, classification_scores])
+@pytest.mark.parametrize(
+    ("labels", "found", "shown"),
+    [
+        ([0, 1, 1], [0, 1], "labels 3, (clusters|predictions) 2"),
+        ([0.5], [0], "^labels must be whole"),
+        ([0], [0.5], "^(clusters|predictions) must be whole"),
+        (0, [0], "^labels must be a non-empty array of one axis"),
+    ],
+)
+def test_score_says_which_of_its_arguments_is_wrong(score, labels, found, shown):
+    with pytest.raises(ValueError, match=shown):
+        score(labels, found)
+
+
 # ---------------------------------------------------------------- clustering_scores at its edges
 
 
@@ -371,6 +386,8 @@ FEATURES, FOUND = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
         (np.where(FEATURES == 3, np.nan, FEATURES), FOUND, FOUND, "got nan"),
         (np.where(FEATURES == 3, -np.inf, FEATURES), FOUND, FOUND, "got -inf"),
         (np.where(FEATURES == 3, np.inf, FEATURES), [0] * 4, FOUND, "got inf"),  # with one cluster too, where nothing reads them
+        (FEATURES, 0, FOUND, "clusters must be a non-empty array of one axis"),
+        (FEATURES, FOUND, 0, "labels must be a non-empty array of one axis"),
         (FEATURES, [0.0, 0.0, 1.0, 1.0], FOUND, "clusters must be whole numbers"),
         (FEATURES, FOUND, list("aabb"), "labels must be whole numbers"),
     ],
@@ -554,6 +571,12 @@ def test_retrieval_scores_of_rankings_worked_out_by_hand(queries, precision, rec
     assert {type(value) for value in scores.values()} == {float}
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int8, np.float16])
+def test_retrieval_scores_take_similarities_of_every_kind_of_number(dtype):
+    scores = retrieval_scores([(np.array([1, 0], dtype=dtype), [True, False]), (np.array([0, 1], dtype=dtype), [True, False])])
+    assert scores == {"map": 3 / 4, "mrr": 3 / 4}  # first, then second of two
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_retrieval_scores_are_the_mean_over_all_orders_of_equal_candidates(seed):
     random = np.random.default_rng(seed)
@@ -612,8 +635,11 @@ def test_retrieval_scores_of_many_equal_candidates_need_no_large_numbers():
         ([([1.0, math.nan], [True, False])], r"finite scores \[C\].* nan"),
         ([([1.0, -math.inf], [True, False])], "finite scores"),
         ([([1.0, 2.0, 3.0], [True, False])], "finite scores"),
+        ([([1.0, 2.0], [True, False, True])], "finite scores"),
+        ([(1.0, True)], "finite scores"),
         ([([[1.0, 2.0]], [[True, False]])], "finite scores"),
         ([([1.0, 2.0], [1, 0])], r"relevant as bool \[C\], .*\[1 0\] \(int64\)"),
+        ([([1.0, 2.0], ["yes", "no"])], "relevant as bool"),
         ([([], [])], "finite scores"),
         ([([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])], "2 of 2 relevant: leave it out"),
         ([([1.0, 2.0], [False, False])], "0 of 2 relevant: leave it out"),
