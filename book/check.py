@@ -14,14 +14,11 @@ import threading
 import urllib.parse
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
-
-import axe_playwright_python
-from playwright.sync_api import Error, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE, SOURCE, SEEN = ROOT / "_build" / "book" / "_build" / "html", ROOT / "_build" / "src" / "book", ROOT / "_build" / "check"
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 RUN = "([alike, rules]) => axe.run({exclude: alike.map(one => [one])}, {runOnly: rules, preload: false})"
 SET = "!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)"
 UNSET = "[...document.querySelectorAll('.math')].filter(one => !one.querySelector('mjx-container') || one.querySelector('mjx-merror')).length"
@@ -149,7 +146,7 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
         problems.append(f"{where}: {unset} formulas are not set")
     stem = name.removesuffix(".html").replace("/", "-")
     page.screenshot(path=SEEN / f"{stem}-{theme}.png", full_page=True)
-    page.evaluate(AXE)
+    page.add_script_tag(path=Path(find_spec("axe_playwright_python").origin).parent / "axe.min.js")
     rules = {"type": "rule", "values": ["color-contrast"]} if theme == "dark" else {"type": "tag", "values": WCAG}
     for violation in page.evaluate(RUN, [ALIKE, rules])["violations"]:
         nodes = violation["nodes"]
@@ -166,6 +163,8 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
 
 def use(context, address: str, problems: list[str]) -> None:
     """Search for a word, and try the playground against the library's numbers."""
+    from playwright.sync_api import Error
+
     page = context.new_page()
     page.goto(f"{address}/search.html?q=temperature")
     try:
@@ -189,6 +188,8 @@ def use(context, address: str, problems: list[str]) -> None:
 @functools.cache
 def browser(chromium: str) -> list:
     """Start this process's browser, once: a context for each theme."""
+    from playwright.sync_api import sync_playwright
+
     opened = sync_playwright().start().chromium.launch(executable_path=chromium, args=["--no-sandbox"])
     return [(theme, opened.new_context(color_scheme=theme, viewport=DESK)) for theme in ("light", "dark")]
 

@@ -1,9 +1,6 @@
 """Records beside the papers: tables, intervals, verdicts and figures. Nothing here trains."""
 
-import html
 import json
-import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +25,6 @@ SHORT_LABELS = {("plain", "tfidf"): "TF-IDF", ("plain", "sif"): "SIF", ("plain",
 SHORT_LABELS |= {("plain", "minilm-cls"): "MiniLM", ("plain", "roberta-base"): "RoBERTa", ("plain", "nli-roberta-base"): "SBERT"}
 SHORT_LABELS |= {("plain", "vascl-roberta-large"): "VaSCL", ("sccl", "minilm"): "SCCL", ("tsdae", "minilm-cls"): "TSDAE"}
 SHORT_LABELS |= {("clusterbert", "minilm-cls"): "ClusterBERT", ("clusterbert", "minilm"): "ClusterBERT"}
-_SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
-PALETTE = dict(zip(_SHOWN, ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"], strict=True))
-MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
-"""Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker shape of their own."""
-
 FORMS = {"spacy": "spacy", "infersent-random": "infersent", "infersent-nli": "infersent", "infersent": "infersent"}
 """Our embeddings, and the columns of the paper's tables beside which they stand."""
 
@@ -374,85 +366,3 @@ def glue(name: str, text: str) -> None:
     import myst_nb
 
     myst_nb.glue(name, str(text), display=False)
-
-
-# ---------------------------------------------------------------- figures
-
-
-def style() -> None:
-    """Set the look shared by all figures of the book."""
-    require("seaborn")
-    import matplotlib as mpl
-    import seaborn as sns
-
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc={"figure.dpi": 110, "savefig.bbox": "tight", "axes.titlelocation": "left"})
-    mpl.rcParams["figure.constrained_layout.use"] = True
-
-
-def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title: str):
-    """Draw every run as a point with the 95 % interval of the mean, and the paper's mean as a black bar.
-
-    One panel for each (records, rows of a ``paper_table``, metric, name of the vertical axis).
-    """
-    require("matplotlib")
-    import matplotlib.pyplot as plt
-
-    columns = {4: 2, 6: 3}.get(len(panels), len(panels))
-    figure, axes = plt.subplots(len(panels) // columns, columns, figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns), squeeze=False)
-    for axis, (records, paper, metric, name) in zip(axes.flat, panels, strict=True):
-        labels = list(dict.fromkeys(paper["label"]))
-        for x, label in enumerate(labels):
-            ours = records[(records["label"] == label) & (records["metric"] == metric)].dropna(subset="value")
-            offsets = x + np.linspace(-0.16, 0.16, len(ours))
-            for whole, marker in ((ours["status"] == "ok", MARKERS[label]), (ours["status"] != "ok", "x")):
-                axis.scatter(offsets[whole], ours["value"][whole], color=PALETTE[label], marker=marker, s=34, alpha=0.8)
-            axis.vlines(x + 0.3, *interval(ours["value"]), color=PALETTE[label], linewidth=2.5)
-            mean = paper[(paper["label"] == label) & (paper["metric"] == metric) & (paper["statistic"] == "mean")]["value"]
-            axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
-        axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
-        axis.set_xlim(-0.6, len(labels) - 0.4)
-        axis.set_ylabel(name + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
-        if metric == "chs":
-            axis.set_yscale("log")
-    signs = [
-        plt.Line2D([], [], color="grey", marker="o", linestyle="", label="one of our runs (a cross: collapsed)"),
-        plt.Line2D([], [], color="grey", marker="|", linestyle="", markersize=12, markeredgewidth=2.5, label="95 % interval of our mean"),
-        plt.Line2D([], [], color="black", linewidth=1.6, label="the paper's mean"),
-    ]
-    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
-
-
-def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
-    """Draw a quantity over the epochs: one line a run, colour and line style by model."""
-    require("seaborn")
-    import matplotlib.pyplot as plt
-    import seaborn as sns
-
-    curves = curves.assign(label=[LABELS.get((model, alpha), model) for model, alpha in zip(curves["model"], curves["alpha"], strict=True)])
-    figure, axis = plt.subplots(figsize=(7.5, 3.6))
-    sns.lineplot(curves, x="epoch", y=column, hue="label", style="label", units="seed", estimator=None, palette=PALETTE, ax=axis)
-    axis.set(xlabel="epoch", ylabel=ylabel)
-    sns.move_legend(axis, "center left", bbox_to_anchor=(1, 0.5), frameon=False, title=None)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
-
-
-@dataclass(repr=False)
-class Html:
-    """What a notebook shows as it stands."""
-
-    text: str
-
-    def _repr_html_(self):
-        return self.text
-
-
-def interactive(figure, name: str, instead: str) -> Html:
-    """Show a plotly figure where a reader may turn it or ask for a point; ``instead`` is the sentence for who runs no scripts.
-
-    The library of plotly is in the output, or where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a chapter).
-    """
-    drawn = figure.to_html(full_html=False, include_plotlyjs=os.environ.get("SNNL_PLOTLY") or True, div_id=name)
-    return Html(f"{drawn}<noscript>{html.escape(instead)}</noscript>")

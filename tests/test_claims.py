@@ -1,5 +1,7 @@
 """The papers' claims: each is answered once, from tests that name their records."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from test_report import runs
@@ -15,6 +17,7 @@ def test_every_claim_names_its_paper_its_place_and_what_would_change_our_mind():
     assert len(table) > 35 and (table.drop(columns="headline") != "").all(axis=None)
     assert set(table["paper"]) == set(claims.PAPERS) and not table["claim"].duplicated().any()
     assert 5 <= (table["headline"] == "yes").sum() <= 12
+    assert f"has all {len(table)} claims of the three papers" in (Path(__file__).parent.parent / "README.md").read_text()
 
 
 def test_the_tests_of_a_sentence_become_one_answer():

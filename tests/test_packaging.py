@@ -184,7 +184,7 @@ def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minima
     sentence = "it comes with the extra {0}, in a checkout by `pip install .[{0}]`"
     code = f"""
 from pathlib import Path
-from snnl_lib import SnnlError, backbones, data, deep_clustering, embeddings, encoders, readers, report
+from snnl_lib import SnnlError, backbones, data, deep_clustering, embeddings, encoders, figures, readers, report
 
 calls = {{
     "spaCy": [lambda: data.preprocess("rain"), lambda: embeddings._vector_rows(["rain"]), lambda: embeddings.vocabulary()],
@@ -192,8 +192,8 @@ calls = {{
     "umap-learn": [deep_clustering.umap],
     "transformers": [lambda: encoders.load_encoder("minilm"), lambda: encoders.load_language_model("minilm"), lambda: backbones.tokenize(["rain"], "minilm")],
     "safetensors": [lambda: backbones.files_to_pack("minilm")],
-    "matplotlib": [lambda: report.seed_figure([], "")],
-    "seaborn": [report.style, lambda: report.curve_figure(None, "", "", "")],
+    "matplotlib": [lambda: figures.seed_figure([], "")],
+    "seaborn": [figures.style, lambda: figures.curve_figure(None, "", "", "")],
     "myst-nb": [lambda: report.glue("name", "text")],
 }}
 extras = dict({list(EXTRAS.values())})
