@@ -39,7 +39,16 @@ def small_book(packages, tmp_path, results_folder):
     place = tmp_path / "project"
     for name in ("snnl_lib", "profiles", "book/_ext"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Snakefile", "_config.yml", "pyproject.toml", "requirements-lock.txt", "requirements-data.txt", "book/build.py", "book/references.bib"):
+    for name in (
+        "Snakefile",
+        "_config.yml",
+        "pyproject.toml",
+        "requirements-lock.txt",
+        "requirements-data.txt",
+        "book/build.py",
+        "book/pages.py",
+        "book/references.bib",
+    ):
         shutil.copyfile(ROOT / name, place / name)
     (place / "book" / "index.md").write_text("# A small book\n")
     (place / "_toc.yml").write_text("format: jb-book\nroot: book/index\nchapters:\n  - file: book/one\n  - file: book/two\n")
