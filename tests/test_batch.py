@@ -192,6 +192,7 @@ def test_a_build_folder_that_refuses_is_one_sentence(small_book):
     assert process.returncode == 1 and f"{small_book / '_build'} could not be written" in said and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_run_of_its_own_costs_less_than_a_second_more_than_starting_python(small_book, results_folder):
     def cost(process):
         before = cpu_seconds()  # which, unlike seconds, are the same beside other work, or nearly

@@ -295,6 +295,7 @@ def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, t
 # ---------------------------------------------------------------- a real corpus
 
 
+@pytest.mark.slow
 def test_a_small_real_corpus_is_clustered_better_after_training_than_before(packages):
     name, size = ("searchsnippets", 100) if data.locate("searchsnippets") else ("newsgroups20_openings", 120)
     corpus = data.load_dataset(name)

@@ -17,7 +17,7 @@ from snnl_lib import results
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = ["-m", "snnl_lib", "run", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "73", "--device", "cpu"]
-LONG_LANE = [pytest.param(3, id="quick"), pytest.param(27, id="thorough", marks=pytest.mark.slow)]
+LONG_LANE = [pytest.param(2, id="quick"), pytest.param(27, id="thorough", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("torn", [".csv", ".curve.csv", "embeddings"])
+@pytest.mark.parametrize("torn", [".csv", pytest.param(".curve.csv", marks=pytest.mark.slow), "embeddings"])
 def test_a_process_that_dies_in_the_middle_of_a_file_leaves_nothing_that_is_read(uninterrupted, own_cache, results_folder, tmp_path, torn):
     (tmp_path / "suicide.py").write_text(SUICIDE)
     process = start(tmp_path / "suicide.py", *RUN[2:], TORN=torn, PYTHONPATH=str(ROOT))

@@ -475,6 +475,7 @@ def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(packe
     assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 4 recorded\n", "and they count here as what they are"
 
 
+@pytest.mark.slow
 def test_a_bare_machine_with_transformers_fine_tunes_packed_minilm_to_nearly_the_same_scores(packed_texts, bare, own_cache, results_folder):
     only = ("--profile", "tiny", *SHORT, "--seeds", "42", "--device", "cpu", "--pack", str(packed_texts))
     wanted = [spec for spec in experiments.specs("clusterbert", "tiny", SHORT[1], 42) if spec.model == "clusterbert" and not spec.needs]
