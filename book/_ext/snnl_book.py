@@ -100,13 +100,13 @@ class RunTable(CSVTable):
         found = groups(source)
         if not found:
             return [nodes.paragraph("", source if source and text in ("", "–", "-") else text or "none")]
-        text = escape(text if text not in ("", "–") else f"{len(source.split())}")
+        text = text if text not in ("", "–") else f"{len(source.split())}"
         if len(found) == 1:
             return [nodes.paragraph("", "", self._link(found[0], text))]
         short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in found]
         texts = [group.split("/", 1)[1] if short.count(text) > 1 else text for group, text in zip(found, short, strict=True)]
         items = [nodes.list_item("", nodes.paragraph("", "", self._link(*pair))) for pair in zip(found, texts, strict=True)]
-        label = f"<details class='runs'><summary>{text}</summary>"
+        label = f"<details class='runs'><summary>{escape(text)}</summary>"
         return [nodes.raw("", label, format="html"), nodes.bullet_list("", *items), nodes.raw("", "</details>", format="html")]
 
     def _link(self, group, text):
