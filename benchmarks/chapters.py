@@ -43,9 +43,8 @@ def measure(chapter: Path, device: str) -> dict:
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     score = next((name for name in SCORES if (live["metric"] == name).any()), None)
     means = live[live["metric"] == score].groupby(["experiment", "model", "alpha"], sort=False)["value"].mean()
-    expected = (
-        f"{score}: " + ", ".join(f"{model}{f' (alpha {alpha:g})' if alpha else ''} {value:.3f}" for (_, model, alpha), value in means.items()) if score else ""
-    )
+    told = [f"{model}{f' (alpha {alpha:g})' if alpha else ''} {value:.3f}" for (_, model, alpha), value in means.items()]
+    expected = f"{score}: {', '.join(told)}" if told else ""
     found = {"dataset": ", ".join(live["dataset"].unique()), "expected": expected}
     return {"chapter": chapter.stem, "seconds": round(seconds, 1), "memory": round(memory)} | found
 

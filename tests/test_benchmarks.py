@@ -50,3 +50,13 @@ def test_stacks_are_compared_with_the_same_runs_one_by_one(tmp_path):
     table = pd.read_csv(tmp_path / "stack-cpu.csv")
     assert table["way"].tolist() == ["one by one", "stack of 15"] and (table["runs"] == 15).all() and (table["turns"] == 3).all()
     assert (table["seconds"] > 0).all()
+
+
+def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "chapters-cpu.csv").write_text("chapter,seconds\n01_introduction,1\n15_labels_or_none,2\n")
+    environment = os.environ | {"SNNL_RESULTS": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "benchmarks.chapters", "01_introduction"], cwd=ROOT, env=environment, check=True, capture_output=True)
+    found = pd.read_csv(tmp_path / "bench" / "chapters-cpu.csv").set_index("chapter")
+    assert set(found.index) == {"01_introduction", "15_labels_or_none"} and found.loc["15_labels_or_none", "seconds"] == 2
+    assert found.loc["01_introduction", "seconds"] > 2 and found.loc["01_introduction", "memory"] > 100 and found.loc["01_introduction", "commit"]
