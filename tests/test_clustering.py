@@ -348,10 +348,11 @@ def test_rows_of_zeros_and_fewer_directions_than_clusters_do_no_harm(clouds):
 
 # ---------------------------------------------------------------- rivals
 
-WITH_LABELS, WITHOUT = ("lda", "logreg", "logreg-predictions"), ("kmeans", "spherical-kmeans", "umap", "gmm")  # umap is compiled once a process: in this file
+WITH_LABELS, WITHOUT = ("lda", "logreg", "logreg-predictions"), ("kmeans", "spherical-kmeans", "umap", "gmm")
+EACH = [pytest.param(model, marks=[pytest.mark.slow] * (model == "umap")) for model in RIVALS]  # umap compiles itself for half a minute
 
 
-@pytest.mark.parametrize("model", RIVALS)
+@pytest.mark.parametrize("model", EACH)
 def test_every_rival_finds_classes_that_lie_apart(clouds, scored, model):
     outcome = run_rival(made_up(model, experiment="clustering-rivals"), clouds, "cpu", None)
     assert outcome.metrics.keys() == {"dbi", "sil", "chs", "nmi", "ari", "acc"} and outcome.metrics["acc"] > 0.98
@@ -361,7 +362,7 @@ def test_every_rival_finds_classes_that_lie_apart(clouds, scored, model):
     assert again.metrics == outcome.metrics, "the same seed"
 
 
-@pytest.mark.parametrize("model", RIVALS)
+@pytest.mark.parametrize("model", EACH)
 def test_labels_of_test_documents_say_nothing_but_the_score_of_a_rival(clouds, scored, model):
     run_rival(made_up(model), clouds, "cpu", None)
     run_rival(made_up(model), replace(clouds, test_y=np.random.default_rng(0).permutation(clouds.test_y)), "cpu", None)
@@ -370,7 +371,7 @@ def test_labels_of_test_documents_say_nothing_but_the_score_of_a_rival(clouds, s
     assert np.array_equal(labels, clouds.test_y) and not np.array_equal(labels, other)
 
 
-@pytest.mark.parametrize("model", WITHOUT)
+@pytest.mark.parametrize("model", [own for own in EACH if own.values[0] in WITHOUT])
 def test_rivals_without_labels_do_not_see_the_training_labels_nor_the_training_documents(clouds, model):
     random = np.random.default_rng(0)
     expected = run_rival(made_up(model), clouds, "cpu", None).metrics
@@ -390,7 +391,7 @@ def test_rivals_with_labels_learn_from_the_training_documents_alone(clouds, scor
     assert np.abs(scored[0][0][:50] - scored[2][0][:50]).max() > 0.3, "and the labels do"
 
 
-@pytest.mark.parametrize("model", RIVALS)
+@pytest.mark.parametrize("model", EACH)
 def test_what_was_clustered_is_what_the_scores_are_computed_on(clouds, scored, fitted, model):
     found = run_rival(made_up(model), clouds, "cpu", None).metrics
     ((codes, clusters, _),) = scored
