@@ -180,7 +180,7 @@ def performance_made(folder: Path, chapters: list[Path], records: pd.DataFrame) 
     measured = report.benchmark("chapters").set_index("chapter")
     rows = []
     for path in chapters:
-        row = {"page": path.stem, "minutes": "not measured", "records": "results/bench"}
+        row = {"page": path.stem, "minutes": "not measured"}
         if path.stem in measured.index:
             own = measured.loc[path.stem]
             row |= {"minutes": f"{own['seconds'] / 60:.1f}", "peak memory": f"{own['memory']:,.0f} MB", "data": own["dataset"], "expected": own["expected"]}
@@ -190,7 +190,8 @@ def performance_made(folder: Path, chapters: list[Path], records: pd.DataFrame) 
         runs = records[records["experiment"] == name].drop_duplicates("key")
         row = {"page": f"runs/{name}", "recorded": len(runs), "median seconds": f"{runs['seconds'].median():,.0f}", "longest": f"{runs['seconds'].max():,.0f}"}
         took.append(row | {"hours in all": f"{runs['seconds'].sum() / 3600:,.1f}", "devices": "; ".join(runs["device"].unique()), "records": BUILT})
-    return {"performance-chapters": pd.DataFrame(rows).fillna("–"), "performance-runs": pd.DataFrame(took)}
+    chapters_took = pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
+    return {"performance-chapters": chapters_took, "performance-runs": pd.DataFrame(took)}
 
 
 MADE = {"claims": claims_made, "equations": equations_made, "runs": runs_made, "status": status_made, "performance": performance_made}

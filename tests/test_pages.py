@@ -204,3 +204,4 @@ def test_the_status_and_the_cost_tell_of_every_chapter_and_experiment(tmp_path, 
     cost = pages.performance_made(tmp_path, build.chapters(), records)
     assert cost["performance-chapters"]["page"].tolist() == [path.stem for path in build.chapters()]
     assert len(cost["performance-runs"]) == len(experiments.EXPERIMENTS)
+    assert {table.columns[-1] for table in (*made.values(), *cost.values())} == {"records"}
