@@ -155,6 +155,7 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
         if weight[0] > MEGABYTE:
             problems.append(f"{where}: weighs {weight[0] / MEGABYTE:.2f} MB beyond the shared scripts")
         page.set_viewport_size(PHONE)
+        page.wait_for_timeout(500)  # the side bars slide out
         if (wide := page.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]:
             problems.append(f"{where}: is {wide} pixels wide on a phone of {PHONE['width']}")
         page.screenshot(path=SEEN / f"{stem}-phone.png")
