@@ -129,7 +129,7 @@ def render() -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     known = {SOURCE / path.relative_to(ROOT) for path in (*sources(), *chapters())}
-    shutil.rmtree(SOURCE / "book" / "runs", ignore_errors=True)
+    shutil.rmtree(SOURCE / "book" / "runs", ignore_errors=True)  # written anew below, all of it
     for path in SOURCE.rglob("*"):  # what has left the book leaves the build
         if path.suffix in COPIED | {".ipynb"} and path not in known:
             path.unlink()

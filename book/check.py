@@ -25,6 +25,7 @@ UNSET = "[...document.querySelectorAll('.math')].filter(one => !one.querySelecto
 ALIKE = [".wide:nth-of-type(n+4) table.runs", "table.runs tbody tr:nth-child(n+3)"]  # of a page of runs the first tables, and rows of either shade
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1300, "height": 900}
+SCORES = ("acc", "nmi", "ari", "sil", "dbi", "chs", "f1_macro")
 MEGABYTE = 2**20
 NO_PAGES = {"genindex", "py-modindex", "search"}  # made by Sphinx, and looked at only as far as the search is used
 
@@ -113,14 +114,29 @@ def _unlike_records(name, row):
     names = [part for part in (row.get("records") or "").split() if "/" in part and "/bench" not in part]
     if missing := [part for part in names if record(part) is None]:
         return [f"{name}: there is no record {missing[0]}"]
-    metric, said = row.get("metric"), (row.get("our mean") or "–").replace(",", "")
-    values = [record(part)[metric] for part in names if metric in record(part)] if metric else []
-    if values and said != "–":
-        digits = len(said.partition(".")[2])
-        mean = statistics.fmean(value for value in values if value == value)
-        if abs(mean - float(said)) > 0.51 * 10**-digits:
-            return [f"{name}: the mean of {metric} is {mean:.{digits}f} by the records, and {said} in the table"]
-    return []
+    return [line for metric, said in means_shown(row, names) if (line := _unlike_mean(name, metric, said, names))]
+
+
+def means_shown(row: dict[str, str], names: list[str]) -> list[tuple[str, str]]:
+    """List a row's scores that are means over its records, as (metric, what is printed): ``our mean``, or the columns of scores if one setting is behind it."""
+    if "our mean" in row:
+        shown = [(row.get("metric", "acc"), row["our mean"])]
+    else:
+        settings = {re.sub(r"-s\d+-n", "-n", part) for part in names}
+        shown = [(metric, row[metric]) for metric in SCORES if metric in row] if len(settings) == 1 else []
+    return [(metric, said.replace(",", "")) for metric, said in shown if re.fullmatch(r"-?[\d,]+(\.\d+)?", said or "")]
+
+
+def _unlike_mean(name, metric, said, names):
+    """Say so if a printed score is not the mean over the records; of a run that is scored after each stage (acc_0, acc_1, ...) it may be any of these."""
+    scores = {own for part in names for own in record(part) if re.fullmatch(rf"{metric}(_\d)?", own)}
+    digits, means = len(said.partition(".")[2]), []
+    for score in sorted(scores):
+        values = [record(part)[score] for part in names if record(part).get(score, float("nan")) == record(part).get(score)]
+        means += [statistics.fmean(values)] if values else []
+    if any(abs(mean - float(said)) <= 0.51 * 10**-digits for mean in means):
+        return ""
+    return f"{name}: the mean of {metric} is {f'{means[0]:.{digits}f}' if means else 'not'} by the records, and {said} in the table"
 
 
 # ---------------------------------------------------------------- in the browser

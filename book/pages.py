@@ -42,7 +42,8 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
 def claims_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Gather what the chapters found of each claim: a table a paper, and how many have which verdict."""
     claimed = claims.registered()
-    found = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted((folder / "tables").glob("claims-[0-9]*.csv"))]
+    written = (folder / "tables" / f"claims-{path.stem}.csv" for path in chapters)
+    found = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in written if path.exists()]
     answered = pd.concat([claimed.iloc[:0].assign(records=""), *found])
     if unanswered := {*claimed["claim"]} - {*answered["claim"]}:
         raise SnnlError(f"no chapter has a verdict on {len(unanswered)} of the claims in snnl_lib/paper/claims.csv, such as {min(unanswered)!r}")

@@ -1,11 +1,11 @@
 """The command line: ``python -m snnl_lib list | missing | run | merge | pack | nli | data``."""
 
 import argparse
-import fnmatch
 import math
 import os
 import sys
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 # Before torch and numpy are imported: one thread a process, as the records promise.
@@ -134,11 +134,12 @@ def _carry_out(specs, device, jobs, stack=1):
 def _run_keys(args, device):
     """Carry out the runs that are named, without a look at what else is recorded."""
     named = {experiments.key(spec): spec for name in _names([args.experiment]) for spec in experiments.specs(name, args.profile, args.dataset, _seeds(args))}
-    if unknown := [key for key in args.keys if not fnmatch.filter([*filter(None, named)], key)]:
+    asked = {key: spec for key, spec in named.items() if key and any(fnmatchcase(key, name) for name in args.keys)}
+    if unknown := [name for name in args.keys if not any(fnmatchcase(key, name) for key in asked)]:
         raise SnnlError(
             f"{args.experiment} has no run whose record is {unknown[0]}: the profile, the data set and the seeds must be those that it was named with"
         )
-    specs = [spec for key, spec in named.items() if key and any(fnmatch.fnmatchcase(key, name) for name in args.keys)]
+    specs = [*asked.values()]
     if reasons := [reason for spec in specs if (reason := experiments.unmet(spec, device))]:
         raise SnnlError(f"{args.experiment}: {reasons[0]}")
     return _carry_out(specs, device, args.jobs)

@@ -292,7 +292,7 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     data = spell("fingerprint") if runs["fingerprint"].nunique() < 5 else f"of {runs['fingerprint'].nunique()} fingerprints, which the records name"
     odd = f" ({', '.join(_odd(runs))})" if _odd(runs) else ""
     return (
-        f"{len(runs)} runs{odd} of the {spell('profile')} profile on {spell('dataset')}: {counts}, seeds {seeds}; "
+        f"{len(runs)} run{'s' * (len(runs) > 1)}{odd} of the {spell('profile')} profile on {spell('dataset')}: {counts}, seeds {seeds}; "
         f"{spell('device')}; {spell('versions')}; commit {spell('commit')}; data {data}; "
         f"{runs['created'].min()[:10]} to {runs['created'].max()[:10]}; {minutes:,.1f} minutes of computing."
     )

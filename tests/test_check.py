@@ -52,6 +52,15 @@ def test_a_mean_that_is_not_that_of_the_records_is_named(site, beside):
     assert "the mean of acc is" in line and "0.901 in the table" in line
 
 
+def test_a_score_in_a_column_of_its_own_is_compared_too_where_one_setting_is_behind_the_row(site):
+    records = report.recorded("clustering", "ag_news")
+    table = report.means(records, ["acc", "chs"])
+    assert check.differences(offered(site, table)) == []
+    assert all(len(check.means_shown(row, row["records"].split())) == 2 for row in table.to_dict("records"))
+    (line,) = check.differences(offered(site, table.assign(chs=table["chs"].where(table["model"] != "Orig.", "1"))))
+    assert "the mean of chs is" in line and line.endswith("and 1 in the table")
+
+
 def test_a_record_that_does_not_exist_and_a_file_changed_on_the_way_are_named(site, beside):
     odd = beside.assign(records=beside["records"].str.replace("clustering/", "clusterings/", regex=False))
     assert all("there is no record clusterings/" in line for line in check.differences(offered(site, odd)))

@@ -111,14 +111,14 @@ def test_every_claim_is_gathered_with_its_verdict_and_one_without_stops_the_buil
     claimed = claims.registered()
     assert set(claimed["chapter"]) <= {path.stem for path in build.chapters()}
     answered(tmp_path)
-    made = pages.claims_made(tmp_path, [], records)
+    made = pages.claims_made(tmp_path, build.chapters(), records)
     assert sum(len(made[f"claims-{paper.lower()}"]) for paper in claims.PAPERS) == len(claimed)
     assert made["verdicts"].set_index("paper").loc["all three", ["claims", "reproduced", "partly"]].tolist() == [len(claimed), len(claimed), 0]
     assert len(made["headline"]) == (claimed["headline"] == "yes").sum()
     (tmp_path / "again").mkdir()
     answered(tmp_path / "again", leave_out=claimed["claim"][3])
     with pytest.raises(SnnlError, match="no chapter has a verdict on 1 of the claims"):
-        pages.claims_made(tmp_path / "again", [], records)
+        pages.claims_made(tmp_path / "again", build.chapters(), records)
 
 
 # ---------------------------------------------------------------- equations
