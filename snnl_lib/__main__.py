@@ -31,6 +31,7 @@ def _parser():
     run.add_argument("--jobs", type=int, default=1, help="runs side by side, one process and one thread each (default: 1)")
     run.add_argument("--stack", type=int, help="runs trained together, as one network with an axis of runs (default: 15 on a GPU, else 1)")
     run.add_argument("--keys", nargs="+", help="only the runs whose records have these names, recorded or not; * stands for anything")
+    run.add_argument("--costly", action="store_true", help="also the runs that take hours on a CPU core, and are left to a GPU unless asked for")
     run.add_argument("--again", action="store_true", help="also repeat runs that are already recorded")
 
     merging = commands.add_parser("merge", help="take the records that other machines made into results/; exit status 1 if some contradict ours or are refused")
@@ -107,7 +108,7 @@ def _run(args):
             raise SnnlError(f"there is no {kind} {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(known))}")
         rows = [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
     todo = [spec for spec, verdict, _ in rows if args.again or verdict != "done"]
-    specs = experiments.runnable(todo, device)
+    specs = experiments.runnable(todo, device, args.costly)
     if len(specs) < len(todo):
         print(f"{len(todo) - len(specs)} runs cannot be made here: see `missing`")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
@@ -140,7 +141,7 @@ def _run_keys(args, device):
             f"{args.experiment} has no run whose record is {unknown[0]}: the profile, the data set and the seeds must be those that it was named with"
         )
     specs = [*asked.values()]
-    if reasons := [reason for spec in specs if (reason := experiments.unmet(spec, device))]:
+    if reasons := [reason for spec in specs if (reason := experiments.unmet(spec, device, args.costly))]:
         raise SnnlError(f"{args.experiment}: {reasons[0]}")
     return _carry_out(specs, device, args.jobs)
 

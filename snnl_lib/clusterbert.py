@@ -11,6 +11,7 @@ import math
 import warnings
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,9 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from snnl_lib import SnnlError, backbones, whole_file
+from snnl_lib import backbones, whole_file
 from snnl_lib.backbones import tokenize
+from snnl_lib.checkpoints import Checkpoint, CheckpointError
 from snnl_lib.deep_clustering import target_distribution
 from snnl_lib.encoders import encode, load_encoder
 from snnl_lib.settings import STAGES, Recipe
@@ -27,11 +29,8 @@ from snnl_lib.training import build, named_seed
 from snnl_lib.tsdae import Decoder, delete_words
 
 KMEANS_STARTS = 10
+NOTHING_KEPT = Checkpoint(None)
 FIRST_CONFIDENCE = 0.6  # mean probability of the likeliest cluster when the head starts from centroids: neither blind nor sure of itself
-
-
-class CheckpointError(SnnlError):
-    """A checkpoint that is damaged or cannot be written."""
 
 
 # ---------------------------------------------------------------- Eqs. 2-5: the clustering head and its targets
@@ -121,8 +120,8 @@ class ClusterBERT:
         seed: settles the order of the texts, the words deleted, dropout, k-means and the weights that are new.
         device: as torch names it; on a GPU it computes in bfloat16 where that does no harm (autocast), on a CPU in float32.
         progress: name of a progress bar, None for none.
-        folder: where a checkpoint is kept after each stage, from which a later call with the same texts, seed and recipe goes on;
-            stage 1 is shared by recipes that differ later. None keeps none. A damaged one is a CheckpointError.
+        folder: where a checkpoint is kept after each stage and, within one, every ten minutes; a later call with the same texts, seed and
+            recipe goes on from it. Stage 1 is shared by recipes that differ later. None keeps none. A damaged one is a CheckpointError.
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
@@ -156,11 +155,12 @@ class ClusterBERT:
         self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
         for number in range(self._restore(stages), stages + 1):
             with self._sources(STAGES[number]):
-                if number > 0:
-                    (self._adapt, self._cluster, self._harden)[number - 1]()
+                under_way = self._train_stage(number) if number > 0 else None
             if self.diverged:
                 break
             self._end_stage(number)
+            if under_way is not None:
+                under_way.remove()
         self.curve = pd.DataFrame(self._rows)
         return self
 
@@ -190,53 +190,72 @@ class ClusterBERT:
             torch.manual_seed(named_seed(self.seed, f"dropout, {stage}"))
             yield
 
-    def _adapt(self):
-        for epoch in range(self.recipe.warm_up + self.recipe.adaptation_epochs):
-            self._epoch(1, epoch - self.recipe.warm_up, 0, warm_up=epoch < self.recipe.warm_up)
+    def _epochs(self, stage):
+        """List the epochs of a stage: number (before 0 in the warm-up), weight of the clustering loss, whether targets are made before it."""
+        recipe = self.recipe
+        if stage == 1:
+            return [(epoch, 0, False) for epoch in range(-recipe.warm_up, recipe.adaptation_epochs)]
+        if stage == 2:
+            epochs = recipe.clustering_epochs
+            return [(epoch, recipe.clustering_weight, epoch % epochs == 0) for epoch in range(recipe.reclusterings * epochs)]
+        return [(epoch, recipe.hardening_weight, True) for epoch in range(recipe.hardening_epochs)]
 
-    def _cluster(self):
+    def _train_stage(self, stage):
+        """Go through the epochs of a stage, from where a killed process had come to."""
+        path = self._checkpoint(stage, ", under way") if self.folder else None
+        kept = Checkpoint(path, optimizer=self._optimizer, deletion=self._deletion, **self._trained())
+        reached = kept.restore()
+        self._rows = reached.get("rows", self._rows)
+        targets = reached["targets"].to(self.device) if reached.get("targets") is not None else None
+        for epoch, weight, makes_targets in self._epochs(stage):
+            if self.diverged or epoch < reached.get("epoch", epoch):
+                continue
+            goes_on = reached if epoch == reached.get("epoch") else {}
+            if makes_targets and not goes_on:
+                targets = self._cluster_targets(epoch, targets) if stage == 2 else target_distribution(self._predictions())
+            self._epoch(stage, epoch, weight, targets, kept, goes_on)
+        return kept
+
+    def _cluster_targets(self, epoch, before):
+        """Cluster the embeddings: targets [N, k] of 0 and 1, numbered as those ``before`` (None: none, and the head starts from these)."""
         from sklearn.cluster import KMeans
 
-        clusters = None
-        for turn in range(self.recipe.reclusterings):
-            if self.diverged:
-                return
-            found = self._embeddings()
-            kmeans = KMeans(self.k, n_init=KMEANS_STARTS, random_state=named_seed(self.seed, f"targets {turn}")).fit(found)
-            if clusters is None:
-                clusters = kmeans.labels_
-                self._start_head(kmeans.cluster_centers_, found)
-            else:
-                clusters = match_clusters(kmeans.labels_, clusters, self.k)
-            targets = torch.eye(self.k, device=self.device)[torch.as_tensor(clusters, dtype=torch.int64, device=self.device)]
-            for epoch in range(self.recipe.clustering_epochs):
-                self._epoch(2, turn * self.recipe.clustering_epochs + epoch, self.recipe.clustering_weight, targets)
+        found, turn = self._embeddings(), epoch // self.recipe.clustering_epochs
+        kmeans = KMeans(self.k, n_init=KMEANS_STARTS, random_state=named_seed(self.seed, f"targets {turn}")).fit(found)
+        if before is None:
+            clusters = kmeans.labels_
+            self._start_head(kmeans.cluster_centers_, found)
+        else:
+            clusters = match_clusters(kmeans.labels_, before.argmax(dim=1).cpu().numpy(), self.k)
+        return torch.eye(self.k, device=self.device)[torch.as_tensor(clusters, dtype=torch.int64, device=self.device)]
 
-    def _harden(self):
-        for epoch in range(self.recipe.hardening_epochs):
-            self._epoch(3, epoch, self.recipe.hardening_weight, target_distribution(self._predictions()))
-
-    def _epoch(self, stage, epoch, weight, targets=None, warm_up=False):
-        """Pass once over the texts with Eq. 4, ``weight`` being lambda; in a warm-up only what is new in the decoder learns."""
-        if self.diverged:
-            return
+    def _epoch(self, stage, epoch, weight, targets, kept=NOTHING_KEPT, goes_on=MappingProxyType({})):
+        """Pass once over the texts with Eq. 4, ``weight`` being lambda; before epoch 0 only what is new in the decoder learns."""
         for module in (self.encoder, self.decoder):
             module.train()
-        lengths, sums, steps = np.array([len(own) for own in self.pieces.ids]), torch.zeros(2, device=self.device), 0
+        lengths, first, sums = np.array([len(own) for own in self.pieces.ids]), 0, torch.zeros(2, device=self.device)
+        drawn_from = self._order.get_state()
+        if goes_on:
+            drawn_from, first, sums = goes_on["drawn_from"], goes_on["batch"], goes_on["sums"].to(self.device)
+            self._order.set_state(drawn_from)
         parts = list(batches_of_like_length(lengths, self.recipe.batch_size, self._order))
-        bar = parts if self.progress is None else tqdm(parts, desc=f"{self.progress}: {STAGES[stage]} {epoch}", unit="batch", leave=False)
+        bar = range(first, len(parts))
+        if self.progress is not None:
+            bar = tqdm(bar, desc=f"{self.progress}: {STAGES[stage]} {epoch}", unit="batch", leave=False, initial=first, total=len(parts))
         old = self._optimizer.param_groups[0]["params"]
         for own in old:
-            own.requires_grad_(not warm_up)
-        for part in bar:
+            own.requires_grad_(epoch >= 0)
+        for number in bar:
+            part = parts[number]
             losses = self._losses(part, weight, None if targets is None else targets[torch.as_tensor(part, device=self.device)])
             self._optimizer.zero_grad(set_to_none=True)
             (weight * losses[1] + (1 - weight) * losses[0]).backward()
             self._optimizer.step()
-            sums, steps = sums + torch.stack(losses).detach(), steps + 1
+            sums = sums + torch.stack(losses).detach()
+            kept.save_if_due(epoch=epoch, batch=number + 1, sums=sums, drawn_from=drawn_from, targets=targets, rows=self._rows)
         for own in old:
             own.requires_grad_(True)
-        reconstruction, clustering = (sums / steps).tolist()
+        reconstruction, clustering = (sums / len(parts)).tolist()
         row = {"stage": stage, "epoch": epoch, "reconstruction": reconstruction if weight < 1 else math.nan}
         row |= {"clustering": clustering if weight else math.nan, "used": math.nan if targets is None else len(targets.argmax(dim=1).unique())}
         self._rows.append(row)
@@ -270,7 +289,7 @@ class ClusterBERT:
 
     # ------------------------------------------------ checkpoints
 
-    def _checkpoint(self, number):
+    def _checkpoint(self, number, suffix=""):
         """Name a stage's checkpoint after all that settles it."""
         recipe, known = asdict(self.recipe), ["pooling", "deletion", "batch_size", "learning_rate", "new_rate", "warm_up", "adaptation_epochs", "frozen"]
         known += ["reclusterings", "clustering_epochs", "clustering_weight"] if number > 1 else []
@@ -281,7 +300,7 @@ class ClusterBERT:
         for pieces in (self.pieces, self._others):
             for own in pieces.ids if pieces else ():
                 digest.update(own.tobytes() + b"|")
-        return Path(self.folder) / f"{self.backbone}-{digest.hexdigest()[:16]}-stage-{number}.pt"
+        return Path(self.folder) / f"{self.backbone}-{digest.hexdigest()[:16]}-stage-{number}{suffix}.pt"
 
     def _trained(self):
         """Name all that can learn: what a checkpoint has to hold."""

@@ -9,6 +9,7 @@ The papers train their autoencoders layer by layer; here, as in IDEC's and N2D's
 import copy
 import math
 import os
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from torch.nn.utils import skip_init
 from tqdm import tqdm
 
 from snnl_lib import require
+from snnl_lib.checkpoints import Checkpoint
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
 from snnl_lib.training import BATCH_SIZE, batches, build, forward, named_seed, train
@@ -55,7 +57,7 @@ def _reconstruction_error(unit_range):
     return lambda output, x, labels: F.mse_loss(output, x)
 
 
-def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, device="cpu", progress=None):
+def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, device="cpu", progress=None, checkpoint=None):
     """Train the autoencoder that the four methods start from, with Adam on its reconstruction error alone.
 
     Args:
@@ -63,7 +65,7 @@ def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, dev
         code_size: c, the number of units of the code; the papers take 10, or the number of clusters.
         epochs, learning_rate: passes over the points, and the rate of Adam.
         seed: settles the initial weights and the order of the points.
-        device, progress: as in ``train``.
+        device, progress, checkpoint: as in ``train``.
 
     Returns (ClusteringAutoencoder, History). Raises ValueError for features that are empty, not finite or of another shape.
 
@@ -75,7 +77,7 @@ def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, dev
     unit_range = bool(features.min() >= 0 and features.max() <= 1)
     model = build(ClusteringAutoencoder, features.shape[1], code_size, unit_range=unit_range, seed=seed)
     unlabelled = np.zeros(len(features), dtype=np.int64)
-    settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed, "device": device, "progress": progress}
+    settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed, "device": device, "progress": progress, "checkpoint": checkpoint}
     return model, train(model, features, unlabelled, _reconstruction_error(unit_range), **settings)
 
 
@@ -92,11 +94,11 @@ class _Method:
     """What the four share: ``fit(features, autoencoder)``, ``codes(features)``, ``predict(features)``, ``curve`` and ``diverged``.
 
     ``k`` clusters; ``seed`` settles where the centroids start and the order of the points; ``device`` as torch names it; with a text as
-    ``progress`` there is a progress bar of that name.
+    ``progress`` there is a progress bar of that name; from the file ``checkpoint`` a training that was killed goes on (it goes at the end).
     """
 
-    def __init__(self, k, *, seed=0, device="cpu", progress=None):
-        self.k, self.seed, self.device, self.progress = k, seed, device, progress
+    def __init__(self, k, *, seed=0, device="cpu", progress=None, checkpoint=None):
+        self.k, self.seed, self.device, self.progress, self.checkpoint = k, seed, device, progress, checkpoint
         self.curve, self.diverged = pd.DataFrame(), ""
 
     def _start(self, features, autoencoder):
@@ -116,8 +118,9 @@ class _Method:
             self.diverged = "the weights were not finite after the last step"
         return self
 
-    def _bar(self, steps):
-        return range(steps) if self.progress is None else tqdm(range(steps), desc=self.progress, leave=False)
+    def _bar(self, first, last):
+        steps = range(first, last)
+        return steps if self.progress is None else tqdm(steps, desc=self.progress, leave=False, initial=first, total=last)
 
     def codes(self, features):
         """Return the codes of features [N, D], as float32 array [N, c]."""
@@ -168,8 +171,8 @@ class DEC(_Method):
     array([20, 20, 20])
     """
 
-    def __init__(self, k, *, seed=0, max_steps=20_000, update_interval=140, tolerance=0.001, device="cpu", progress=None):
-        super().__init__(k, seed=seed, device=device, progress=progress)
+    def __init__(self, k, *, seed=0, max_steps=20_000, update_interval=140, tolerance=0.001, **settings):
+        super().__init__(k, seed=seed, **settings)
         self.max_steps, self.update_interval, self.tolerance = max_steps, update_interval, tolerance
 
     def _optimizer(self, parameters):
@@ -189,12 +192,17 @@ class DEC(_Method):
         self.centroids = nn.Parameter(torch.as_tensor(kmeans.cluster_centers_, dtype=x.dtype, device=self.device))
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)
-        assigned, rows = kmeans.labels_, []
-        for step in self._bar(self.max_steps):
+        assigned, rows, start = kmeans.labels_, [], 0
+        kept = Checkpoint(self.checkpoint, autoencoder=self.autoencoder, centroids=self.centroids, optimizer=optimizer)
+        if reached := kept.restore():
+            start, rows, assigned = reached["step"], reached["rows"], reached["assigned"].numpy()
+            order = islice(order, start, None)
+        for step in self._bar(start, self.max_steps):
             if step % self.update_interval == 0:
+                kept.save_if_due(step=step, rows=rows, assigned=torch.as_tensor(assigned))
                 q = self.memberships(features)
                 target = target_distribution(torch.as_tensor(q, device=self.device))
-                changed, assigned = np.mean(q.argmax(axis=1) != assigned), q.argmax(axis=1)
+                changed, assigned = float(np.mean(q.argmax(axis=1) != assigned)), q.argmax(axis=1)
                 divergence = F.kl_div(torch.as_tensor(q, device=self.device).log(), target, reduction="batchmean").item()
                 rows.append({"step": step, "loss": divergence, "changed": changed})
                 if not math.isfinite(divergence):
@@ -206,6 +214,7 @@ class DEC(_Method):
             optimizer.zero_grad(set_to_none=True)
             self._loss(x[batch], target[batch]).backward()
             optimizer.step()
+        kept.remove()
         return self._end(rows, parameters)
 
     @torch.no_grad()
@@ -268,8 +277,8 @@ class VaDE(_Method):
     ((60,), ['epoch', 'loss'])
     """
 
-    def __init__(self, k, *, seed=0, epochs=300, device="cpu", progress=None):
-        super().__init__(k, seed=seed, device=device, progress=progress)
+    def __init__(self, k, *, seed=0, epochs=300, **settings):
+        super().__init__(k, seed=seed, **settings)
         self.epochs = epochs
 
     def fit(self, features, autoencoder):
@@ -292,9 +301,14 @@ class VaDE(_Method):
         optimizer = torch.optim.Adam(parameters, lr=0.002, fused=True)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
         noise = torch.Generator(self.device).manual_seed(named_seed(self.seed, "noise"))
-        steps, rows = math.ceil(len(x) / BATCH_SIZE), []
+        steps, rows, start = math.ceil(len(x) / BATCH_SIZE), [], 0
+        learned = {f"parameter {number}": value for number, value in enumerate(parameters)}
+        kept = Checkpoint(self.checkpoint, optimizer=optimizer, schedule=schedule, noise=noise, **learned)
+        if reached := kept.restore():
+            start, rows = reached["epoch"], reached["rows"]
+            order = islice(order, start * steps, None)
         self.autoencoder.train()
-        for epoch in self._bar(self.epochs):
+        for epoch in self._bar(start, self.epochs):
             total = torch.zeros((), device=self.device)
             for _ in range(steps):
                 batch = next(order).to(self.device)
@@ -308,6 +322,8 @@ class VaDE(_Method):
             if not math.isfinite(rows[-1]["loss"]):
                 self.diverged = f"the loss was {rows[-1]['loss']} in epoch {epoch}"
                 break
+            kept.save_if_due(epoch=epoch + 1, rows=rows)
+        kept.remove()
         return self._end(rows, parameters)
 
     def log_joint(self, codes):

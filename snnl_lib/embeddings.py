@@ -364,9 +364,12 @@ def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, floa
     found = nli_pairs()
     if pairs is not None:
         found["train"] = tuple(part[:pairs] for part in found["train"])
-    encoder, scores = infersent.train_nli(found, word_vectors(), device=device, progress=lambda line: print(line, file=sys.stderr), **(nli.RECIPE | recipe))
+    weights, facts = _nli_files()
+    checkpoint = weights.with_name(f"{weights.stem}-{str(device).split(':')[0]}-under-way.pt") if full else None
+    encoder, scores = infersent.train_nli(
+        found, word_vectors(), device=device, progress=lambda line: print(line, file=sys.stderr, flush=True), checkpoint=checkpoint, **(nli.RECIPE | recipe)
+    )
     if full:
-        weights, facts = _nli_files()
         with whole_file(facts) as file:
             file.write(json.dumps(scores).encode())
         infersent.save_encoder(encoder, weights)  # last: the weights' presence says that both are there

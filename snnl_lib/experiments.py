@@ -182,13 +182,13 @@ def key(spec: Spec) -> str | None:
     return found and spec.key(found)
 
 
-def unmet(spec: Spec, device: str = "auto") -> str:
-    """Say what a run needs that is not on this machine, or not on this device, or nothing."""
-    return _unmet(*_needed(spec), device)
+def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
+    """Say what a run needs that is not on this machine, what it costs if it is left out for that (unless ``costly``), or nothing."""
+    return _unmet(*_needed(spec), device, costly)
 
 
 def _needed(spec):
-    """What a run needs: a data set, an embedding, perhaps a ranking task, modules beyond the minimal dependencies; what it costs if it is left to a GPU."""
+    """What a run needs: a data set, an embedding, perhaps a ranking task, modules beyond the minimal dependencies; what it costs on a CPU core if it is left out there."""
     modules = ("umap",) if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap") else ()
     if spec.model in TRAINED or spec.embedding in embeddings.TRANSFORMERS:
         modules += ("transformers",)
@@ -197,9 +197,9 @@ def _needed(spec):
     return spec.dataset, spec.embedding, spec.get("task"), modules, spec.needs
 
 
-def _unmet(dataset, embedding, task, modules, cost, device):
+def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if dataset != DRAWN and data.locate(dataset) is None:
-        return f"the data set {dataset} is not on this machine" + (f"; and it needs a GPU (about {cost})" if cost else "")
+        return f"the data set {dataset} is not on this machine" + (f"; and it takes about {cost}" if cost else "")
     if fingerprint(dataset, embedding) is None:
         what = {"infersent-nli": "the inference pairs", "infersent": "the published InferSent weights", "sif": "the words of the vectors"}
         what |= dict.fromkeys(("tfidf", "sif-corpus"), "the texts")
@@ -211,20 +211,20 @@ def _unmet(dataset, embedding, task, modules, cost, device):
         return f"the ranking task {task} is not on this machine"
     if absent := next(filter(None, map(lacks, modules)), ""):
         return absent
-    if cost and not check_device(device).startswith("cuda"):
-        return f"needs a GPU (about {cost})"
+    if cost and not costly and not check_device(device).startswith("cuda"):
+        return f"left out: about {cost} (`run --costly`, or a GPU, makes it)"
     return ""
 
 
 def status(experiment: str, profile="full", dataset="auto", seeds=None) -> list[tuple[Spec, str, str]]:
-    """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and what it needs that is not on this machine."""
+    """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and why it cannot be made here (``unmet``)."""
     wanted, named, lacking = specs(experiment, profile, dataset, seeds), cache(fingerprint), cache(_unmet)  # looked up once for runs that need the same
     prints = {spec: named(*_needed(spec)[:3]) for spec in wanted}
-    return [(spec, verdict, lacking(*_needed(spec), "auto")) for spec, verdict in results.judge(wanted, prints).items()]
+    return [(spec, verdict, lacking(*_needed(spec), "auto", False)) for spec, verdict in results.judge(wanted, prints).items()]
 
 
-def runnable(specs: list[Spec], device: str = "auto") -> list[Spec]:
-    """Keep the runs that can be made here, on this device; data sets that are not here are fetched.
+def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> list[Spec]:
+    """Keep the runs that can be made here, on this device, on a CPU the ``costly`` ones only if asked for; data sets that are not here are fetched.
 
     Raises DataError where one is out of reach and no run is left.
     """
@@ -238,7 +238,7 @@ def runnable(specs: list[Spec], device: str = "auto") -> list[Spec]:
     if refused and not any(spec.dataset == DRAWN or data.locate(spec.dataset) for spec in specs):
         raise refused
     lacking = cache(_unmet)
-    return [spec for spec in specs if not lacking(*_needed(spec), device)]
+    return [spec for spec in specs if not lacking(*_needed(spec), device, costly)]
 
 
 def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:

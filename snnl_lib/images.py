@@ -107,13 +107,14 @@ def pretrained(spec: Spec, task, device="cpu", progress=None):
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + images.tobytes()).hexdigest()[:16]
     path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{key}.pt"
     if not path.exists():
-        model, history = deep_clustering.pretrain(
-            images, CODE_SIZE, epochs=spec["pretrain_epochs"], seed=spec.seed, device=device, progress=progress and f"{progress}: autoencoder"
-        )
+        under_way = path.with_suffix(".under-way.pt")
+        own = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "device": device, "checkpoint": under_way}
+        model, history = deep_clustering.pretrain(images, CODE_SIZE, **own, progress=progress and f"{progress}: autoencoder")
         if history.diverged:
             return model, history
         with whole_file(path) as file:
             torch.save({"weights": model.state_dict(), "unit_range": model.unit_range, "curve": history.curve.to_dict("list")}, file)
+        under_way.unlink(missing_ok=True)
     try:
         saved = torch.load(path, map_location=device, weights_only=True)
         curve = pd.DataFrame(saved["curve"])
@@ -122,6 +123,13 @@ def pretrained(spec: Spec, task, device="cpu", progress=None):
     except Exception as error:  # a damaged file can raise nearly anything
         raise data.DataError(f"the autoencoder {path} is damaged ({type(error).__name__}): remove it, and the next run trains it again") from error
     return model.to(device).eval(), History(curve)
+
+
+def checkpoint(spec: Spec, task, device):
+    """Name the file from which a run on these images goes on if it is killed, after all that settles it."""
+    facts = [*spec.identity, spec.revision, torch.__version__, str(device).split(":")[0]]
+    digest = hashlib.sha256(json.dumps(facts).encode() + np.ascontiguousarray(task.train_x).tobytes()).hexdigest()[:16]
+    return data.cache_dir() / "checkpoints" / f"{spec.dataset}-{spec.model}-{digest}.pt"
 
 
 def run_deep(spec: Spec, task, device, progress) -> Outcome:
@@ -136,7 +144,7 @@ def run_deep(spec: Spec, task, device, progress) -> Outcome:
         return clustering.score_codes(spec, task, forward(autoencoder, task.test_x, layer="code"), history.curve)
     own = {name: spec[name] for name in ("max_steps", "epochs") if spec.get(name)}
     kind = {"dec": deep_clustering.DEC, "idec": deep_clustering.IDEC, "vade": deep_clustering.VaDE, "n2d": deep_clustering.N2D}[spec.model]
-    method = kind(task.classes, seed=spec.seed, device=device, progress=progress, **own)
+    method = kind(task.classes, seed=spec.seed, device=device, progress=progress, checkpoint=checkpoint(spec, task, device), **own)
     if spec.model == "n2d":
         method.fit(task.test_x, autoencoder)
         codes, clusters = method.manifold, method.clusters

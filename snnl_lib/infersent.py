@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from snnl_lib import SnnlError, whole_file
+from snnl_lib.checkpoints import Checkpoint
 from snnl_lib.nli import UNITS
 from snnl_lib.training import build, named_seed
 
@@ -108,7 +109,7 @@ class _NliClassifier(nn.Module):
         return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
 
 
-def train_nli(pairs, table, *, device="cpu", progress=None, units=UNITS, hidden=512, epochs=6, batch_size=256, learning_rate=5e-4, seed=42):
+def train_nli(pairs, table, *, device="cpu", progress=None, units=UNITS, hidden=512, epochs=6, batch_size=256, learning_rate=5e-4, seed=42, checkpoint=None):
     """Train an encoder on natural-language-inference pairs and score it on held-out ones.
 
     Args:
@@ -116,6 +117,7 @@ def train_nli(pairs, table, *, device="cpu", progress=None, units=UNITS, hidden=
             known word, and int labels 0 entailment, 1 neutral, 2 contradiction.
         table: word vectors [V, D], which stay as they are.
         progress: called with one line an epoch, or None.
+        checkpoint: file from which a training that was killed goes on, and which goes at its end; None keeps none.
 
     Returns (encoder of the epoch with the best dev accuracy, ``{"nli_dev_acc", "nli_test_acc", "nli_epoch"}``).
     Raises ValueError if a document has no known word.
@@ -141,22 +143,33 @@ def train_nli(pairs, table, *, device="cpu", progress=None, units=UNITS, hidden=
         model.train()
         return right / len(split[2])
 
+    train, kept = pairs["train"], Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
     best, scores = None, {"nli_dev_acc": -1.0}
-    train = pairs["train"]
-    for epoch in range(epochs):
-        total = 0.0
-        for index in torch.randperm(len(train[2]), generator=order).split(batch_size):
+    first_epoch, first, total = 0, 0, 0.0
+    if reached := kept.restore():
+        first_epoch, first, total, best, scores = (reached[name] for name in ("epoch", "batch", "total", "best", "scores"))
+        order.set_state(reached["epoch_order"])
+    for epoch in range(first_epoch, epochs):
+        drawn_from = order.get_state()
+        parts = torch.randperm(len(train[2]), generator=order).split(batch_size)
+        for number in range(first, len(parts)):
+            index = parts[number]
             loss = F.cross_entropy(logits(train, index), torch.as_tensor(train[2], dtype=torch.long)[index].to(device))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             total += loss.item() * len(index)
+            state = {"epoch": epoch, "batch": number + 1, "total": total, "best": best, "scores": scores, "epoch_order": drawn_from}
+            if kept.save_if_due(**state) and progress is not None:
+                progress(f"epoch {epoch + 1} of {epochs}: batch {number + 1} of {len(parts)}, kept in a checkpoint")
         dev = accuracy(pairs["dev"])
         if dev > scores["nli_dev_acc"]:
             scores = {"nli_dev_acc": dev, "nli_epoch": float(epoch)}
             best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         if progress is not None:
             progress(f"epoch {epoch + 1} of {epochs}: training loss {total / len(train[2]):.3f}, SNLI dev accuracy {dev:.3f}")
+        first, total = 0, 0.0
     model.load_state_dict(best)
     scores["nli_test_acc"] = accuracy(pairs["test"])
+    kept.remove()
     return model.encoder.cpu().eval(), scores

@@ -1,6 +1,7 @@
 """SCCL: supporting clustering with contrastive learning (Zhang et al., 2021), a rival of ClusterBERT. Equation numbers are those of its paper."""
 
 import math
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from torch import nn
 from tqdm import tqdm
 
 from snnl_lib.backbones import tokenize
+from snnl_lib.checkpoints import Checkpoint
 from snnl_lib.clusterbert import KMEANS_STARTS, check_clusters
 from snnl_lib.deep_clustering import soft_assignment, target_distribution
 from snnl_lib.encoders import encode, load_encoder
@@ -57,6 +59,7 @@ class SCCL:
         seed: settles the order of the texts, the words deleted, dropout, k-means and the projection's first weights.
         device: as torch names it; on a GPU it computes in bfloat16 where that does no harm (autocast), on a CPU in float32.
         progress: name of a progress bar, None for none.
+        checkpoint: file from which a training that was killed goes on, and which goes at its end; None keeps none.
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> found = SCCL(2, steps=1, seed=42).fit(texts)
@@ -66,11 +69,11 @@ class SCCL:
 
     def __init__(
         self, k, backbone="minilm", *, pooling=None, steps=1000, batch_size=400, deletion=0.2, weight=10.0, learning_rate=1e-5, new_rate=1e-3,
-        seed=0, device="cpu", progress=None,
+        seed=0, device="cpu", progress=None, checkpoint=None,
     ):  # fmt: skip
         self.k, self.backbone, self.pooling, self.steps, self.batch_size = k, backbone, pooling, steps, batch_size
         self.deletion, self.weight, self.learning_rate, self.new_rate = deletion, weight, learning_rate, new_rate
-        self.seed, self.device, self.progress = seed, torch.device(device), progress
+        self.seed, self.device, self.progress, self.checkpoint = seed, torch.device(device), progress, checkpoint
 
     def fit(self, texts: list[str]):
         """Fine-tune on N texts. Returns self. A loss that is not finite ends the training without an error (``diverged``).
@@ -99,7 +102,12 @@ class SCCL:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(named_seed(self.seed, "dropout"))
             encoder.train()
-            for step in range(self.steps) if self.progress is None else tqdm(range(self.steps), desc=self.progress, leave=False):
+            kept, start = Checkpoint(self.checkpoint, encoder=encoder, projection=projection, centroids=centroids, optimizer=optimizer, deletion=deletion), 0
+            if reached := kept.restore():
+                start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self.device)
+                order = islice(order, start, None)
+            steps = range(start, self.steps)
+            for step in steps if self.progress is None else tqdm(steps, desc=self.progress, leave=False, initial=start, total=self.steps):
                 part = next(order).tolist()
                 views = [[delete_words(pieces.ids[i], pieces.words[i], self.deletion, deletion) for i in part] for _ in range(2)]
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
@@ -118,6 +126,8 @@ class SCCL:
                     if not math.isfinite(sum(means)):
                         self.diverged = f"the loss was {sum(means)} within the 100 steps before step {step + 1}"
                         break
+                kept.save_if_due(step=step + 1, rows=rows, sums=sums)
+        kept.remove()
         self.embeddings, self.curve = encode(encoder, pieces, device=self.device), pd.DataFrame(rows)
         self.clusters = soft_assignment(torch.as_tensor(self.embeddings), centroids.detach().cpu()).argmax(dim=1).numpy()
         return self

@@ -47,7 +47,7 @@ class Cell:
     """One cell of a table: what is run for each seed.
 
     ``seeds`` limits it to the first few of those asked for; ``n_train`` replaces the profile's number of training documents;
-    ``dataset`` replaces the corpus asked for; ``needs`` is what it would cost on a CPU core where it is left to a GPU.
+    ``dataset`` replaces the corpus asked for; ``needs`` is what it costs on a CPU core, where it is left out unless asked for (``--costly``).
     """
 
     embedding: str

@@ -33,7 +33,7 @@ def _clusterers(profile, *names):
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
     """Tables 2 and 3 and Figure 3: everything on some documents a corpus, the same for all; what needs no training on all of them, too. To train on all
-    needs a GPU."""
+    takes hours on a CPU core."""
     some, every = profile["short_documents"], profile["short_all"]
     for dataset in DATASETS:
         for embedding in (*WORD_VECTORS, "minilm", START, *PUBLISHED):

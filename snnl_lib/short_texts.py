@@ -3,6 +3,8 @@
 ``short_text_grids`` says which runs there are. Where the paper is silent the choice is made in ``CHOICES`` here and in ``settings.Recipe``.
 """
 
+import hashlib
+import json
 from dataclasses import asdict
 from functools import partial, wraps
 
@@ -103,7 +105,9 @@ def contrast(spec: Spec, task, device, progress) -> np.ndarray:
     own = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device}
 
     def compute():
-        model = SCCL(task.classes, name, **own, progress=progress).fit(list(task.train_x))
+        digest = hashlib.sha256(json.dumps([facts, *task.train_x], sort_keys=True).encode()).hexdigest()[:16]
+        path = data.cache_dir() / "checkpoints" / f"{spec.dataset}-sccl-{digest}.pt"
+        model = SCCL(task.classes, name, **own, progress=progress, checkpoint=path).fit(list(task.train_x))
         if model.diverged:
             raise Diverged(model)
         return model.embeddings

@@ -19,6 +19,7 @@ from torch.func import functional_call, stack_module_state
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
+from snnl_lib.checkpoints import Checkpoint
 from snnl_lib.losses import annealed_temperature, composite_loss
 from snnl_lib.settings import BATCH_SIZE
 
@@ -92,7 +93,7 @@ class Training:
 
 def train(
     model, features, labels, primary, *, epochs, seed, alpha=0.0, temperature="annealed", layers="sum", select=None, regularizer=None,
-    learning_rate=1e-3, batch_size=BATCH_SIZE, steps_per_epoch=None, device="cpu", after_epoch=None, progress=None,
+    learning_rate=1e-3, batch_size=BATCH_SIZE, steps_per_epoch=None, device="cpu", after_epoch=None, progress=None, checkpoint=None,
 ):  # fmt: skip
     """Train a model on Eq. 7 or 8 with Adam; the last, smaller batch of an epoch is used too.
 
@@ -109,6 +110,8 @@ def train(
         steps_per_epoch: default: once over the documents. With another number of steps an epoch goes on over them in new orders, or stops early.
         after_epoch: (model) -> dict of numbers added to the epoch's row.
         progress: text for a progress bar, None for no bar.
+        checkpoint: file from which a training that was killed goes on, after the last epoch that it holds; None keeps none. Whoever keeps
+            what was trained removes it.
 
     Returns:
         A History whose curve has ``epoch, temperature, loss`` (mean over the epoch's documents of the composite loss),
@@ -132,10 +135,10 @@ def train(
         learning_rate, batch_size, steps_per_epoch or math.ceil(len(features) / batch_size), after_epoch,
     )  # fmt: skip
     seat = getattr(_here, "seat", None)
-    return train_stack([run], device, progress)[0] if seat is None else seat.wait_for(run)
+    return train_stack([run], device, progress, checkpoint)[0] if seat is None else seat.wait_for(run)
 
 
-def train_stack(runs: list[Training], device="cpu", progress=None) -> list[History]:
+def train_stack(runs: list[Training], device="cpu", progress=None, checkpoint=None) -> list[History]:
     """Train runs of one ``kind`` (``Training.kind``) at the same time, their weights side by side in tensors with a leading axis of runs.
 
     Each takes the steps that ``train`` takes alone, over its own documents in its own order; only rounding can differ. The data
@@ -168,8 +171,17 @@ def train_stack(runs: list[Training], device="cpu", progress=None) -> list[Histo
                 total = total.index_copy(0, index(at), composite_loss(some(primary, at), own, some(y, at), **settings))
         return total, primary
 
+    kept = Checkpoint(checkpoint, optimizer=optimizer, **{f"weights.{name}": value for name, value in weights.items()})
+    first_epoch = 0
+    if reached := kept.restore():
+        first_epoch, rows = reached["epoch"], reached["rows"]
+        for history, diverged in zip(histories, reached["diverged"], strict=True):
+            history.diverged = diverged
+        queues = [islice(queue, first_epoch * first.steps_per_epoch, None) for queue in queues]
     # no disabled bar: it too takes a lock between processes, which a worker that is stopped leaves behind
-    bar = range(first.epochs) if progress is None else tqdm(range(first.epochs), desc=progress, unit="epoch", leave=False)
+    bar = range(first_epoch, first.epochs)
+    if progress is not None:
+        bar = tqdm(bar, desc=progress, unit="epoch", leave=False, initial=first_epoch, total=first.epochs)
     for epoch in bar:
         temperatures = [annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature for run in runs]
         drawn = [list(islice(own, first.steps_per_epoch)) for own in queues]
@@ -205,6 +217,7 @@ def train_stack(runs: list[Training], device="cpu", progress=None) -> list[Histo
             own.append(row)
         if all(history.diverged for history in histories):
             break
+        kept.save_if_due(epoch=epoch + 1, rows=rows, diverged=[history.diverged for history in histories])
         if progress is not None:
             bar.set_postfix(loss=f"{np.mean([own[0] for own in found]):.3f}")
     for model, history, own in zip(models, histories, rows, strict=True):

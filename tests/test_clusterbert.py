@@ -10,7 +10,7 @@ from conftest import SHORT_TEXTS as TEXTS
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import backbones, clusterbert, data
+from snnl_lib import backbones, checkpoints, clusterbert, data
 from snnl_lib.backbones import tokenize
 from snnl_lib.clusterbert import (
     STAGES,
@@ -187,7 +187,7 @@ def test_the_encoder_reads_the_noisy_text_and_the_decoder_writes_the_clean_one(r
 def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the_clean_texts_by_then(roberta, monkeypatch):
     model, aims = built(roberta, Recipe(hardening_epochs=2)), []
 
-    def epoch(self, stage, number, weight, targets):
+    def epoch(self, stage, number, weight, targets, *checkpoint):
         p = self.head(torch.as_tensor(self.embed(TITLES))).softmax(dim=1).detach()
         aims.append(targets)
         torch.testing.assert_close(targets, target_distribution(p))
@@ -198,17 +198,17 @@ def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the
     monkeypatch.setattr(ClusterBERT, "_epoch", epoch)
     with model._sources("hardening"), torch.no_grad():
         model.head.weight *= 5
-        model._harden()
+        model._train_stage(3)
     assert len(aims) == 2
     assert not torch.allclose(*aims, atol=1e-3)
 
 
 def test_each_clustering_aims_at_k_means_of_its_time_numbered_as_before(roberta, monkeypatch):
     model, aims = built(roberta), []
-    monkeypatch.setattr(ClusterBERT, "_epoch", lambda self, stage, number, weight, targets: aims.append(targets.argmax(dim=1).tolist()))
+    monkeypatch.setattr(ClusterBERT, "_epoch", lambda self, stage, number, weight, targets, *checkpoint: aims.append(targets.argmax(dim=1).tolist()))
     monkeypatch.setattr(clusterbert, "match_clusters", lambda clusters, before, k: (before + 1) % k)
     with model._sources("clustering"):
-        model._cluster()
+        model._train_stage(2)
     first, second = aims
     assert set(first) == {0, 1, 2}
     assert second == [(cluster + 1) % 3 for cluster in first]  # what the matching says, and nothing else
@@ -235,24 +235,48 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
     assert not np.array_equal(first.embeddings["hardening"], other.embeddings["hardening"])
 
 
-@pytest.mark.parametrize("broken", ["_adapt", "_cluster", "_harden"])
+@pytest.mark.parametrize("broken", [1, 2, 3])
 def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(roberta, tmp_path, monkeypatch, broken):
-    whole, stage = fit(roberta), getattr(ClusterBERT, broken)
+    whole, train_stage = fit(roberta), ClusterBERT._train_stage
 
-    def interrupted(self):
-        stage(self)
-        raise KeyboardInterrupt
+    def interrupted(self, stage):
+        train_stage(self, stage)
+        if stage == broken:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClusterBERT, broken, interrupted)
+        patch.setattr(ClusterBERT, "_train_stage", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit(roberta, folder=tmp_path)
     carried_out = []
-    for name in ("_adapt", "_cluster", "_harden"):
-        own = getattr(ClusterBERT, name)
-        monkeypatch.setattr(ClusterBERT, name, lambda self, own=own, name=name: (carried_out.append(name), own(self))[1])
+    monkeypatch.setattr(ClusterBERT, "_train_stage", lambda self, stage: (carried_out.append(stage), train_stage(self, stage))[1])
     resumed = fit(roberta, folder=tmp_path)
-    assert carried_out == ["_adapt", "_cluster", "_harden"][["_adapt", "_cluster", "_harden"].index(broken) :]
+    assert carried_out == [1, 2, 3][broken - 1 :]
+    assert_same_bits(whole, resumed)
+
+
+@pytest.mark.parametrize("step", range(1, 10, 2))
+def test_a_run_interrupted_within_a_stage_goes_on_with_the_batch_it_was_at_to_the_same_bits(roberta, tmp_path, monkeypatch, step):
+    steps, adam_step = [], torch.optim.Adam.step
+
+    def counted(self, *args, **kwargs):
+        if len(steps) == step:
+            steps.append("interrupted")
+            raise KeyboardInterrupt
+        steps.append("taken")
+        return adam_step(self, *args, **kwargs)
+
+    whole = fit(roberta)
+    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(torch.optim.Adam, "step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(roberta, folder=tmp_path)
+    assert_same_bits(whole, fit(roberta, folder=tmp_path))
+    assert steps.count("taken") == 10  # two batches in each of five epochs: none was trained on twice
+    assert not list(tmp_path.glob("*under way*"))
+
+
+def assert_same_bits(whole, resumed):
     for name in STAGES:
         np.testing.assert_array_equal(whole.embeddings[name], resumed.embeddings[name])
     np.testing.assert_array_equal(whole.clusters, resumed.clusters)
@@ -262,10 +286,19 @@ def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(ro
 def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_not_repeated(roberta, tmp_path, monkeypatch):
     first = fit(roberta, folder=tmp_path)
     assert sorted(path.name[-10:-3] for path in tmp_path.iterdir()) == ["stage-1", "stage-3"]
-    monkeypatch.setattr(ClusterBERT, "_adapt", lambda self: pytest.fail("stage 1 was carried out again"))
+    train_stage = ClusterBERT._train_stage
+
+    def none_before(number):
+        def checked(self, stage):
+            assert stage >= number, f"stage {stage} was carried out again"
+            return train_stage(self, stage)
+
+        monkeypatch.setattr(ClusterBERT, "_train_stage", checked)
+
+    none_before(2)
     fit(roberta, Recipe(**(vars(BRIEF) | {"clustering_weight": 1, "hardening_weight": 1})), folder=tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
-    monkeypatch.setattr(ClusterBERT, "_cluster", lambda self: pytest.fail("stage 2 was carried out again"))
+    none_before(4)
     again = fit(roberta, folder=tmp_path)
     np.testing.assert_array_equal(first.clusters, again.clusters)
     np.testing.assert_array_equal(first.embed(TEXTS), again.embed(TEXTS))

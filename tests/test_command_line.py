@@ -312,7 +312,7 @@ def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, package
     assert command(*only, "infersent-nli", "infersent")[:2] == (0, "24 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n")
 
 
-def test_missing_says_which_runs_need_a_gpu_and_which_the_published_weights_or_the_inference_pairs(command, own_cache, monkeypatch):
+def test_missing_says_which_runs_are_left_out_for_their_cost_and_which_the_published_weights_or_the_inference_pairs(command, own_cache, monkeypatch):
     monkeypatch.delenv("SNNL_DATA", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
@@ -322,7 +322,8 @@ def test_missing_says_which_runs_need_a_gpu_and_which_the_published_weights_or_t
         found = re.findall(r"^missing  classification: (\w+) on newsgroups4/(\S+), alpha .*?, seed 42(?:  \[not run: (.*)\])?$", said, re.MULTILINE)
         return dict(Counter((f"{model} {embedding}", reason) for model, embedding, reason in found))
 
-    gpu, pairs = "needs a GPU (about {} on a CPU core, and once an hour to embed the documents{})", "the inference pairs are not on this machine"
+    gpu = "left out: about {} on a CPU core, and once an hour to embed the documents{} (`run --costly`, or a GPU, makes it)"
+    pairs = "the inference pairs are not on this machine"
     ffn, cnn, nli = gpu.format("20 minutes", ""), gpu.format("an hour", ""), gpu.format("20 minutes", " and seven to train the encoder")
     weights = "the published InferSent weights are not on this machine"
     rows = {("ffn spacy", ""): 3, ("cnn spacy", ""): 3, ("ffn infersent-random", ""): 3, ("cnn infersent-random", ""): 3}
@@ -351,6 +352,16 @@ def test_runs_left_to_a_gpu_are_not_started_on_the_cpu_of_a_machine_that_has_one
     todo = experiments.specs("classification", "full", "newsgroups4", 42)
     assert experiments.runnable(todo, "cuda") == experiments.runnable(todo) and any(spec.needs for spec in experiments.runnable(todo))
     assert experiments.runnable(todo, "cpu") == [spec for spec in todo if not spec.needs]
+
+
+def test_costly_runs_are_made_on_a_cpu_if_asked_for(command, packages, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    todo = [spec for spec in experiments.specs("classification", "full", "newsgroups4", 42) if spec.embedding == "infersent-random"]
+    assert experiments.runnable(todo, "cpu", costly=True) == todo != experiments.runnable(todo, "cpu")
+    made = []
+    monkeypatch.setattr(experiments, "run_all", lambda specs, *_: made.extend(specs) or [])
+    command("run", "classification", "--dataset", "newsgroups4", "--seeds", "42", "--embeddings", "infersent-random", "--models", "cnn", "--costly")
+    assert made == [spec for spec in todo if spec.model == "cnn"] and any(spec.needs for spec in made)
 
 
 @pytest.mark.parametrize("seeds", [("42", "73"), ("42,73",)])

@@ -67,7 +67,7 @@ def put(cache, name):
 
 def test_images_that_are_not_here_are_said_and_points_need_nothing(nothing_at_hand):
     for spec in specs("images", "full", "mnist", 42):
-        gpu = f"; and it needs a GPU (about {spec.needs})" if spec.needs else ""
+        gpu = f"; and it takes about {spec.needs}" if spec.needs else ""
         assert unmet(spec, "cpu") == f"the data set mnist is not on this machine{gpu}"
         assert fingerprint(spec.dataset, spec.embedding) is None
     points = specs("annealing", "tiny")
@@ -87,7 +87,10 @@ def test_images_at_hand_have_the_fingerprint_of_their_form(nothing_at_hand):
 def test_what_is_left_to_a_gpu_says_so_and_is_left_out_of_what_can_be_run(nothing_at_hand, monkeypatch):
     put(nothing_at_hand, "mnist")
     wanted = specs("images", "full", "mnist", 42)
-    assert {unmet(spec, "cpu") for spec in wanted if spec.model == "vade"} == {"", "needs a GPU (about two hours on a CPU core)"}
+    assert {unmet(spec, "cpu") for spec in wanted if spec.model == "vade"} == {
+        "",
+        "left out: about two hours on a CPU core (`run --costly`, or a GPU, makes it)",
+    }
     assert runnable(wanted, "cpu") == [spec for spec in wanted if not spec.needs] != wanted
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -292,8 +292,7 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
     assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
     assert set(outcome.points["kind"]) <= set(PAIRS)
     assert set(outcome.points["row"]) <= set(openings.train_rows)
-    for name in ("_adapt", "_cluster", "_harden"):
-        monkeypatch.setattr(short_texts.ClusterBERT, name, lambda self: pytest.fail("a stage was carried out again"))
+    monkeypatch.setattr(short_texts.ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("a stage was carried out again"))
     again = run_clusterbert(made_up("clusterbert", "idec"), openings, "cpu", None)
     assert again.status == "ok"
 
@@ -326,7 +325,7 @@ def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_othe
     start = embeddings.embed(test.tolist(), "minilm-cls")
     assert found["acc_0"] == metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0]), "before training it is MiniLM"
     assert found["nmi"] != found["nmi_0"]
-    monkeypatch.setattr(short_texts.ClusterBERT, "_adapt", lambda self: pytest.fail("trained again"))
+    monkeypatch.setattr(short_texts.ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("trained again"))
     again = run_test_documents(spec, replace(task, test_y=np.arange(32) % 4), "cpu", None).metrics
     assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, "labels of test documents say nothing but the score"
 

@@ -1,0 +1,155 @@
+"""Long training that is interrupted or killed goes on to the same bits, and says what a damaged checkpoint is."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import SGD, Adam
+
+from snnl_lib import checkpoints, infersent
+from snnl_lib.checkpoints import Checkpoint, CheckpointError
+from snnl_lib.deep_clustering import DEC, IDEC, VaDE, pretrain
+from snnl_lib.sccl import SCCL
+
+POINTS = np.random.default_rng(3).random((300, 6)).astype(np.float32)
+TABLE = np.random.default_rng(4).normal(size=(40, 8)).astype(np.float32)
+
+
+def inference_pairs():
+    random = np.random.default_rng(5)
+
+    def documents(count):
+        return [random.integers(40, size=random.integers(2, 6)) for _ in range(count)]
+
+    return {split: (documents(count), documents(count), random.integers(3, size=count)) for split, count in (("train", 20), ("dev", 9), ("test", 9))}
+
+
+def sentence_encoder(path):
+    small = {"units": 6, "hidden": 8, "epochs": 3, "batch_size": 6}
+    encoder, scores = infersent.train_nli(inference_pairs(), TABLE, checkpoint=path, **small)
+    return [*encoder.state_dict().values()], scores
+
+
+def autoencoder(path):
+    model, history = pretrain(POINTS, 3, epochs=4, seed=1, checkpoint=path)
+    return [*model.state_dict().values()], history.curve.to_dict("list")
+
+
+def deep(method, **settings):
+    def fitted(path):
+        model, _ = pretrain(POINTS, 3, epochs=1, seed=1)
+        found = method(3, seed=1, checkpoint=path, **settings).fit(POINTS, model)
+        return [*found.autoencoder.state_dict().values(), torch.as_tensor(found.predict(POINTS))], found.curve.to_dict("list")
+
+    return fitted
+
+
+def contrasted(path):
+    texts = ["sort a list", "sorting lists", "read a file", "files to be read", "lists of lists"]
+    found = SCCL(2, steps=4, batch_size=2, seed=1, checkpoint=path).fit(texts)
+    return [torch.as_tensor(found.embeddings), torch.as_tensor(found.clusters)], found.curve.to_dict("list")
+
+
+TRAININGS = {
+    "sentence encoder": (sentence_encoder, Adam, (1, 5, 9)),
+    "autoencoder": (autoencoder, Adam, (3, 7)),
+    "DEC": (deep(DEC, max_steps=12, update_interval=3, tolerance=0), SGD, (4, 9)),
+    "IDEC": (deep(IDEC, max_steps=12, update_interval=3, tolerance=0), Adam, (6, 11)),
+    "VaDE": (deep(VaDE, epochs=4), Adam, (5, 7)),
+    "SCCL": (contrasted, Adam, (1, 3)),
+}
+
+
+@pytest.mark.parametrize(("name", "step"), [(name, step) for name, (_, _, steps) in TRAININGS.items() for step in steps])
+def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch, name, step):
+    training, optimizer, _ = TRAININGS[name]
+    weights, told = training(None)
+    path, taken, original = tmp_path / "kept.pt", [], optimizer.step
+
+    def interrupted(self, *args, **kwargs):
+        if len(taken) == step:
+            raise KeyboardInterrupt
+        taken.append(len(self.state))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(optimizer, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            training(path)
+    assert path.exists()
+    again, told_again = training(path)
+    assert all(torch.equal(one, other) for one, other in zip(weights, again, strict=True))
+    np.testing.assert_equal(told, told_again)
+    assert name == "autoencoder" or not path.exists()  # whoever keeps the autoencoder removes it
+
+
+def test_a_training_goes_on_where_it_was_and_not_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    path = tmp_path / "kept.pt"
+    pretrain(POINTS, 3, epochs=4, seed=1, checkpoint=path)
+    steps = []
+    monkeypatch.setattr(Adam, "step", lambda *_: steps.append(1))
+    pretrain(POINTS, 3, epochs=4, seed=1, checkpoint=path)
+    assert not steps
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+import torch
+import test_checkpoints
+from snnl_lib import checkpoints
+torch.set_num_threads(1)
+checkpoints.SECONDS_BETWEEN = 0
+print("begins", flush=True)
+weights, told = test_checkpoints.sentence_encoder(Path(sys.argv[1]))
+torch.save(weights, sys.argv[1] + ".done")
+"""
+
+
+@pytest.mark.parametrize("kills", [pytest.param(2, id="quick"), pytest.param(12, id="thorough", marks=pytest.mark.slow)])
+def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, kills):
+    path, done = tmp_path / "kept.pt", tmp_path / "kept.pt.done"
+    command = [sys.executable, "-c", KILLED, str(path), str(Path(__file__).parent)]
+    for _ in range(kills):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "begins\n"
+            time.sleep(np.random.default_rng().uniform(0.01, 0.06))
+            process.send_signal(signal.SIGKILL)
+        done.unlink(missing_ok=True)
+    subprocess.run(command, check=True, capture_output=True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected, _ = sentence_encoder(None)
+    torch.set_num_threads(threads)
+    assert all(torch.equal(one, other) for one, other in zip(expected, torch.load(done), strict=True))
+
+
+def test_a_damaged_checkpoint_is_called_that_and_none_restores_nothing(tmp_path):
+    weight, path = torch.zeros(2), tmp_path / "kept.pt"
+    assert Checkpoint(None, weight=weight).restore() == Checkpoint(path, weight=weight).restore() == {}
+    path.write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match=r"checkpoint .*kept.pt is damaged .*: remove it"):
+        Checkpoint(path, weight=weight).restore()
+
+
+def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, monkeypatch):
+    kept = Checkpoint(tmp_path / "kept.pt", weight=torch.zeros(2))
+    assert not kept.save_if_due(step=1)
+    assert not kept.path.exists()
+    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    assert kept.save_if_due(step=2)
+    assert kept.restore() == {"step": 2}
+
+
+def test_a_folder_that_refuses_is_told(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="could not be written"):
+        Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
