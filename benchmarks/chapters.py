@@ -50,7 +50,7 @@ def measure(chapter: Path, device: str) -> dict:
 
 
 def main():
-    sys.path.insert(0, str(ROOT / "book"))
+    sys.path.insert(0, str(ROOT / "book" / "_tools"))
     import build
 
     parser = argparse.ArgumentParser(description=__doc__)

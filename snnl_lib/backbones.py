@@ -32,7 +32,7 @@ class Backbone:
 
     source: str
     pooling: str
-    package: str | None = None  # a wheel of requirements-data.txt that holds it
+    package: str | None = None  # a wheel of requirements/data.txt that holds it
 
 
 BACKBONES = {

@@ -22,7 +22,7 @@ class Form:
     read: object  # folder -> (train, test); for a ranking task (dev, test), each a list of (query, its candidates, whether each is relevant)
     documents: tuple[int, int]  # or queries, as published
     url: str | None = None  # the files lie directly under it
-    package: str | None = None  # or inside this wheel of requirements-data.txt
+    package: str | None = None  # or inside this wheel of requirements/data.txt
     system: Path | None = None  # or here, where a package of the operating system puts them
     content: str | None = None  # of what is read; checked where a file has no checksum
 

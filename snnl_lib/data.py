@@ -108,7 +108,7 @@ def _wheel_path(name: str) -> Path:
 
 
 def available_packages() -> list[str]:
-    """List the data packages of requirements-data.txt."""
+    """List the data packages of requirements/data.txt."""
     return list(readers.package_pins())
 
 

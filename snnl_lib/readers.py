@@ -43,9 +43,9 @@ class Images:
 
 @cache
 def package_pins() -> dict[str, tuple[str, str]]:
-    """Read requirements-data.txt (beside the package in a checkout, inside it in a wheel): name -> (version, sha256)."""
+    """Read requirements/data.txt of a checkout, which a wheel has inside the package as requirements-data.txt: name -> (version, sha256)."""
     here = Path(__file__).resolve().parent
-    path = next(p for p in (here / "requirements-data.txt", here.parent / "requirements-data.txt") if p.exists())
+    path = next(p for p in (here / "requirements-data.txt", here.parent / "requirements" / "data.txt") if p.exists())
     pins = re.findall(r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", path.read_text(), re.MULTILINE)
     return {name: (version, sha256) for name, version, sha256 in pins}
 

@@ -37,18 +37,19 @@ def write_chapter(path, extra=""):
 def small_book(packages, tmp_path, results_folder):
     """A copy of the project with two short chapters, and no records."""
     place = tmp_path / "project"
-    for name in ("snnl_lib", "profiles", "book/_ext"):
+    for name in ("snnl_lib", "profiles", "book/_tools/_ext"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (
         "Snakefile",
         "_config.yml",
         "pyproject.toml",
-        "requirements-lock.txt",
-        "requirements-data.txt",
-        "book/build.py",
-        "book/pages.py",
+        "requirements/lock.txt",
+        "requirements/data.txt",
+        "book/_tools/build.py",
+        "book/_tools/pages.py",
         "book/references.bib",
     ):
+        (place / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, place / name)
     (place / "book" / "index.md").write_text("# A small book\n")
     (place / "_toc.yml").write_text("format: jb-book\nroot: book/index\nchapters:\n  - file: book/one\n  - file: book/two\n")

@@ -79,7 +79,7 @@ def test_every_figure_has_alt_text_and_every_table_a_file(path):
 def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatch):
     from sphinx.application import Sphinx
 
-    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    monkeypatch.syspath_prepend(ROOT / "book" / "_tools" / "_ext")
     (tmp_path / "index.rst").write_text(".. math:: a\n   :label: eq-19\n\n.. math:: b\n   :label: cb-5\n\n:eq:`cb-5` and :eq:`eq-19`\n")
     app = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "doctrees", "html", {"extensions": "snnl_book,sphinx.ext.mathjax"}, status=None, warning=None)
     app.build()

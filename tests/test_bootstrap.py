@@ -17,7 +17,7 @@ from snnl_lib import experiments
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
-BOOTSTRAP = runpy.run_path(str(ROOT / "book" / "bootstrap.py"))
+BOOTSTRAP = runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))
 PINNED = ("torch", "numpy", "pandas", "scikit-learn")
 
 
@@ -53,12 +53,12 @@ def test_a_chapter_has_the_cell_before_its_parameters_with_the_address_of_the_bo
 
 
 def test_writing_the_cell_again_changes_nothing_and_a_new_address_changes_it_alone(tmp_path):
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "bootstrap.py").write_bytes((ROOT / "book" / "bootstrap.py").read_bytes())
+    (tmp_path / "book" / "_tools").mkdir(parents=True)
+    (tmp_path / "book" / "_tools" / "bootstrap.py").write_bytes((ROOT / "book" / "_tools" / "bootstrap.py").read_bytes())
     (tmp_path / "_config.yml").write_bytes((ROOT / "_config.yml").read_bytes())
     (copy,) = [tmp_path / "book" / path.name for path in CHAPTERS[:1]]
     copy.write_bytes(CHAPTERS[0].read_bytes())
-    write = [sys.executable, str(tmp_path / "book" / "bootstrap.py")]
+    write = [sys.executable, str(tmp_path / "book" / "_tools" / "bootstrap.py")]
     subprocess.run(write, check=True)
     assert copy.read_bytes() == CHAPTERS[0].read_bytes()
     (tmp_path / "_config.yml").write_text("repository: {url: https://github.com/someone/some-book/}")
@@ -131,8 +131,8 @@ def test_a_chapter_goes_on_where_only_an_extra_is_out_of_reach_and_after_a_mere_
 
 @pytest.mark.parametrize("address", ["", "https://github.com/someone/some-book"])
 def test_a_chapter_has_a_button_for_colab_once_there_is_an_address_and_never_shows_the_cell(address, tmp_path):
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "_ext").symlink_to(ROOT / "book" / "_ext")
+    (tmp_path / "book" / "_tools").mkdir(parents=True)
+    (tmp_path / "book" / "_tools" / "_ext").symlink_to(ROOT / "book" / "_tools" / "_ext")
     (tmp_path / "book" / "references.bib").write_text("")
     (tmp_path / "_config.yml").write_text((ROOT / "_config.yml").read_text().replace('  url: ""', f'  url: "{address}"'))
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: book/chapter\n")

@@ -33,8 +33,9 @@ def carried_out(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("contributing")
     copy = scratch / "checkout"
     shutil.copytree(ROOT / "snnl_lib", copy / "snnl_lib", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "requirements-data.txt"):
-        shutil.copy(ROOT / name, copy)
+    for name in ("pyproject.toml", "requirements/data.txt"):
+        (copy / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SNNL_", "GIT_", "PYTHONPATH"))}
     environment |= {"SNNL_DATA": str(scratch / "data"), "SNNL_CACHE": str(scratch / "cache"), "GIT_CEILING_DIRECTORIES": str(scratch)}
     environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -709,7 +709,7 @@ def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, 
 
 
 def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
-    lines = [line for line in (Path(__file__).resolve().parent.parent / "requirements-data.txt").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in (Path(__file__).resolve().parents[1] / "requirements" / "data.txt").read_text().splitlines() if line and not line.startswith("#")]
     used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE, MINILM_PACKAGE}
     assert {line.split("==")[0] for line in lines} == used == set(readers.package_pins())
     for line in lines:  # a line that the library's pattern does not understand would silently be no pin

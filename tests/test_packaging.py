@@ -23,7 +23,7 @@ from snnl_lib import EXTRAS, SnnlError, experiments, lacks, require
 
 ROOT = Path(__file__).resolve().parent.parent
 MINIMAL = {"torch", "numpy", "scipy", "scikit-learn", "pandas", "tqdm", "joblib", "threadpoolctl", "platformdirs", "pooch"}
-FILES = ("requirements.txt", "requirements-lock.txt", "requirements-nodeps.txt")
+FILES = ("requirements.txt", "requirements/lock.txt", "requirements/nodeps.txt")
 PINS = {canonicalize_name(name): version for file in FILES for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)}
 
 TRAINS = """
@@ -128,7 +128,7 @@ def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
     cells = [cell for path in (ROOT / "book").glob("*.ipynb") for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
     modules = set.union(*(imported("".join(cell["source"])) for cell in cells))
     assert {"torch", "seaborn", "plotly", "adjustText", "sentence_transformers"} <= modules
-    looked_for = ast.literal_eval(re.search(r"^_needed = (.*)", runpy.run_path(str(ROOT / "book" / "bootstrap.py"))["CODE"], re.MULTILINE)[1])
+    looked_for = ast.literal_eval(re.search(r"^_needed = (.*)", runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"], re.MULTILINE)[1])
     needed = set.union(*map(distributions, set(looked_for) - {"snnl_lib"}))
     there = brought([*of_extra(wheel, ""), *map(Requirement, needed)])
     assert not {module for module in modules | set(EXTRAS) if not there & distributions(module)}

@@ -42,7 +42,7 @@ def rendered(folder, table, page="```{run-table} shown\n:name: a-name\n\nA *capt
 
 @pytest.fixture
 def extension(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    monkeypatch.syspath_prepend(ROOT / "book" / "_tools" / "_ext")
 
 
 KEYS = [f"clustering/ag_news-spacy-ae-a0-tnone-s{seed}-n20000-0123abcd" for seed in (42, 73)]

@@ -73,7 +73,7 @@ def test_tests_run_on_each_push_and_pull_request_the_book_after_a_push_to_main_a
     (when,) = LOADED["weekly"][ON]["schedule"]
     assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", when["cron"])
     (uploaded,) = [step["with"]["path"] for _, step in STEPS if "upload-pages" in step.get("uses", "")]
-    assert 'PAGE = BUILD / "book" / "_build" / "html" / "index.html"' in (ROOT / "book" / "build.py").read_text()
+    assert 'PAGE = BUILD / "book" / "_build" / "html" / "index.html"' in (ROOT / "book" / "_tools" / "build.py").read_text()
     assert uploaded == "_build/book/_build/html"
 
 
@@ -85,9 +85,9 @@ def commands_of_env(*variables):
 
 
 def test_an_empty_lock_takes_the_newest_of_everything_and_otherwise_all_is_pinned():
-    assert "-r requirements.txt -c requirements-lock.txt\n" in commands_of_env() and "newest" not in commands_of_env()
+    assert "-r requirements.txt -c requirements/lock.txt\n" in commands_of_env() and "newest" not in commands_of_env()
     newest = commands_of_env("LOCK=")
-    assert "requirements-lock.txt" not in newest and "-r .venv/newest.txt -e '.[text,transformers,book,batch]'\n" in newest
+    assert "requirements/lock.txt" not in newest and "-r .venv/newest.txt -e '.[text,transformers,book,batch]'\n" in newest
     (pins,) = re.findall(r"^(sed -E '.+' requirements\.txt) >", newest, re.MULTILINE)
     left = subprocess.run(pins, shell=True, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)

@@ -18,7 +18,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from snnl_lib import SnnlError, data, full_disk_told, whole_file
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "_build"
 SOURCE = BUILD / "src"
 PAGE = BUILD / "book" / "_build" / "html" / "index.html"

@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SITE, SOURCE, SEEN = ROOT / "_build" / "book" / "_build" / "html", ROOT / "_build" / "src" / "book", ROOT / "_build" / "check"
 RUN = "([alike, rules]) => axe.run({exclude: alike.map(one => [one])}, {runOnly: rules, preload: false})"
 SET = "!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)"

@@ -18,7 +18,7 @@ from _ext.snnl_book import groups, label_of
 
 from snnl_lib import SnnlError, claims, experiments, report, results
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
 AT_A_GLANCE = {"reproduced": "reproduced", "partly": "partly", "not reproduced": "not reproduced", "matches": "reproduced", "differs": "not reproduced"}
