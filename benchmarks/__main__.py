@@ -19,8 +19,8 @@ import pandas as pd
 import torch
 
 from snnl_lib import experiments, results
+from snnl_lib.experiments.text import cross_entropy
 from snnl_lib.models import FeedForwardNet
-from snnl_lib.text import cross_entropy
 from snnl_lib.training import build, together, train
 
 from . import rivals

@@ -28,9 +28,9 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import nn
 from umap import UMAP
 
-from snnl_lib import deep_clustering as ours
 from snnl_lib import experiments, results
 from snnl_lib.data import load_dataset
+from snnl_lib.methods import deep_clustering as ours
 from snnl_lib.metrics import clustering_accuracy
 from snnl_lib.training import BATCH_SIZE, named_seed
 

@@ -21,7 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from snnl_lib import SnnlError, pack, whole_file
+from snnl_lib import SnnlError, whole_file
+from snnl_lib.data import pack
 
 if TYPE_CHECKING:  # what judges records needs no frames, and pandas takes longer to import than thousands of records to judge
     import pandas as pd

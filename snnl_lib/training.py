@@ -20,8 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from snnl_lib.checkpoints import Checkpoint
+from snnl_lib.experiments.settings import BATCH_SIZE
 from snnl_lib.losses import annealed_temperature, composite_loss
-from snnl_lib.settings import BATCH_SIZE
 
 
 def named_seed(seed: int, name: str) -> int:
@@ -121,7 +121,7 @@ def train(
         ValueError: an alpha, temperature or layer that ``composite_loss`` refuses.
 
     >>> from snnl_lib.models import FeedForwardNet
-    >>> from snnl_lib.text import cross_entropy
+    >>> from snnl_lib.experiments.text import cross_entropy
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
     >>> model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=42)
     >>> curve = train(model, x, y, cross_entropy, alpha=100, epochs=3, seed=42).curve
@@ -314,7 +314,7 @@ def together(functions, device="cpu", jobs=1, progress=None):
         progress: text for the progress bars, None for no bar.
 
     >>> from snnl_lib.models import FeedForwardNet
-    >>> from snnl_lib.text import cross_entropy
+    >>> from snnl_lib.experiments.text import cross_entropy
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
     >>> def loss_of(seed):
     ...     model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=seed)

@@ -176,7 +176,7 @@ def small_roberta(tmp_path_factory):
 @pytest.fixture
 def roberta(small_roberta, monkeypatch):
     """The small RoBERTa, found under SNNL_DATA as a real one would be."""
-    from snnl_lib import backbones
+    from snnl_lib.embeddings import backbones
 
     monkeypatch.setenv("SNNL_DATA", str(small_roberta))
     backbones._tokenizer.cache_clear()

@@ -207,7 +207,7 @@ def test_a_run_of_its_own_costs_less_than_a_second_more_than_starting_python(sma
         shutil.rmtree(results_folder)
         apart = cost(snakemake(small_book, *RUNS, cores=1))
         nothing = cost(snakemake(small_book, *RUNS, cores=1))
-        python = cost(start("-c", "import snnl_lib.experiments, snnl_lib.clustering, sklearn.cluster, sklearn.decomposition, spacy"))
+        python = cost(start("-c", "import snnl_lib.experiments, snnl_lib.experiments.clustering, sklearn.cluster, sklearn.decomposition, spacy"))
         return (apart - nothing - together - (len(keys) - 1) * python) / len(keys)
 
     keys = [experiments.key(spec) for spec in experiments.specs("clustering", "tiny", "newsgroups4", "42")]

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch.optim import SGD, Adam
 
-from snnl_lib import checkpoints, infersent
+from snnl_lib import checkpoints
 from snnl_lib.checkpoints import Checkpoint, CheckpointError
-from snnl_lib.deep_clustering import DEC, IDEC, VaDE, pretrain
-from snnl_lib.sccl import SCCL
+from snnl_lib.embeddings import infersent
+from snnl_lib.methods.deep_clustering import DEC, IDEC, VaDE, pretrain
+from snnl_lib.methods.sccl import SCCL
 
 POINTS = np.random.default_rng(3).random((300, 6)).astype(np.float32)
 TABLE = np.random.default_rng(4).normal(size=(40, 8)).astype(np.float32)

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from snnl_lib import clustering, data, experiments, nli, results
+from snnl_lib import data, experiments, results
 from snnl_lib.__main__ import main
+from snnl_lib.embeddings import nli
+from snnl_lib.experiments import clustering
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -636,7 +638,8 @@ import signal
 import time
 
 heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows takes seconds, in which no real worker is still reading its site module
-from snnl_lib import clustering, results
+from snnl_lib.experiments import clustering
+from snnl_lib import results
 
 signal.signal(signal.SIGINT, heeded)
 

@@ -30,7 +30,7 @@ TRAINS = """
 import torch
 from snnl_lib.losses import soft_nearest_neighbor_loss
 from snnl_lib.models import FeedForwardNet
-from snnl_lib.text import cross_entropy
+from snnl_lib.experiments.text import cross_entropy
 from snnl_lib.training import build, train
 
 features, labels = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
@@ -184,7 +184,11 @@ def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minima
     sentence = "it comes with the extra {0}, in a checkout by `pip install .[{0}]`"
     code = f"""
 from pathlib import Path
-from snnl_lib import SnnlError, backbones, data, deep_clustering, embeddings, encoders, figures, readers, report
+from snnl_lib import SnnlError, data, embeddings, report
+from snnl_lib.embeddings import backbones, transformers as encoders
+from snnl_lib.methods import deep_clustering
+from snnl_lib.report import figures
+from snnl_lib.data import readers
 
 calls = {{
     "spaCy": [lambda: data.preprocess("rain"), lambda: embeddings._vector_rows(["rain"]), lambda: embeddings.vocabulary()],

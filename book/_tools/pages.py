@@ -16,7 +16,8 @@ import nbformat
 import pandas as pd
 from _ext.snnl_book import groups, label_of
 
-from snnl_lib import SnnlError, claims, experiments, report, results
+from snnl_lib import SnnlError, experiments, report, results
+from snnl_lib.report import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"

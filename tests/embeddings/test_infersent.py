@@ -1,0 +1,336 @@
+"""The sentence encoder: against an LSTM written out by hand, files of weights, and its training on a task made up for it."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from snnl_lib.embeddings.infersent import EncoderError, InferSent, encode, load_encoder, random_encoder, save_encoder, train_nli
+from snnl_lib.embeddings.nli import RECIPE
+
+WORDS, SIZE, UNITS = 12, 5, 3
+
+
+@pytest.fixture
+def table():
+    """Invented word vectors: the arithmetic is what is looked at."""
+    return np.random.default_rng(0).normal(size=(WORDS, SIZE)).astype(np.float32)
+
+
+@pytest.fixture
+def encoder():
+    return random_encoder(1, SIZE, UNITS)
+
+
+def documents(*texts):
+    return [np.array(text, dtype=np.int32) for text in texts]
+
+
+def vectors(encoder, texts, table, **options):
+    """Put the batches of ``encode`` back in order."""
+    found = np.full((len(texts), 2 * encoder.enc_lstm.hidden_size), np.nan, dtype=np.float32)
+    seen = []
+    for index, batch in encode(encoder, texts, table, **options):
+        assert batch.dtype == np.float32
+        found[index] = batch
+        seen += index.tolist()
+    assert sorted(seen) == list(range(len(texts))), "each document once"
+    return found
+
+
+# ---------------------------------------------------------------- against an LSTM by hand
+
+
+def logistic(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_by_hand(words, weights, suffix):
+    """Hochreiter and Schmidhuber's cell step by step, in float64; the four gates lie below each other as input, forget, cell, output."""
+    w, u, b, c = (weights[f"enc_lstm.{name}_l0{suffix}"].double().numpy() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    units = u.shape[1]
+    h, cell, states = np.zeros(units), np.zeros(units), []
+    for word in words:
+        gates = w @ word + b + u @ h + c
+        i, f, g, o = (gates[k * units : (k + 1) * units] for k in range(4))
+        cell = logistic(f) * cell + logistic(i) * np.tanh(g)
+        h = logistic(o) * np.tanh(cell)
+        states.append(h)
+    return np.array(states)
+
+
+def by_hand(rows, table, encoder):
+    words, weights = table[rows].astype(np.float64), encoder.state_dict()
+    forward = lstm_by_hand(words, weights, "")
+    backward = lstm_by_hand(words[::-1], weights, "_reverse")[::-1]
+    return np.concatenate([forward, backward], axis=1).max(axis=0)
+
+
+def test_a_sentence_is_the_maximum_over_an_lstm_in_either_direction_written_out_by_hand(encoder, table):
+    texts = documents([3], [1, 2], [4, 4, 7, 0, 11, 5, 9])
+    expected = [by_hand(rows, table, encoder) for rows in texts]
+    np.testing.assert_allclose(vectors(encoder, texts, table), expected, rtol=0, atol=1e-6)
+    # The maximum of the long one comes from several places, so that taking the last state or the mean would be seen.
+    assert np.abs(expected[2] - by_hand(texts[2][-1:], table, encoder)).max() > 0.01
+    assert np.abs(expected[2] - by_hand(texts[2][::-1], table, encoder)).max() > 0.01, "the order of words matters"
+
+
+def test_the_encoder_has_the_size_of_the_published_one_unless_told_otherwise():
+    with torch.device("meta"):  # 38 million weights, which nobody looks at
+        shapes = {name: tuple(value.shape) for name, value in InferSent().state_dict().items()}
+    assert shapes["enc_lstm.weight_ih_l0"] == shapes["enc_lstm.weight_ih_l0_reverse"] == (4 * 2048, 300)
+    assert shapes["enc_lstm.weight_hh_l0"] == shapes["enc_lstm.weight_hh_l0_reverse"] == (4 * 2048, 2048)
+    assert len(shapes) == 8
+
+
+@pytest.mark.parametrize("padding", [0.0, 1e3, -1e3, float("nan")])
+def test_what_stands_after_the_end_of_a_sentence_does_not_count(encoder, table, padding):
+    words = torch.full((2, 6, SIZE), padding)
+    words[0, :2], words[1] = torch.from_numpy(table[[1, 2]]), torch.from_numpy(table[[3, 4, 5, 6, 7, 8]])
+    with torch.no_grad():
+        found = encoder(words, torch.tensor([2, 6]))
+        alone = encoder(words[:1, :2], torch.tensor([2]))
+    torch.testing.assert_close(found[:1], alone, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 64])
+def test_neither_the_size_of_a_batch_nor_what_else_is_in_it_moves_a_vector(encoder, table, batch_size):
+    random = np.random.default_rng(1)
+    texts = [random.integers(0, WORDS, length).astype(np.int32) for length in (5, 1, 9, 3, 3, 20, 2)]
+    expected = np.array([by_hand(rows, table, encoder) for rows in texts])
+    order = random.permutation(len(texts))
+    np.testing.assert_allclose(vectors(encoder, texts, table, batch_size=batch_size), expected, rtol=0, atol=1e-6)
+    shuffled = vectors(encoder, [texts[i] for i in order], table, batch_size=batch_size)
+    np.testing.assert_allclose(shuffled, expected[order], rtol=0, atol=1e-6)
+
+
+def test_batches_hold_documents_of_similar_length(encoder, table):
+    texts = [np.zeros(length, dtype=np.int32) for length in (9, 1, 8, 2, 1, 9)]
+    lengths = [sorted(len(texts[i]) for i in index) for index, _ in encode(encoder, texts, table, batch_size=2)]
+    assert lengths == [[1, 1], [2, 8], [9, 9]]
+
+
+def test_words_without_a_vector_are_passed_over(encoder, table):
+    found = vectors(encoder, documents([-1, 3, -1, -1, 4, -1], [3, 4]), table)
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-7)
+    assert found.any()
+
+
+def test_a_document_without_a_known_word_is_a_row_of_zeros_among_others_and_alone(encoder, table):
+    found = vectors(encoder, documents([3], [], [-1, -1], [4]), table)
+    assert found.any(axis=1).tolist() == [True, False, False, True]
+    np.testing.assert_array_equal(vectors(encoder, documents([], [-1]), table), np.zeros((2, 2 * UNITS)))
+
+
+# ---------------------------------------------------------------- an encoder that is never trained
+
+
+def test_a_random_encoder_has_the_same_bits_for_a_seed_whatever_ran_before():
+    torch.manual_seed(1)
+    first = random_encoder(7, SIZE, UNITS).state_dict()
+    torch.manual_seed(2)
+    torch.rand(3)
+    second, other = random_encoder(7, SIZE, UNITS).state_dict(), random_encoder(8, SIZE, UNITS).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_weights_of_a_random_encoder_are_uniform_within_one_over_the_root_of_its_units():
+    encoder = random_encoder(0, 300, 64)
+    weights = torch.cat([value.flatten() for value in encoder.state_dict().values()]) * 64**0.5
+    assert weights.abs().max() <= 1 and weights.abs().max() > 0.999
+    assert weights.std().item() == pytest.approx(1 / 3**0.5, rel=0.01) and weights.mean().item() == pytest.approx(0, abs=0.01)
+    assert not encoder.training
+
+
+def test_a_random_encoder_leaves_the_global_random_state_as_it_was():
+    before = torch.get_rng_state()
+    random_encoder(0, SIZE, UNITS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ---------------------------------------------------------------- files of weights
+
+
+def test_an_encoder_is_read_back_to_the_last_bit_with_its_own_size(encoder, table, tmp_path):
+    path = tmp_path / "a" / "encoder.pt"
+    save_encoder(encoder, path)
+    found = load_encoder(path)
+    assert not found.training and found.enc_lstm.hidden_size == UNITS and found.enc_lstm.input_size == SIZE
+    texts = documents([1, 2, 3], [4])
+    assert np.array_equal(vectors(found, texts, table), vectors(encoder, texts, table))
+    assert [file.name for file in path.parent.iterdir()] == ["encoder.pt"], "no temporary file stays"
+
+
+def test_the_old_format_of_the_published_weights_is_read_too(encoder, tmp_path):
+    path = tmp_path / "infersent1.pkl"
+    torch.save(encoder.state_dict(), path, _use_new_zipfile_serialization=False)
+    assert all(torch.equal(value, encoder.state_dict()[name]) for name, value in load_encoder(path).state_dict().items())
+
+
+def test_missing_weights_are_an_error_that_names_them(tmp_path):
+    with pytest.raises(EncoderError, match=re.escape(f"the weights {tmp_path / 'no.pt'} are not there")):
+        load_encoder(tmp_path / "no.pt")
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_weights_cut_off_anywhere_are_an_error_that_names_them(encoder, tmp_path, old_format):
+    path = tmp_path / "encoder.pt"
+    torch.save(encoder.state_dict(), path, _use_new_zipfile_serialization=not old_format)
+    whole = path.read_bytes()
+    for length in [*range(0, len(whole), 97), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(EncoderError, match="is damaged or holds no InferSent encoder") as caught:
+            load_encoder(path)
+        assert str(path) in str(caught.value)
+
+
+class Harmful:
+    """What a pickle can do when it is read by something that trusts it."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('code from the file was run')",))
+
+
+OTHER_TENSORS = {
+    "one is missing": lambda weights: {name: value for name, value in weights.items() if name != "enc_lstm.bias_hh_l0"},
+    "one too many": lambda weights: weights | {"enc_lstm.extra": torch.zeros(1)},
+    "another shape": lambda weights: weights | {"enc_lstm.bias_hh_l0": torch.zeros(5)},
+    "one direction": lambda weights: {name: value for name, value in weights.items() if "reverse" not in name},
+    "other names": lambda weights: {name.removeprefix("enc_"): value for name, value in weights.items()},
+    "a tensor alone": lambda weights: weights["enc_lstm.bias_hh_l0"],
+    "a list": lambda weights: list(weights.values()),
+    "no tensors": lambda weights: dict.fromkeys(weights, 1.5),
+    "code": lambda weights: Harmful(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch, on a tensor asked for a name
+@pytest.mark.parametrize("change", OTHER_TENSORS)
+def test_a_file_of_something_else_is_an_error_that_names_it_and_runs_none_of_its_code(encoder, tmp_path, change):
+    path = tmp_path / "encoder.pt"
+    torch.save(OTHER_TENSORS[change](dict(encoder.state_dict())), path)
+    with pytest.raises(EncoderError, match="is damaged or holds no InferSent encoder") as caught:
+        load_encoder(path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(encoder, tmp_path, monkeypatch):
+    path = tmp_path / "encoder.pt"
+    save_encoder(encoder, path)
+    before = path.read_bytes()
+
+    def half_a_save(weights, file):
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", half_a_save)
+    with pytest.raises(KeyboardInterrupt):
+        save_encoder(random_encoder(2, SIZE, UNITS), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+# ---------------------------------------------------------------- training on inference
+
+SMALL = {"units": 8, "hidden": 16, "batch_size": 32, "learning_rate": 0.01}
+
+
+@pytest.fixture(scope="module")
+def task():
+    """A made-up inference task that a tiny encoder can learn: entailed if a word comes back, contradicted if "not" (row 0) comes with it."""
+    random = np.random.default_rng(0)
+
+    def split(count):
+        labels = np.arange(count) % 3
+        premises = [random.integers(1, 6, random.integers(1, 4)).astype(np.int32) for _ in labels]
+        hypotheses = []
+        for premise, label in zip(premises, labels, strict=True):
+            other = random.choice(np.setdiff1d(np.arange(1, 6), premise))
+            hypotheses.append(np.array([[premise[0]], [other], [0, premise[0]]][label], dtype=np.int32))
+        return premises, hypotheses, labels
+
+    return {"train": split(600), "dev": split(150), "test": split(150)}, random.normal(size=(6, SIZE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def trained(task):
+    lines = []
+    encoder, scores = train_nli(*task, epochs=8, progress=lines.append, **SMALL)
+    return encoder, scores, lines
+
+
+def test_a_small_encoder_learns_a_task_that_can_be_learned(trained):
+    encoder, scores, lines = trained
+    assert scores.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
+    assert scores["nli_dev_acc"] > 0.7 and scores["nli_test_acc"] > 0.7, "one of three by chance"
+    assert type(encoder) is InferSent and not encoder.training and encoder.enc_lstm.hidden_size == 8
+    losses = [float(re.search(r"training loss ([\d.]+)", line)[1]) for line in lines]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_labels_drawn_by_chance_cannot_be_learned_for_new_pairs(task):
+    # What dev and test are scored on must be theirs: labels that say nothing leave an encoder at one of three.
+    pairs, table = task
+    random = np.random.default_rng(2)
+    drawn = {name: (*sides, random.permutation(labels)) for name, (*sides, labels) in pairs.items()}
+    _, scores = train_nli(drawn, table, epochs=3, **SMALL)
+    assert 0.2 < scores["nli_test_acc"] < 0.48
+
+
+def test_the_epoch_with_the_best_dev_accuracy_is_kept(task):
+    # Labels drawn by chance, so that the accuracy on dev goes up and down; the case meant has its best epoch between the first and the last.
+    whole, table = task
+    for seed in range(10):
+        random, lines = np.random.default_rng(seed), []
+        pairs = {name: (*sides, random.permutation(labels)) for name, (*sides, labels) in whole.items()}
+        encoder, scores = train_nli(pairs, table, epochs=6, progress=lines.append, **SMALL)
+        dev = [float(re.search(r"dev accuracy ([\d.]+)", line)[1]) for line in lines]
+        best = int(np.argmax(dev))
+        if 0 < best < 5 and dev[best] > dev[5]:
+            break
+    else:
+        pytest.fail("none of the cases is the one meant")
+    assert scores["nli_epoch"] == best and scores["nli_dev_acc"] == pytest.approx(dev[best], abs=5e-4)
+    stopped, same = train_nli(pairs, table, epochs=best + 1, **SMALL)  # a training that ends there
+    assert same == scores
+    assert all(torch.equal(value, stopped.state_dict()[name]) for name, value in encoder.state_dict().items())
+
+
+def test_training_gives_the_same_bits_for_a_seed_and_leaves_the_global_random_state_and_the_table_alone(task):
+    pairs, table = task
+    pairs = pairs | {"train": tuple(part[:64] for part in pairs["train"])}
+    before, words = torch.get_rng_state(), table.copy()
+    first, scores = train_nli(pairs, table, epochs=1, **SMALL)
+    assert torch.equal(torch.get_rng_state(), before) and np.array_equal(table, words)
+    torch.manual_seed(9)
+    second, again = train_nli(pairs, table, epochs=1, **SMALL)
+    other, _ = train_nli(pairs, table, epochs=1, seed=43, **SMALL)
+    assert scores == again and all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+    assert not torch.equal(first.enc_lstm.weight_hh_l0, other.enc_lstm.weight_hh_l0)
+
+
+def test_the_recipe_is_what_train_nli_takes():
+    import inspect
+
+    options = inspect.signature(train_nli).parameters
+    assert {name: options[name].default for name in RECIPE} == RECIPE, "its defaults are the recipe"
+    assert json.dumps(RECIPE), "its text names the cached encoder"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (documents([1]), documents([-1]), np.array([0])),  # a word without a vector
+        (documents([1]), documents([]), np.array([0])),  # a sentence without a word
+        (documents([], [1]), documents([1], [1]), np.array([0, 1])),
+        (documents([1], [2]), documents([1]), np.array([0, 1])),  # a hypothesis is missing
+        (documents([1], [2]), documents([1], [2]), np.array([0])),  # a label is missing
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_pairs_that_are_not_whole_are_an_error(task, split, wrong):
+    pairs, table = task
+    with pytest.raises(ValueError, match="each pair needs a premise, a hypothesis and a label, and each sentence at least one word"):
+        train_nli(pairs | {split: wrong}, table, epochs=1, **SMALL)

@@ -1,0 +1,537 @@
+"""The parameters of chapters, the draw of documents, and runs that end well or badly."""
+
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+import torch
+
+from snnl_lib import SnnlError, data, embeddings, experiments, metrics, results
+from snnl_lib.data import DataError, Dataset
+from snnl_lib.data.readers import Split
+from snnl_lib.experiments import (
+    EXPERIMENTS,
+    ExperimentError,
+    Task,
+    check_device,
+    clustering,
+    load_task,
+    parameters,
+    run,
+    run_all,
+    specs,
+    status,
+    text,
+)
+from snnl_lib.experiments.text import entanglement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# ---------------------------------------------------------------- parameters
+
+
+GOOD = {"profile": "tiny", "seeds": [42, 73], "dataset": "newsgroups4", "device": "cpu"}
+
+
+def test_a_chapters_parameters_are_checked_and_returned():
+    notebook = {
+        "__name__": "__main__",
+        "_ih": [],
+        "In": [],
+        "Out": {},
+        "get_ipython": print,
+        "exit": 0,
+        "quit": 0,
+        "open": open,
+        "parameters": parameters,
+        "np": np,
+    }
+    found = parameters(notebook | GOOD)
+    assert (found.profile, found.seeds, found.dataset, found.device) == ("tiny", (42, 73), "newsgroups4", "cpu")
+    assert parameters(GOOD | {"seeds": "42,73"}) == found
+
+
+def test_a_chapters_data_set_auto_is_resolved(empty_cache):
+    assert parameters(GOOD | {"dataset": "auto"}).dataset == "newsgroups4"
+    assert parameters(GOOD | {"dataset": "auto"}, "short texts").dataset == "newsgroups20_openings"
+
+
+def test_a_chapter_on_short_texts_takes_short_texts_alone():
+    assert parameters(GOOD | {"dataset": "bbc_sentences"}, "short texts").dataset == "bbc_sentences"
+    fitting = "stackoverflow, biomedical, searchsnippets, googlenews, bbc_sentences, ag_news_descriptions, newsgroups20_openings"
+    refused = f"the data set 'newsgroups4' holds texts, and this chapter is about short texts: choose auto or one of {fitting}$"
+    with pytest.raises(ExperimentError, match=refused):
+        parameters(GOOD, "short texts")
+    with pytest.raises(ExperimentError, match="the data set 'stackoverflow' holds short texts, and this chapter is about texts"):
+        parameters(GOOD | {"dataset": "stackoverflow"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 42}, "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds"),  # what papermill only warns of
+        ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
+        ({"profile": None}, "profile must be text, got None"),
+        ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
+        (
+            {"dataset": "mnist"},
+            "the data set 'mnist' holds images, and this chapter is about texts: choose auto or one of ag_news, newsgroups4, .* newsgroups20$",
+        ),
+        ({"dataset": 4}, "dataset must be text, got 4"),
+        ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
+        ({"device": 0}, "device must be text, got 0"),
+        ({"seeds": "a,b"}, "seeds must be whole numbers from 0 to 4294967295, as a list, one number or .* got 'a,b'"),
+        ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
+        ({"seeds": 42.5}, "seeds must be whole numbers .* got 42.5"),
+    ],
+)
+def test_a_wrong_parameter_of_a_chapter_is_an_error_that_names_what_is_allowed(change, said):
+    with pytest.raises(SnnlError, match=said):
+        parameters(GOOD | change)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_missing_parameter_of_a_chapter_is_an_error_that_names_it(name):
+    with pytest.raises(ExperimentError, match=f"missing parameter '{name}'"):
+        parameters({key: value for key, value in GOOD.items() if key != name})
+
+
+def test_without_a_gpu_only_auto_and_cpu_are_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert check_device("auto") == check_device("cpu") == "cpu"
+    for device in ("cuda", "cuda:0", "mps", "", "CPU"):
+        with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"):
+            check_device(device)
+
+
+def test_with_two_gpus_those_two_are_devices_and_no_other(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert check_device("auto") == "cuda"
+    for device in ("cpu", "cuda", "cuda:0", "cuda:1"):
+        assert check_device(device) == device
+    for device in ("cuda:2", "cuda:-1", "cuda:one", "cuda:", "cuda:0:0"):
+        with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here"):
+            check_device(device)
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
+    asked = f"experiments.gpu_driver = lambda: {driver}; experiments.check_device('auto'); print('torch' in sys.modules)"
+    code = f"import sys; from snnl_lib import experiments; {asked}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{driver}\n"
+
+
+# ---------------------------------------------------------------- the documents of a run
+
+
+@pytest.fixture
+def drawn(newsgroups4, monkeypatch):
+    """Draw a task from the real corpus: (seed, n_train, n_test) -> the task and the texts that were embedded for it, train and test."""
+
+    def draw(seed, n_train=300, n_test=200):
+        asked, embed = [], embeddings.embed
+
+        def noting(texts, *args, **kwargs):
+            asked.append(list(texts))
+            return embed(texts, *args, **kwargs)
+
+        monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
+        with monkeypatch.context() as patch:
+            patch.setattr(embeddings, "embed", noting)
+            task = load_task.__wrapped__("newsgroups4", "spacy", seed, n_train, n_test)
+        return task, *asked
+
+    return draw
+
+
+def test_the_same_seed_draws_the_same_documents_and_another_seed_others(drawn):
+    task, train, test = drawn(42)
+    again, train_again, test_again = drawn(42)
+    assert train == train_again and test == test_again
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        assert np.array_equal(getattr(task, name), getattr(again, name)), name
+    _, train_other, test_other = drawn(73)
+    assert len(set(train) & set(train_other)) < 50 and len(set(test) & set(test_other)) < 50
+
+
+def test_no_test_document_is_trained_on_and_none_is_drawn_twice(drawn, newsgroups4):
+    _, train, test = drawn(42)
+    assert len(train) == 300 and len(test) == 200
+    # Counters, for the corpus itself repeats a few documents.
+    assert Counter(train) <= Counter(newsgroups4.train.texts) and Counter(test) <= Counter(newsgroups4.test.texts)
+    assert not set(train) & set(test)
+
+
+def test_each_document_keeps_its_label_and_its_vector(drawn, newsgroups4):
+    task, *texts = drawn(42)
+    for found, x, y, split in ((texts[0], task.train_x, task.train_y, newsgroups4.train), (texts[1], task.test_x, task.test_y, newsgroups4.test)):
+        label = dict(zip(split.texts, split.labels, strict=True))
+        assert [label[text] for text in found] == y.tolist()
+        np.testing.assert_array_equal(embeddings.embed(found, "spacy"), x)
+    assert task.classes == 4
+
+
+def test_documents_are_drawn_from_the_whole_corpus(drawn, newsgroups4):
+    # Not the first ones: the four classes keep about their shares of the corpus, and the places are spread over it.
+    task, train, _ = drawn(42)
+    share = np.bincount(newsgroups4.train.labels) / len(newsgroups4.train)
+    assert np.abs(np.bincount(task.train_y) / 300 - share).max() < 0.09  # about three standard deviations
+    place = {text: i for i, text in enumerate(newsgroups4.train.texts)}
+    assert np.abs(np.mean([place[text] for text in train]) / len(place) - 0.5) < 0.05
+
+
+def test_more_documents_than_there_are_means_all_of_them(monkeypatch, own_cache):
+    task = invented_task(monkeypatch, n_train=20_000, n_test=None)
+    assert (len(task.train_x), len(task.test_x)) == (3, 2)
+
+
+def invented_task(monkeypatch, n_train, n_test, embedding="spacy"):
+    """Five training and four test documents, some of which say nothing: the arithmetic of leaving out is what is looked at."""
+    train = Split(["rain and sun", "of the", "the cat", "xyzzyplugh", "dogs bark"], np.array([0, 1, 1, 0, 1]))
+    test = Split(["", "wet rain", "a dog", "!!"], np.array([1, 0, 1, 0]))
+    monkeypatch.setattr(experiments, "_load", lambda name: Dataset(name, train, test, ("weather", "animals"), "", "", "0"))
+    return load_task.__wrapped__("invented", embedding, 42, n_train, n_test)
+
+
+def test_documents_without_a_known_word_are_left_out_and_counted(monkeypatch, own_cache):
+    task = invented_task(monkeypatch, n_train=5, n_test=None)
+    assert (task.empty_train, task.empty_test) == (2, 2)
+    assert sorted(task.train_y.tolist()) == [0, 1, 1] and task.test_y.tolist() == [0, 1]
+    assert embeddings.has_words(task.train_x).all()
+    np.testing.assert_array_equal(task.test_x, embeddings.embed(["wet rain", "a dog"], "spacy"))
+
+
+def test_what_reads_texts_gets_those_of_a_corpus_none_left_out_in_the_order_of_the_vectors(monkeypatch, own_cache):
+    task, vectors = invented_task(monkeypatch, 5, None, experiments.TEXTS), invented_task(monkeypatch, 5, None)
+    assert (task.empty_train, task.empty_test, task.classes) == (0, 0, 2)
+    assert sorted(task.train_x) == ["dogs bark", "of the", "rain and sun", "the cat", "xyzzyplugh"] and task.test_x.tolist() == ["", "wet rain", "a dog", "!!"]
+    assert [{"rain and sun": 0, "xyzzyplugh": 0}.get(text, 1) for text in task.train_x] == task.train_y.tolist() and task.test_y.tolist() == [1, 0, 1, 0]
+    known = np.isin(task.train_rows, vectors.train_rows)
+    np.testing.assert_array_equal(embeddings.embed(task.train_x[known].tolist(), "spacy"), vectors.train_x)
+
+
+@pytest.mark.parametrize("method", ["tfidf", "sif", "sif-corpus"])
+def test_words_are_counted_in_the_training_documents_of_a_task_alone(packages, monkeypatch, newsgroups4, method):
+    monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
+    asked = []
+    monkeypatch.setattr(embeddings, "embed", lambda texts, method, *, fit_texts, device: asked.append((texts, fit_texts)) or np.ones((len(texts), 2)))
+    load_task.__wrapped__("newsgroups4", method, 42, 30, 20)
+    (train, itself), (test, fitted_on) = asked
+    assert (len(train), len(test)) == (30, 20) and itself is None and fitted_on == train
+
+
+def test_tf_idf_of_a_task_knows_the_training_words_only(monkeypatch, own_cache):
+    train, test = Split(["cat dog", "cat bird"], np.array([0, 1])), Split(["cat fish", "fish"], np.array([0, 1]))
+    monkeypatch.setattr(experiments, "_load", lambda name: Dataset(name, train, test, ("a", "b"), "", "", "0"))
+    task = load_task.__wrapped__("invented", "tfidf", 42, 2, None)
+    assert task.train_x.shape == (2, 3) and task.test_x.shape == (1, 3) and task.empty_test == 1
+
+
+# ---------------------------------------------------------------- runs
+
+
+def tiny(experiment, model, alpha=None, seed=42):
+    """The tiny spec of a model (the first one, or the one with this alpha) on the corpus that is always at hand."""
+    return next(spec for spec in specs(experiment, "tiny", "newsgroups4", seed) if spec.model == model and alpha in (None, spec.alpha))
+
+
+OF = {"lexicon": ("opinion_lexicon", "spacy-word"), "annealing": ("gaussian", "points")}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_a_run_gives_every_metric_of_its_experiment_and_says_where_they_come_from(packages, experiment):
+    for spec in specs(experiment, "tiny", "newsgroups4", 42)[:2]:
+        record = run(spec, "cpu")
+        assert record.status == "ok" and record.reason == "" and record.spec == spec
+        more = {"snn"} if (experiment, spec.model) == ("labels", "ae-d") else set()  # of codes, and linear discriminant analysis has none
+        assert set(record.metrics) == {*EXPERIMENTS[experiment].metrics, "empty_train", "empty_test", *more}
+        chance = 0.5 if experiment == "lexicon" else 0.25
+        score = record.metrics.get("acc", record.metrics.get("neighbours"))
+        hopeless = (experiment, spec.model) == ("classification-rivals", "lda")  # 300 documents of 300 features
+        hopeless |= experiment == "annealing"  # three steps from chance
+        assert chance + 0.05 < score <= 1 or hopeless, "no better than chance"
+        assert 0 <= record.metrics.get("snn", 0) < np.log(4) + 0.2
+        asked = 100 if experiment == "labels" else 300, 0 if experiment == "annealing" else 200
+        assert (record.n_train + record.metrics["empty_train"], record.n_test + record.metrics["empty_test"]) == asked
+        assert record.fingerprint == experiments.fingerprint(*OF.get(experiment, ("newsgroups4", "spacy")))
+        assert record.seconds > 0 and record.device.startswith("CPU, one thread")
+        assert spec.get("epochs") is None if record.curve is None else record.curve["epoch"].tolist() == list(range(4 if experiment == "annealing" else 2))
+        assert (record.points is not None) == (experiment in ("lexicon", "tsne", "annealing"))
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("experiment", "model"),
+    [("classification", "ffn"), ("clustering", "pca"), ("clustering", "ae-d"), ("lexicon", "lc-d"), ("tsne", "original")],
+)
+def test_the_same_seed_gives_the_same_bits_whatever_ran_before_and_another_seed_another_result(packages, experiment, model):
+    spec = tiny(experiment, model)
+    first = run(spec, "cpu")
+    torch.manual_seed(999)  # global random states, which nothing may draw from
+    np.random.seed(999)  # noqa: NPY002
+    torch.rand(7)
+    load_task.cache_clear()
+    again = run(spec, "cpu")
+    assert again.metrics == first.metrics
+    if first.curve is not None:
+        assert again.curve.equals(first.curve)
+    if first.points is not None:
+        assert again.points.equals(first.points)
+    other = run(tiny(experiment, model, seed=73), "cpu")
+    assert all(other.metrics[name] != first.metrics[name] for name in EXPERIMENTS[experiment].metrics if name in ("dbi", "chs", "snn", "kl"))
+    assert first.points is None or not other.points.equals(first.points)
+
+
+def test_a_run_leaves_the_global_random_states_alone(packages):
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    run(tiny("clustering", "ae-d"), "cpu")
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("experiment", "models"), [("classification", [("ffn", 0), ("ffn", 100), ("ffn", -100)]), ("clustering", [("ae", 0), ("lc-d", 100), ("ae-d", 100)])]
+)
+def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(packages, monkeypatch, experiment, models):
+    started = []
+
+    def noting(model, features, labels, primary, **settings):
+        started.append(([weights.clone() for weights in model.state_dict().values()], features, labels, settings))
+        raise RuntimeError("far enough: what training starts from has been noted")
+
+    monkeypatch.setattr(text if experiment == "classification" else clustering, "train", noting)
+    for model, alpha in models:
+        assert run(tiny(experiment, model, alpha), "cpu").status == "failed"
+    weights, features, labels, settings = started[0]
+    for other_weights, other_features, other_labels, other_settings in started[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(weights, other_weights, strict=True))
+        assert np.array_equal(features, other_features) and np.array_equal(labels, other_labels)
+        assert other_settings["seed"] == settings["seed"] == 42 and other_settings["epochs"] == settings["epochs"]
+    assert [settings["alpha"] for *_, settings in started] == [alpha for _, alpha in models]
+
+
+def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatch):
+    # Features scaled to [0, 1]; LC(D)'s loss sees units 1-100 of the code, k-means all 128; the labels are the test documents'.
+    seen, train, scores = {}, clustering.train, metrics.clustering_scores
+
+    def noting_train(model, features, labels, primary, **settings):
+        seen.update(low=features.min(), high=features.max(), select=settings["select"])
+        return train(model, features, labels, primary, **settings)
+
+    def noting_scores(codes, clusters, labels):
+        seen.update(codes=codes, clusters=clusters, labels=labels)
+        return scores(codes, clusters, labels)
+
+    monkeypatch.setattr(clustering, "train", noting_train)
+    monkeypatch.setattr(metrics, "clustering_scores", noting_scores)
+    spec = tiny("clustering", "lc-d")
+    record = run(spec, "cpu")
+    assert (seen["low"], seen["high"]) == (0, 1)
+    hidden = {"encoder1": torch.zeros(2, 500), "code": torch.arange(128.0).repeat(2, 1), "decoder1": torch.zeros(2, 2000)}
+    selected = seen["select"](hidden, None)
+    assert list(selected) == ["code"] and torch.equal(selected["code"], hidden["code"][:, :100])
+    assert seen["codes"].shape == (record.n_test, 128) and len(np.unique(seen["clusters"])) == 4
+    assert np.array_equal(seen["labels"], load_task("newsgroups4", "spacy", 42, 300, 200).test_y)
+    for model in ("ae", "ae-d"):
+        run(tiny("clustering", model), "cpu")
+        assert seen["select"] is None, "all hidden layers"
+    run(tiny("clustering", "pca"), "cpu")
+    assert seen["codes"].shape == (record.n_test, 128)
+
+
+def test_the_scores_of_a_classifier_are_those_of_the_test_documents_at_the_last_epoch(packages):
+    record = run(tiny("classification", "ffn"), "cpu")
+    assert record.curve["test_acc"].iloc[-1] == record.metrics["acc"]
+    assert (record.metrics["acc"] * record.n_test) % 1 == pytest.approx(0, abs=1e-9) and record.n_test == 200
+
+
+def test_entanglement_looks_at_the_first_2000_documents():
+    generator = np.random.default_rng(0)
+    features, labels = generator.normal(size=(2100, 5)).astype(np.float32), generator.integers(0, 4, 2100)
+    assert entanglement(features, labels) == entanglement(features[:2000], labels[:2000])
+    assert entanglement(features, labels) == pytest.approx(np.log(4), abs=0.1), "labels drawn by chance"
+    assert entanglement(np.eye(4, 5, dtype=np.float32)[labels], labels) < 0.01, "classes apart"
+
+
+# ---------------------------------------------------------------- runs that end badly
+
+
+def constant_task(*args):
+    """Documents that are all the same: nothing can be learned, and every code is one point."""
+    labels, rows = np.arange(120) % 4, np.arange(120)
+    return Task(np.ones((120, 30), np.float32), labels, np.ones((120, 30), np.float32), labels, 4, 0, 0, rows, rows)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("classification", "ffn", "every test document was given class"),
+        ("clustering", "ae", "of the test documents have distinct codes"),
+        ("labels", "ae-d", "of the test documents have distinct codes"),
+        ("lexicon", "ae-d", "have distinct codes"),
+        ("tsne", "ae", "of the test documents have distinct codes"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_a_collapsed_run_is_recorded_as_collapsed(packages, results_folder, monkeypatch, case):
+    experiment, model, reason = case
+    monkeypatch.setattr(experiments, "load_task", constant_task)
+    spec = tiny(experiment, model)
+    (record,) = run_all([spec], "cpu")
+    assert record.status == "collapsed" and reason in record.reason
+    frame = results.load_results(experiment, "tiny")
+    assert set(frame["status"]) == {"collapsed"} and reason in frame["reason"].iloc[0]
+    assert results.judge([spec], {}) == {spec: "done"}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "model"), [("classification", "ffn"), ("clustering", "ae-d"), ("labels", "ae-d"), ("lexicon", "ae-d"), ("tsne", "lc-d")]
+)
+def test_a_diverged_run_is_recorded_as_diverged_with_its_curve(packages, results_folder, experiment, model):
+    spec = replace(tiny(experiment, model), alpha=1e39)  # beyond float32
+    (record,) = run_all([spec], "cpu")
+    assert record.status == "diverged" and "in epoch 0" in record.reason
+    assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS[experiment].metrics)
+    frame = results.load_results(experiment, "tiny")
+    assert set(frame["status"]) == {"diverged"} and set(frame["reason"]) == {record.reason}
+    assert results.load_curves(frame)["epoch"].tolist() == [0]
+    assert results.load_curves(frame, kind="points").empty
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of\nmemory"), ValueError("a value"), MemoryError("no room"), FloatingPointError("overflow")])
+def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(packages, results_folder, monkeypatch, error):
+    def broken(*args):
+        raise error
+
+    monkeypatch.setattr(clustering, "run_clustering", broken)
+    spec = tiny("clustering", "ae")
+    (record,) = run_all([spec], "cpu")
+    assert record.status == "failed" and record.reason == f"{type(error).__name__}: {' '.join(str(error).split())}"
+    assert set(record.metrics) == {*EXPERIMENTS["clustering"].metrics, "empty_train", "empty_test"}
+    assert results.judge([spec], {}) == {spec: "failed"}
+
+
+def test_a_mistake_in_the_code_is_no_failed_run_but_an_error(packages, results_folder, monkeypatch):
+    def mistaken(*args):
+        raise KeyError("epochs")
+
+    monkeypatch.setattr(clustering, "run_clustering", mistaken)
+    with pytest.raises(KeyError):
+        list(run_all([tiny("clustering", "ae")], "cpu"))
+    assert not list(results_folder.rglob("*.csv"))
+
+
+def test_data_out_of_reach_is_no_failed_run_but_an_error(empty_cache, no_network, results_folder):
+    with pytest.raises(DataError, match="'newsgroups4' is out of reach"):
+        list(run_all([tiny("clustering", "pca")], "cpu"))
+    assert not list(results_folder.rglob("*.csv"))
+
+
+# ---------------------------------------------------------------- many runs
+
+
+def test_each_record_is_written_before_the_next_run_starts(packages, results_folder):
+    wanted = specs("clustering", "tiny", "newsgroups4", 42)
+    runs = run_all(wanted, "cpu")
+    for done, record in enumerate(runs, start=1):
+        assert record.spec == wanted[done - 1]
+        verdicts = results.judge(wanted, dict.fromkeys(wanted, record.fingerprint))
+        assert list(verdicts.values()) == ["done"] * done + ["missing"] * (4 - done)
+
+
+def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(packages, results_folder):
+    wanted = [spec for spec in specs("classification", "tiny", "newsgroups4", [42, 73]) if spec.model == "ffn"]
+    alone = {record.spec: record for record in run_all(wanted, "cpu")}
+    stacked = {record.spec: record for record in run_all(wanted, "cpu", stack=6)}
+    assert set(stacked) == set(alone) == set(wanted) and results.judge(wanted, {}) == dict.fromkeys(wanted, "done")
+    for spec, record in stacked.items():
+        assert record.device == f"{alone[spec].device}, in a stack of 6" and 0 < record.seconds < 60
+        for name, value in alone[spec].metrics.items():
+            assert record.metrics[name] == pytest.approx(value, abs=0.02), (str(spec), name)  # training makes more of a last bit
+        assert record.curve["loss"].tolist() == pytest.approx(alone[spec].curve["loss"].tolist(), rel=1e-3)
+
+
+def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_beside_their_mean(monkeypatch):
+    wanted = [tiny("classification", "ffn", 0), tiny("classification", "ffn", 100), tiny("clustering", "pca"), tiny("tsne", "original")]
+    took = [(wanted[0], 20.0), (wanted[1], 40.0), (wanted[1], 30.0), (wanted[2], 15.0)]
+    for elsewhere in (replace(wanted[0], n_train=7), replace(wanted[0], profile="quick")):  # with other documents it is no run alike
+        took.append((elsewhere, 1000.0))
+    monkeypatch.setattr(
+        results,
+        "runs",
+        lambda experiment, profile: [results.Run(s.identity, 1, "", "ok", t) for s, t in took if (s.experiment, s.profile) == (experiment, profile)],
+    )
+    assert experiments.typical_seconds(wanted) == pytest.approx([30, 30, 15, np.nan], nan_ok=True)
+    assert experiments.typical_seconds([replace(wanted[0], dataset="ag_news", embedding="other")]) == [30]
+    assert experiments.costs(wanted) == pytest.approx([30 / 25, 30 / 25, 15 / 25, 1]), "one that was never recorded counts as the mean"
+    took.clear()
+    assert experiments.costs(wanted) == [1, 1, 1, 1] and np.isnan(experiments.typical_seconds(wanted)).all()
+
+
+def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
+    # Ctrl-C between two runs: what joblib says of the runs that it cancels would stand before the one sentence that is meant.
+    monkeypatch.setattr(experiments, "_run_and_write", lambda spec, *args: time.sleep(0.05) or spec)
+    wanted = specs("clustering", "tiny", "newsgroups4", range(3))
+    with joblib.parallel_config(backend="threading"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runs = run_all(wanted, "cpu", jobs=2)
+        assert next(runs) in wanted
+        runs.close()
+
+
+def test_a_data_set_that_is_not_here_is_fetched_before_the_runs_are_chosen(empty_cache, results_folder, monkeypatch):
+    fetched = []
+    monkeypatch.setattr(data, "fetch", fetched.append)
+    assert experiments.outstanding("clustering", "tiny", "newsgroups4", 42) == []  # this fetch brings nothing
+    assert fetched == ["newsgroups4"]
+
+
+def test_status_and_outstanding_follow_the_records(packages, results_folder):
+    arguments = ("clustering", "tiny", "newsgroups4", 42)
+    wanted = specs(*arguments)
+    assert status(*arguments) == [(spec, "missing", "") for spec in wanted]
+    assert experiments.outstanding(*arguments) == wanted
+    list(run_all([wanted[0]], "cpu"))
+    assert [verdict for _, verdict, _ in status(*arguments)] == ["done", "missing", "missing", "missing"]
+    assert experiments.outstanding(*arguments) == wanted[1:]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_folder, monkeypatch, experiment):
+    monkeypatch.setattr(data, "fetch", lambda name: None)
+    found = status(experiment, seeds=42)
+    assert found and [needs for _, _, needs in found] == [experiments.unmet(spec) for spec, _, _ in found]
+    assert experiments.runnable([spec for spec, _, _ in found], "cpu") == [spec for spec, _, _ in found if not experiments.unmet(spec, "cpu")]
+
+
+def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
+    assert experiments.fingerprint("newsgroups4", "spacy") is None
+    for _, verdict, needs in status("clustering", "tiny", "newsgroups4", 42):
+        assert (verdict, needs) == ("missing", "the data set newsgroups4 is not on this machine")
+
+
+def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
+    found = {experiments.fingerprint(name, method) for name in ("newsgroups4", "newsgroups20") for method in ("spacy", "tfidf", "sif-corpus")}
+    assert len(found) == 6 and None not in found
+    assert experiments.fingerprint("newsgroups4", "spacy") == f"{data.describe('newsgroups4').forms[0].fingerprint}-c2b55dcb"
+
+
+@pytest.mark.slow
+def test_the_recorded_orig_row_comes_out_again():
+    # The check on the whole way from the corpus to the score: no training, so nothing but the pipeline can move it.
+    if data.locate("ag_news") is None:
+        pytest.skip("AG News is not at hand")
+    (spec,) = [spec for spec in specs("clustering", "full", "ag_news", 42) if spec.model == "pca"]
+    recorded = results.load_results("clustering").query("model == 'pca' and seed == 42").set_index("metric")["value"]
+    found = run(spec, "cpu").metrics
+    assert found == pytest.approx(recorded.to_dict(), rel=1e-3)
+    assert found["acc"] == pytest.approx(0.78, abs=0.015) and found["sil"] == pytest.approx(0.10, abs=0.015) and found["dbi"] == pytest.approx(2.72, abs=0.1)

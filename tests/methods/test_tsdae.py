@@ -1,0 +1,120 @@
+"""TSDAE: words deleted, Eq. 1 of ClusterBERT by hand, and what its decoder can see."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHORT_TEXTS as TEXTS
+
+from snnl_lib.embeddings.backbones import tokenize
+from snnl_lib.embeddings.transformers import load_encoder
+from snnl_lib.methods import tsdae
+from snnl_lib.methods.tsdae import Decoder, delete_words
+
+# ---------------------------------------------------------------- deletion
+
+
+def test_words_are_deleted_whole_at_the_rate_that_is_asked_for():
+    random, words = np.random.default_rng(0), np.repeat(np.arange(2000), 3)
+    for ratio in (0.0, 0.3, 0.6):
+        kept = delete_words(np.arange(6000), words, ratio, random)
+        shares = np.unique(words[kept], return_counts=True)[1]
+        assert (shares == 3).all()  # a word goes or stays with all its pieces
+        assert len(shares) / 2000 == pytest.approx(1 - ratio, abs=0.03)
+        assert (np.diff(kept) > 0).all()
+
+
+def test_one_word_always_stays_and_each_can_be_the_one():
+    random, ids, words = np.random.default_rng(0), np.array([5, 6, 7, 8]), np.array([0, 0, 1, 2])
+    stayed = {tuple(delete_words(ids, words, 1.0, random)) for _ in range(100)}
+    assert stayed == {(5, 6), (7,), (8,)}
+
+
+def test_of_a_text_without_words_nothing_can_be_deleted():
+    assert delete_words(np.array([], dtype=np.int32), np.array([], dtype=np.int32), 0.6, np.random.default_rng(0)).size == 0
+
+
+# ---------------------------------------------------------------- Eq. 1 by hand
+
+
+@pytest.mark.parametrize("name", ["minilm", "roberta-base"])
+def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, roberta):
+    pieces = tokenize(TEXTS, name)
+    encoder = load_encoder(name, "cls")
+    decoder = Decoder(name, encoder, pieces).eval()
+    with torch.no_grad():
+        ids, mask = pieces.batch(pieces.ids)
+        embedding = encoder(ids, mask)
+        logs = []
+        for own, z in zip(pieces.ids, embedding, strict=True):
+            whole = [pieces.start, *own.tolist(), pieces.end]
+            for place in range(1, len(whole)):  # the next piece from those before, one text and one place at a time
+                seen = torch.tensor([whole[:place]])
+                logits = decoder.head(decoder.hidden(z[None], seen, torch.ones_like(seen)))[0, -1]
+                logs.append(-logits.log_softmax(dim=0)[decoder.place[whole[place]]].item())
+        assert decoder(embedding, ids, mask).item() == pytest.approx(np.mean(logs), rel=1e-4)
+
+
+# ---------------------------------------------------------------- what the decoder can see
+
+
+@pytest.fixture(params=["minilm", "roberta-base"])
+def decoding(request, roberta):
+    pieces = tokenize(TEXTS, request.param)
+    encoder = load_encoder(request.param, "cls")
+    return encoder, Decoder(request.param, encoder, pieces).eval(), pieces
+
+
+@torch.no_grad()
+def test_a_later_piece_does_not_change_an_earlier_prediction(decoding):
+    encoder, decoder, pieces = decoding
+    ids, mask = pieces.batch(pieces.ids[:1])
+    embedding, changed = encoder(ids, mask), ids.clone()
+    changed[0, 4] = pieces.ids[1][0] if ids[0, 4] != pieces.ids[1][0] else pieces.ids[1][1]
+    first, second = (decoder.hidden(embedding, own, mask) for own in (ids, changed))
+    torch.testing.assert_close(first[:, :4], second[:, :4], atol=1e-6, rtol=0)
+    assert (first[:, 4:] - second[:, 4:]).abs().amax(dim=2).min() > 1e-4
+
+
+@torch.no_grad()
+def test_nothing_but_the_embedding_reaches_the_decoder(decoding):
+    encoder, decoder, pieces = decoding
+    first, other = (pieces.batch([pieces.ids[i]]) for i in (0, 3))
+    embedding, another = encoder(*first), encoder(*other)
+    start = decoder.hidden(embedding, *first)[:, 0]  # what is known before a piece is written
+    torch.testing.assert_close(decoder.hidden(embedding, *other)[:, 0], start, atol=1e-6, rtol=0)  # of two texts with one embedding: the same
+    assert (decoder.hidden(another, *first)[:, 0] - start).abs().max() > 1e-4  # of one text with two: not
+
+
+def test_the_only_way_from_the_noisy_text_to_the_loss_is_one_vector(decoding):
+    encoder, decoder, pieces = decoding
+    embedding = encoder(*pieces.batch(pieces.ids)).detach().requires_grad_()
+    loss = decoder(embedding, *pieces.batch(pieces.ids))
+    loss.backward()
+    assert embedding.shape == (len(TEXTS), encoder.transformer.config.hidden_size)
+    assert (embedding.grad.abs().sum(dim=1) > 0).all()
+
+
+def test_encoder_and_decoder_share_all_weights_but_the_new_ones(decoding):
+    encoder, decoder, _ = decoding
+    shared, own = dict(encoder.transformer.named_parameters()), dict(decoder.transformer.named_parameters())
+    assert all(own[path] is weight for path, weight in shared.items() if path in own)
+    assert all("crossattention" in path or path.startswith("head") for path in (p.removeprefix("transformer.") for p in decoder.new_parameters))
+    assert not encoder.transformer.config.is_decoder  # the settings are not shared: the encoder reads in both directions
+
+
+@torch.no_grad()
+def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_the_whole_one(decoding):
+    encoder, decoder, pieces = decoding
+    kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
+    ids, mask = pieces.batch(pieces.ids)
+    hidden = decoder.hidden(encoder(ids, mask), ids, mask)
+    logits = decoder.head(hidden)
+    assert logits.shape[-1] == len(kept)
+    weight = encoder.transformer.embeddings.word_embeddings.weight
+    layers = list(decoder.head.modules())
+    output = next(layer for layer in layers if isinstance(layer, tsdae._KeptPieces))
+    seen = {}
+    handle = output.register_forward_hook(lambda _, given, __: seen.update(given=given[0]))
+    decoder.head(hidden)
+    handle.remove()
+    torch.testing.assert_close(logits, (seen["given"] @ weight.T)[..., kept], atol=1e-5, rtol=0)  # the biases start at 0
