@@ -18,8 +18,8 @@ from torch.distributed.nn.functional import all_gather
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from snnl_lib import losses
-from snnl_lib.losses import SoftNearestNeighborLoss, annealed_temperature, composite_loss, soft_nearest_neighbor_loss
+from snnl_lib import _pairs
+from snnl_lib.losses import SoftNearestNeighborLoss, annealed_temperature, composite_loss, reference_loss, soft_nearest_neighbor_loss
 
 torch.set_num_threads(1)
 
@@ -189,6 +189,108 @@ def test_nca_loss_of_pytorch_metric_learning_gives_the_same_value_and_gradient(d
     second.backward()
     assert_near(ours, second.item(), 1e-9)
     assert_near(ours_in.grad, theirs_in.grad, 1e-9)
+
+
+# ---------------------------------------------------------------- the reference: Eq. 4 as the book prints it
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("temperature", [0.01, 0.1, 1.0, 100])
+def test_the_reference_is_equation_4_by_a_double_loop(distance, temperature, dtype, random):
+    features = torch.randn(7, 3, generator=random, dtype=torch.float64).to(dtype).requires_grad_()
+    labels = torch.tensor(LABELS)
+    _, mean, gradient = oracle(features, labels, temperature, distance)
+    value = reference_loss(features, labels, temperature, distance=distance)
+    value.backward()
+    assert_near(value, mean, VALUE_TOLERANCE[dtype])
+    assert_near(features.grad, gradient, GRADIENT_TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("chunk_size", [None, 7])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("temperature", [0.02, 0.3])  # where terms are scaled and where they need not be
+def test_the_loss_and_its_gradients_are_those_of_the_reference(distance, temperature, dtype, chunk_size, random):
+    features = torch.randn(2, 3, 40, 5, generator=random, dtype=dtype).relu()
+    features[0, 0, 0] = 0  # a row that a ReLU has emptied
+    labels = torch.randint(0, 5, (2, 3, 40), generator=random)
+    labels[1, 1] = torch.arange(40)  # a batch without class mates
+    labels[1, 2, 0] = 99  # one row without
+    fixed = []
+    for loss, options in ((reference_loss, {}), (soft_nearest_neighbor_loss, {"chunk_size": chunk_size})):
+        x, t = features.clone().requires_grad_(), torch.tensor(temperature, dtype=dtype, requires_grad=True)
+        value = loss(x, labels, t, distance=distance, **options)
+        plain = loss(x, labels, temperature, distance=distance, **options)
+        torch.testing.assert_close(plain, value)
+        gradients = torch.autograd.grad((value * torch.arange(1.0, 7).reshape(2, 3).to(dtype)).sum(), (x, t))
+        fixed.append((value.detach(), *gradients))
+    for expected, actual in zip(*fixed, strict=True):
+        assert actual.dtype == dtype and actual.shape == expected.shape
+        assert_near(actual, expected, 1e-9 if dtype == torch.float64 else 2e-4)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_the_gradient_of_the_reference_can_be_differentiated_again(distance, random):
+    features = torch.randn(5, 3, generator=random, dtype=torch.float64, requires_grad=True)
+    temperature = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 0, 1, 2])
+    assert torch.autograd.gradgradcheck(lambda x, t: reference_loss(x, labels, t, distance=distance), (features, temperature))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_the_reference_runs_under_the_transforms_of_torch_func(distance, random):
+    features = torch.randn(3, 7, 2, generator=random, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([LABELS, LABELS[::-1], [0] * 7])
+
+    def loss(x, y):
+        return reference_loss(x, y, 0.3, distance=distance)
+
+    values = torch.vmap(loss)(features, labels)
+    torch.testing.assert_close(values, soft_nearest_neighbor_loss(features, labels, 0.3, distance=distance))
+    (expected,) = torch.autograd.grad(values.sum(), features)
+    torch.testing.assert_close(torch.vmap(torch.func.grad(loss))(features, labels), expected)
+    jacobian = torch.func.jacrev(loss)(features, labels)  # [3, 3, 7, 2]: no batch sees another
+    torch.testing.assert_close(torch.stack([jacobian[i, i] for i in range(3)]), expected)
+    torch.testing.assert_close(jacobian.sum(dim=0), expected)
+    assert torch.func.hessian(loss)(features[0], labels[0]).isfinite().all()
+
+
+TRANSFORMS = {
+    "grad": lambda loss, x, y: torch.func.grad(loss)(x[0], y[0]),
+    "jacrev": lambda loss, x, y: torch.func.jacrev(loss)(x[0], y[0]),
+    "jacfwd": lambda loss, x, y: torch.func.jacfwd(loss)(x[0], y[0]),
+    "vmap": lambda loss, x, y: torch.vmap(loss)(x, y),
+    "vmap over grad": lambda loss, x, y: torch.vmap(torch.func.grad(loss))(x, y),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        soft_nearest_neighbor_loss,
+        SoftNearestNeighborLoss("learnable"),
+        lambda x, y: composite_loss(x.sum(), {"layer": x}, y, alpha=1, temperature=0.3, check_finite=False),
+    ],
+    ids=["function", "module", "composite"],
+)
+def test_inside_a_transform_of_torch_func_the_loss_says_what_to_use(loss, transform, random):
+    features, labels = torch.randn(3, 7, 2, generator=random), torch.tensor([LABELS] * 3)
+    with pytest.raises(RuntimeError, match=r"^soft_nearest_neighbor_loss does not run inside .*: use reference_loss there, or .* leading axes"):
+        TRANSFORMS[transform](loss, features, labels)
+
+
+def test_the_reference_refuses_a_wrong_argument_by_name():
+    features, labels = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
+    for arguments, options, error, shown in (
+        ((features, labels), {"distance": "euclidean"}, ValueError, "distance must be one of cosine, sqeuclidean"),
+        ((features, labels, 0), {}, ValueError, "temperature must be a finite number above 0, got 0"),
+        ((features, labels[:3]), {}, ValueError, "features must be"),
+        ((features.long(), labels), {}, TypeError, "features must be a floating-point tensor"),
+    ):
+        with pytest.raises(error, match=shown):
+            reference_loss(*arguments, **options)
 
 
 # ---------------------------------------------------------------- properties
@@ -463,10 +565,10 @@ def test_chunks_in_float32_agree_with_the_whole_also_where_the_last_is_smaller(d
 
 @pytest.mark.parametrize(("at_once", "chunk_size", "expected"), [(40, None, [2, 2, 2, 1]), (1, None, [1] * 7), (10**9, None, [7]), (40, 3, [3, 3, 1])])
 def test_so_many_anchors_are_handled_at_a_time_as_the_memory_holds_or_as_it_is_told(at_once, chunk_size, expected, monkeypatch, random):
-    assert losses.PAIRS_AT_ONCE * 4 == 2**28  # bytes of a float32 each: a quarter of a gigabyte
-    taken, logits = [], losses._logits
-    monkeypatch.setattr(losses, "_logits", lambda anchors, *others: taken.append(anchors.shape[-2]) or logits(anchors, *others))
-    monkeypatch.setattr(losses, "PAIRS_AT_ONCE", at_once)
+    assert _pairs.PAIRS_AT_ONCE * 4 == 2**28  # bytes of a float32 each: a quarter of a gigabyte
+    taken, logits = [], _pairs._logits
+    monkeypatch.setattr(_pairs, "_logits", lambda anchors, *others: taken.append(anchors.shape[-2]) or logits(anchors, *others))
+    monkeypatch.setattr(_pairs, "PAIRS_AT_ONCE", at_once)
     features, labels = torch.randn(2, 7, 3, generator=random), torch.tensor([LABELS, LABELS])  # 14 pairs of an anchor in each batch
     soft_nearest_neighbor_loss(features, labels, **{"chunk_size": chunk_size} if chunk_size else {})
     assert taken == expected
@@ -479,8 +581,8 @@ def test_so_many_anchors_are_handled_at_a_time_as_the_memory_holds_or_as_it_is_t
 
 @pytest.mark.parametrize(("reduction", "forward", "backward"), [("mean", 1, 0), ("sum", 1, 0), ("none", 0, 1)])
 def test_a_gradient_is_computed_once_and_only_where_one_is_needed(reduction, forward, backward, monkeypatch, random):
-    calls, gradient = [], losses._points_gradient
-    monkeypatch.setattr(losses, "_points_gradient", lambda *arguments: calls.append(1) or gradient(*arguments))
+    calls, gradient = [], _pairs._points_gradient
+    monkeypatch.setattr(_pairs, "_points_gradient", lambda *arguments: calls.append(1) or gradient(*arguments))
     features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
     soft_nearest_neighbor_loss(features, labels, reduction=reduction)
     assert len(calls) == 0
@@ -604,8 +706,122 @@ def test_two_ranks_that_gather_their_rows_have_the_loss_and_the_gradient_of_one_
 def test_differentiating_the_gradient_is_refused_and_not_ignored(reduction, random):
     features = torch.randn(7, 3, generator=random, requires_grad=True)
     loss = soft_nearest_neighbor_loss(features, torch.tensor(LABELS), reduction=reduction).sum()
-    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+    with pytest.raises(RuntimeError, match=r"cannot be differentiated again .*reference_loss can"):
         torch.autograd.grad(loss, features, create_graph=True)
+
+
+# ---------------------------------------------------------------- rows without a label
+
+UNKNOWN = [-1, 0, 0, 1, -1, 1, 1, 2, -1, 0]  # three of ten; class 2 alone
+
+
+def value_and_gradients(features, labels, temperature, references=(), **options):
+    """Return a loss and its gradients by the features, the temperature and the references, under an unequal pull."""
+    x, t = features.clone().requires_grad_(), torch.tensor(temperature, dtype=features.dtype, requires_grad=True)
+    inputs = [x, t]
+    if references:
+        inputs.append(references[0].clone().requires_grad_())
+        options |= {"references": inputs[2], "reference_labels": references[1]}
+    loss = soft_nearest_neighbor_loss(x, labels, t, **options)
+    fixed = soft_nearest_neighbor_loss(x, labels, temperature, **options)  # a number takes another way than a tensor
+    torch.testing.assert_close(fixed, loss)
+    kept = labels != -1 if loss.ndim == labels.ndim else None
+    pull = torch.ones_like(loss) if kept is None else kept.cumsum(-1).to(loss.dtype)  # the n-th row that is left is pulled n times
+    gradients = torch.autograd.grad(((loss + fixed) * pull).sum(), inputs)
+    return [loss.detach(), *gradients]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("with_references", [False, True])
+@pytest.mark.parametrize("chunk_size", [None, 1, 3])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("temperature", [0.02, 0.3])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_rows_to_be_ignored_count_as_absent(distance, temperature, reduction, chunk_size, with_references, dtype, random):
+    features, labels = torch.randn(10, 3, generator=random, dtype=torch.float64).to(dtype), torch.tensor(UNKNOWN)
+    features[4] = math.nan  # no number of such a row may matter
+    more, more_labels = torch.randn(5, 3, generator=random, dtype=torch.float64).to(dtype), torch.tensor([2, -1, 0, -1, 3])
+    kept, more_kept = labels != -1, more_labels != -1
+    options = {"distance": distance, "reduction": reduction}
+    references = [(more, more_labels), (more[more_kept], more_labels[more_kept])] if with_references else [(), ()]
+    actual = value_and_gradients(features, labels, temperature, references[0], ignore_index=-1, chunk_size=chunk_size, **options)
+    expected = value_and_gradients(features[kept], labels[kept], temperature, references[1], **options)
+
+    def spread(rows, where):
+        return torch.zeros(len(where), *rows.shape[1:], dtype=dtype).index_put((where,), rows)
+
+    expected[1] = spread(expected[1], kept)
+    if with_references:
+        expected[3] = spread(expected[3], more_kept)
+    if reduction == "none":
+        expected[0] = spread(expected[0], kept)
+    for here, there in zip(actual, expected, strict=True):
+        assert_near(here, there, 1e-9 if dtype == torch.float64 else 2e-4)
+    assert (actual[1][~kept] == 0).all() and (actual[0] == 0).sum() >= (reduction == "none") * 3
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("temperature", [0.02, 0.3])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_each_batch_has_its_own_rows_to_be_ignored(distance, temperature, reduction, chunk_size, random):
+    features = torch.randn(2, 2, 10, 3, generator=random, dtype=torch.float64)
+    rows = [UNKNOWN, UNKNOWN[::-1], [-1] * 10, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]
+    labels = torch.tensor(rows).reshape(2, 2, 10)
+    options = {"distance": distance, "reduction": reduction, "chunk_size": chunk_size, "ignore_index": -1}
+    together = value_and_gradients(features, labels, temperature, **options)
+    apart = [value_and_gradients(features[i, j], labels[i, j], temperature, **options) for i in range(2) for j in range(2)]
+    for k in range(2):
+        assert_near(together[k].flatten(0, 1), torch.stack([each[k] for each in apart]), 1e-9)
+    assert_near(together[2], sum(each[2] for each in apart).item(), 1e-9)
+    assert (together[0][1, 0] == 0).all() and (together[1][1, 0] == 0).all()
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.3])
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_batch_of_rows_to_be_ignored_gives_0_and_a_zero_gradient(reduction, distance, temperature, random):
+    features, labels = torch.randn(4, 3, generator=random), torch.full((4,), 255, dtype=torch.uint8)
+    references = (torch.randn(2, 3, generator=random), torch.tensor([255, 1], dtype=torch.uint8))
+    for bank in ((), references):
+        for result in value_and_gradients(features, labels, temperature, bank, reduction=reduction, distance=distance, ignore_index=255):
+            assert torch.equal(result, torch.zeros_like(result))
+
+
+def test_a_label_that_does_not_occur_changes_no_bit_and_minus_1_is_a_class_unless_ignored(random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    for temperature in (0.02, 0.3):
+        plain, ignoring = (value_and_gradients(features, labels, temperature, ignore_index=index) for index in (None, -1))
+        assert all(torch.equal(here, there) for here, there in zip(plain, ignoring, strict=True))
+    unknown = torch.where(labels == 1, -1, labels)
+    assert torch.equal(soft_nearest_neighbor_loss(features, unknown), soft_nearest_neighbor_loss(features, labels))
+    assert soft_nearest_neighbor_loss(features, unknown, ignore_index=-1) != soft_nearest_neighbor_loss(features, labels)
+
+
+@pytest.mark.parametrize("index", [0, 2**40, -(2**63)])
+def test_the_label_to_be_ignored_may_be_any_whole_number(index, random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    expected = soft_nearest_neighbor_loss(features[labels != 1], labels[labels != 1])
+    found = soft_nearest_neighbor_loss(features, torch.where(labels == 1, index, labels + 1), ignore_index=np.int64(index))
+    torch.testing.assert_close(found, expected)
+
+
+def test_module_and_composite_loss_ignore_the_same_rows(random):
+    features, labels = torch.randn(10, 3, generator=random), torch.tensor(UNKNOWN)
+    expected = soft_nearest_neighbor_loss(features[labels != -1], labels[labels != -1], 0.3)
+    torch.testing.assert_close(SoftNearestNeighborLoss(0.3, ignore_index=-1)(features, labels), expected)
+    composite = composite_loss(torch.tensor(0.7), {"layer": features}, labels, alpha=2, temperature=0.3, ignore_index=-1)
+    torch.testing.assert_close(composite, 0.7 + 2 * expected)
+
+
+def test_ignoring_rows_compiles_in_one_graph(random):
+    features, labels = torch.randn(10, 3, generator=random, requires_grad=True), torch.tensor(UNKNOWN)
+
+    def loss(x):
+        return soft_nearest_neighbor_loss(x, labels, 0.3, ignore_index=-1)
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(compiled(features), features), torch.autograd.grad(loss(features), features))
 
 
 # ---------------------------------------------------------------- dtypes, autocast, compile
@@ -686,7 +902,7 @@ def test_however_the_table_is_cut_up_value_and_gradient_are_the_same(cached, til
 
     expected = both("mean"), both("none")
     for name, value in (("CACHED_PAIRS", cached), ("TILE", tile), ("PAIRS_AT_ONCE", at_once)):
-        monkeypatch.setattr(losses, name, value)
+        monkeypatch.setattr(_pairs, name, value)
     for found, wanted in zip((both("mean"), both("none")), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
@@ -764,6 +980,9 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         (X, Y, {"chunk_size": -1}, ValueError, "got -1"),
         (X, Y, {"chunk_size": 2.0}, ValueError, "got 2.0"),
         (X, Y, {"chunk_size": True}, ValueError, "got True"),
+        (X, Y, {"ignore_index": -1.0}, ValueError, "^ignore_index must be a whole number or None, got -1.0"),
+        (X, Y, {"ignore_index": False}, ValueError, "ignore_index.*got False"),
+        (X.masked_fill(Y[:, None] == 1, math.nan), Y, {"ignore_index": 0}, ValueError, "finite, got nan"),
         (X.masked_fill(Y[:, None] == 1, math.nan), Y, {}, ValueError, "finite, got nan"),
         (X.masked_fill(Y[:, None] == 1, math.inf), Y, {}, ValueError, "finite, got inf"),
         (X.half().masked_fill(Y[:, None] == 1, -math.inf), Y, {}, ValueError, "finite, got -inf"),
@@ -855,8 +1074,8 @@ def test_module_has_temperature_1_by_default_takes_references_and_shows_its_sett
     loss = SoftNearestNeighborLoss()
     assert torch.equal(loss(features, labels), soft_nearest_neighbor_loss(features, labels, 1.0))
     assert torch.equal(loss(features, labels, **references), soft_nearest_neighbor_loss(features, labels, 1.0, **references))
-    shown = "SoftNearestNeighborLoss(temperature='annealed', distance='sqeuclidean', reduction='sum', chunk_size=4)"
-    assert repr(SoftNearestNeighborLoss("annealed", distance="sqeuclidean", reduction="sum", chunk_size=4)) == shown
+    shown = "SoftNearestNeighborLoss(temperature='annealed', distance='sqeuclidean', reduction='sum', chunk_size=4, ignore_index=-1)"
+    assert repr(SoftNearestNeighborLoss("annealed", distance="sqeuclidean", reduction="sum", chunk_size=4, ignore_index=-1)) == shown
 
 
 def test_learnable_temperature_gets_the_gradient_of_finite_differences(random):
@@ -900,7 +1119,8 @@ def test_learnable_temperature_is_saved_and_loaded(random):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"temperature": t} for t in (0, -1, math.nan, True, "fast", None)] + [{"distance": "l2"}, {"reduction": "max"}, {"chunk_size": 0}, {"chunk_size": "4"}],
+    [{"temperature": t} for t in (0, -1, math.nan, True, "fast", None)]
+    + [{"distance": "l2"}, {"reduction": "max"}, {"chunk_size": 0}, {"chunk_size": "4"}, {"ignore_index": 0.5}],
     ids=str,
 )
 def test_module_refuses_bad_arguments_when_it_is_built(arguments):
@@ -994,6 +1214,7 @@ def test_composite_loss_looks_for_nan_unless_told_not_to(layers):
     hidden = hidden | {"b": torch.full((7, 2), math.nan, dtype=torch.float64)}
     with pytest.raises(ValueError, match="got nan"):
         composite_loss(primary, hidden, labels, alpha=1, temperature=0.3)
+    assert soft_nearest_neighbor_loss(hidden["b"], labels, check_finite=False).isnan()
     assert composite_loss(primary, hidden, labels, alpha=1, temperature=0.3, check_finite=False).isnan()
 
 
