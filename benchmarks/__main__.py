@@ -1,7 +1,9 @@
-"""``make bench`` (``python -m benchmarks``): the loss against its rivals, and stacks of runs against runs one by one.
+"""``make bench`` (``python -m benchmarks``): the loss against its rivals, and stacks of runs
+against runs one by one.
 
-Both sides take turns, so that a machine that slows down slows both; the table holds medians and quartiles. The memory of a step is
-measured in another process. Files in results/bench are rewritten as sizes are done.
+Both sides take turns, so that a machine that slows down slows both; the table holds medians and
+quartiles. The memory of a step is measured in another process. Files in results/bench are rewritten
+as sizes are done.
 """
 
 import argparse
@@ -28,7 +30,10 @@ from . import rivals
 SIZES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "cuda": (256, 1024, 4096, 16_384, 65_536)}
 FEATURES = {"cpu": (128, 500, 2000), "cuda": (128, 512, 2000)}
 TEMPERATURE, CLASSES = 0.3, 4
-LEAST_SECONDS, REPEATS = 2.0, (3, 60)  # each size until every side had so many seconds of turns, within these numbers of turns
+LEAST_SECONDS, REPEATS = (
+    2.0,
+    (3, 60),
+)  # each size until every side had so many seconds of turns, within these numbers of turns
 MEBI = 2**20
 
 
@@ -46,7 +51,9 @@ def step(loss, x, y):
 
 
 def bound(x, *_):
-    """Three matrix products of 2 B² D operations: the table of cosines, and its gradient by either side."""
+    """Three matrix products of 2 B² D operations: the table of cosines, and its gradient by either
+    side.
+    """
     with torch.no_grad():
         table = x @ x.T
         return table @ x, table.T @ x
@@ -63,14 +70,18 @@ def seconds(action, device):
 
 
 def in_turn(actions, device, repeats=REPEATS):
-    """Time actions (name -> function) in turn: name -> list of seconds; one turn of each beforehand is not counted."""
+    """Time actions (name -> function) in turn: name -> list of seconds; one turn of each beforehand
+    is not counted.
+    """
     for action in actions.values():
         seconds(action, device)
     found = {name: [] for name in actions}
     fewest, most = repeats
     random, order = np.random.default_rng(0), list(actions)
     while True:
-        for name in random.permutation(order):  # nobody always inherits the same neighbour's cache and heap
+        for name in random.permutation(
+            order
+        ):  # nobody always inherits the same neighbour's cache and heap
             found[name].append(seconds(actions[name], device))
         turns = len(found[order[0]])
         if turns >= most or (turns >= fewest and min(map(sum, found.values())) >= LEAST_SECONDS):
@@ -81,7 +92,9 @@ def in_turn(actions, device, repeats=REPEATS):
 
 
 def memory_of(name, batch, features, device):
-    """Return how many MiB a forward and backward pass takes at its peak beyond its inputs and their gradient."""
+    """Return how many MiB a forward and backward pass takes at its peak beyond its inputs and their
+    gradient.
+    """
     x, y = made_up(batch, features, device)
     loss = rivals.LOSSES[name]
     x.grad = torch.ones_like(x)  # ones, for zeros take no memory before they are written to
@@ -103,10 +116,24 @@ def _resident(field):
 
 
 def memory_in_a_process(names, batch, features, device):
-    """The same of several, in a process where freed memory goes back to the system at once: what is resident is what is in use."""
-    command = [sys.executable, "-m", "benchmarks", "memory", str(batch), str(features), *names, "--device", device]
+    """The same of several, in a process where freed memory goes back to the system at once: what is
+    resident is what is in use.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "memory",
+        str(batch),
+        str(features),
+        *names,
+        "--device",
+        device,
+    ]
     frugal = {"MALLOC_MMAP_THRESHOLD_": "65536", "MKL_DISABLE_FAST_MM": "1"}
-    done = subprocess.run(command, env=os.environ | frugal, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=os.environ | frugal, capture_output=True, text=True, check=True
+    )
     return dict(zip(names, map(float, done.stdout.split()), strict=True))
 
 
@@ -120,33 +147,68 @@ def compare_losses(device, sizes, widths, repeats, out):
         for batch in sizes:
             x, y = made_up(batch, features, device)
             actions = {"bound": lambda x=x: bound(x)} | {
-                name: lambda f=f, x=x, y=y: step(f, x, y) for name, f in rivals.LOSSES.items() if fits(name, batch, device)
+                name: lambda f=f, x=x, y=y: step(f, x, y)
+                for name, f in rivals.LOSSES.items()
+                if fits(name, batch, device)
             }
-            memory = memory_in_a_process([name for name in actions if name != "bound"], batch, features, device)
+            memory = memory_in_a_process(
+                [name for name in actions if name != "bound"], batch, features, device
+            )
             for name, times in in_turn(actions, device, repeats).items():
                 low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
-                found = {"seconds": middle, "low": low, "high": high, "turns": len(times), "memory": memory.get(name, np.nan)}
+                found = {
+                    "seconds": middle,
+                    "low": low,
+                    "high": high,
+                    "turns": len(times),
+                    "memory": memory.get(name, np.nan),
+                }
                 rows.append({"loss": name, "batch": batch, "features": features} | found)
             write(rows, out, device)
             own = {row["loss"]: row["seconds"] for row in rows[-len(actions) :]}
-            print(f"B {batch}, D {features}: " + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in own.items()), flush=True)
+            print(
+                f"B {batch}, D {features}: "
+                + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in own.items()),
+                flush=True,
+            )
 
 
 def fits(name, batch, device):
     """Tables of all pairs of a rival that would not fit: about ten of them in float32."""
-    room = torch.cuda.mem_get_info()[1] if device.startswith("cuda") else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    room = (
+        torch.cuda.mem_get_info()[1]
+        if device.startswith("cuda")
+        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    )
     return name == "ours" or 40 * batch**2 < room
 
 
 def compare_stacks(device, epochs, out, count=20_000):
-    """Time the fifteen feed-forward runs of Table 1, on vectors made up in its shape, as one stack and one by one, in turn."""
+    """Time the fifteen feed-forward runs of Table 1, on vectors made up in its shape, as one stack
+    and one by one, in turn.
+    """
     random = np.random.default_rng(0)
-    documents = [(random.standard_normal((count, 300), dtype=np.float32), random.integers(4, size=count)) for _ in range(5)]
+    documents = [
+        (random.standard_normal((count, 300), dtype=np.float32), random.integers(4, size=count))
+        for _ in range(5)
+    ]
 
     def run(seed, alpha):
-        return train(build(FeedForwardNet, 300, 4, seed=seed), *documents[seed], cross_entropy, epochs=epochs, seed=seed, alpha=alpha, device=device)
+        return train(
+            build(FeedForwardNet, 300, 4, seed=seed),
+            *documents[seed],
+            cross_entropy,
+            epochs=epochs,
+            seed=seed,
+            alpha=alpha,
+            device=device,
+        )
 
-    calls = [lambda seed=seed, alpha=alpha: run(seed, alpha) for seed in range(5) for alpha in (0, 100, -100)]
+    calls = [
+        lambda seed=seed, alpha=alpha: run(seed, alpha)
+        for seed in range(5)
+        for alpha in (0, 100, -100)
+    ]
     found = {"one by one": [], "stack of 15": []}
     for _ in range(3):
         found["one by one"].append(seconds(lambda: [call() for call in calls], device))
@@ -154,7 +216,17 @@ def compare_stacks(device, epochs, out, count=20_000):
     rows = []
     for name, times in found.items():
         low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
-        rows.append({"way": name, "runs": len(calls), "epochs": epochs, "seconds": middle, "low": low, "high": high, "turns": len(times)})
+        rows.append(
+            {
+                "way": name,
+                "runs": len(calls),
+                "epochs": epochs,
+                "seconds": middle,
+                "low": low,
+                "high": high,
+                "turns": len(times),
+            }
+        )
         print(f"{len(calls)} runs of {epochs} epochs, {name}: {middle:.1f} s", flush=True)
     write(rows, out, device)
 
@@ -162,23 +234,38 @@ def compare_stacks(device, epochs, out, count=20_000):
 def write(rows, path, device):
     threads, name = torch.get_num_threads(), experiments.device_name(device)
     facts = {
-        "device": name if threads == 1 else name.replace("one thread", f"{threads} threads"), "threads": threads, "versions": results.versions(),
-        "commit": results.commit(), "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }  # fmt: skip
+        "device": name if threads == 1 else name.replace("one thread", f"{threads} threads"),
+        "threads": threads,
+        "versions": results.versions(),
+        "commit": results.commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     frame = pd.DataFrame(rows).assign(**facts)
     results.write_atomically(path, frame.to_csv(index=False, float_format="%.4g"))
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="The loss against its rivals, stacks against single runs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="The loss against its rivals, stacks against single runs.",
+    )
     parser.add_argument("what", nargs="*", default=["loss", "stack"], help="loss, stack or both")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
-    parser.add_argument("--sizes", type=int, nargs="+", help="batch sizes of the comparison of losses")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", help="batch sizes of the comparison of losses"
+    )
     parser.add_argument("--features", type=int, nargs="+", help="numbers of features in it")
     parser.add_argument("--turns", type=int, help="exactly so many of each side (default: 3 to 60)")
-    parser.add_argument("--epochs", type=int, default=1, help="of each run in the comparison of stacks (default: 1)")
-    parser.add_argument("--out", type=Path, default=results.results_dir("full") / "bench", help="folder of the tables")
+    parser.add_argument(
+        "--epochs", type=int, default=1, help="of each run in the comparison of stacks (default: 1)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=results.results_dir("full") / "bench",
+        help="folder of the tables",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = experiments.check_device(args.device)
@@ -190,7 +277,13 @@ def main():
     if "loss" in args.what:
         device_type = device.split(":")[0]
         repeats = (args.turns, args.turns) if args.turns else REPEATS
-        compare_losses(device, args.sizes or SIZES[device_type], args.features or FEATURES[device_type], repeats, args.out / f"loss-{kind}.csv")
+        compare_losses(
+            device,
+            args.sizes or SIZES[device_type],
+            args.features or FEATURES[device_type],
+            repeats,
+            args.out / f"loss-{kind}.csv",
+        )
     if "stack" in args.what:
         compare_stacks(device, args.epochs, args.out / f"stack-{kind}.csv")
 

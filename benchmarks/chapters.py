@@ -1,7 +1,9 @@
-"""``python -m benchmarks.chapters [NAME ...]``: what each chapter costs in the profile quick, and what its live runs come to.
+"""``python -m benchmarks.chapters [NAME ...]``: what each chapter costs in the profile quick, and
+what its live runs come to.
 
-Chapters are executed one after the other, on an otherwise idle machine if the times are to mean something; each in a process of its own, whose
-largest child is the kernel. Their runs go to a new folder, so that none is taken from an earlier build. ``results/bench/chapters-DEVICE.csv`` is
+Chapters are executed one after the other, on an otherwise idle machine if the times are to mean
+something; each in a process of its own, whose largest child is the kernel. Their runs go to a new
+folder, so that none is taken from an earlier build. ``results/bench/chapters-DEVICE.csv`` is
 rewritten as chapters are done; named chapters replace their own rows.
 """
 
@@ -33,17 +35,40 @@ def measure(chapter: Path, device: str) -> dict:
         for place in (ROOT / "results").iterdir():
             (records / place.name).symlink_to(place)
         environment = os.environ | {"SNNL_RESULTS": str(records), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "papermill", str(chapter), str(Path(folder) / "out.ipynb"), "--cwd", folder, "-p", "profile", "quick"]
+        command = [
+            sys.executable,
+            "-m",
+            "papermill",
+            str(chapter),
+            str(Path(folder) / "out.ipynb"),
+            "--cwd",
+            folder,
+            "-p",
+            "profile",
+            "quick",
+        ]
         started = time.perf_counter()
-        subprocess.run([*command, "-p", "device", device, "-k", "python3", "--no-progress-bar"], env=environment, check=True, capture_output=True)
+        subprocess.run(
+            [*command, "-p", "device", device, "-k", "python3", "--no-progress-bar"],
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
         seconds = time.perf_counter() - started
         os.environ["SNNL_RESULTS"] = str(records)
         live = results.load_results(profile="quick")
         del os.environ["SNNL_RESULTS"]
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     score = next((name for name in SCORES if (live["metric"] == name).any()), None)
-    means = live[live["metric"] == score].groupby(["experiment", "model", "alpha"], sort=False)["value"].mean()
-    told = [f"{model}{f' (alpha {alpha:g})' if alpha else ''} {value:.3f}" for (_, model, alpha), value in means.items()]
+    means = (
+        live[live["metric"] == score]
+        .groupby(["experiment", "model", "alpha"], sort=False)["value"]
+        .mean()
+    )
+    told = [
+        f"{model}{f' (alpha {alpha:g})' if alpha else ''} {value:.3f}"
+        for (_, model, alpha), value in means.items()
+    ]
     expected = f"{score}: {', '.join(told)}" if told else ""
     found = {"dataset": ", ".join(live["dataset"].unique()), "expected": expected}
     return {"chapter": chapter.stem, "seconds": round(seconds, 1), "memory": round(memory)} | found
@@ -59,13 +84,22 @@ def main():
     args = parser.parse_args()
     path = results.results_dir() / "bench" / f"chapters-{args.device.partition(':')[0]}.csv"
     table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["chapter"])
-    where = {"device": experiments.device_name(args.device), "threads": 1, "versions": results.versions(), "commit": results.commit()}
+    where = {
+        "device": experiments.device_name(args.device),
+        "threads": 1,
+        "versions": results.versions(),
+        "commit": results.commit(),
+    }
     for chapter in build.chapters():
         if args.names and chapter.stem not in args.names:
             continue
-        with ProcessPoolExecutor(1, get_context("spawn")) as own:  # so that its largest child is this chapter's kernel
+        with ProcessPoolExecutor(
+            1, get_context("spawn")
+        ) as own:  # so that its largest child is this chapter's kernel
             row = own.submit(measure, chapter, args.device).result()
-        row = pd.DataFrame([row | where | {"created": datetime.now(UTC).isoformat(timespec="seconds")}])
+        row = pd.DataFrame(
+            [row | where | {"created": datetime.now(UTC).isoformat(timespec="seconds")}]
+        )
         table = pd.concat([table[table["chapter"] != chapter.stem], row], ignore_index=True)
         results.write_atomically(path, table.to_csv(index=False))
         print(*row.iloc[0, :5], flush=True)

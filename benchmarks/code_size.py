@@ -1,4 +1,6 @@
-"""Count the library's lines of code, without docstrings, comments and blank lines: `python -m benchmarks.code_size`."""
+"""Count the library's lines of code, without docstrings, comments and blank lines: `python -m
+benchmarks.code_size`.
+"""
 
 import ast
 import io

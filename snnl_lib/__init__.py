@@ -1,7 +1,7 @@
 """Soft nearest neighbor loss: the library under the executable book.
 
-Import what you need from its module, for example ``from snnl_lib.losses import soft_nearest_neighbor_loss``;
-importing the package itself loads nothing heavy.
+Import what you need from its module, for example ``from snnl_lib.losses import
+soft_nearest_neighbor_loss``; importing the package itself loads nothing heavy.
 """
 
 import contextlib
@@ -27,15 +27,21 @@ EXTRAS = {
     "seaborn": ("seaborn", "book"),
     "myst_nb": ("myst-nb", "book"),
 }
-"""What the library imports beyond its minimal dependencies: the name of the package, and the extra of pyproject.toml that brings it."""
+"""What the library imports beyond its minimal dependencies: the name of the package, and the extra
+of pyproject.toml that brings it.
+"""
 
 
 class SnnlError(Exception):
-    """Something the user can put right. The message is one sentence that says what was wrong and what to do."""
+    """Something the user can put right. The message is one sentence that says what was wrong and
+    what to do.
+    """
 
 
 def lacks(module: str) -> str:
-    """Say which extra brings a module of ``EXTRAS`` that is not installed; an empty string if it is."""
+    """Say which extra brings a module of ``EXTRAS`` that is not installed; an empty string if it
+    is.
+    """
     if importlib.util.find_spec(module):
         return ""
     package, extra = EXTRAS[module]
@@ -43,34 +49,53 @@ def lacks(module: str) -> str:
 
 
 def require(module: str) -> None:
-    """Raise SnnlError, which names the extra to install, unless a module of ``EXTRAS`` is installed. Called before it is imported."""
+    """Raise SnnlError, which names the extra to install, unless a module of ``EXTRAS`` is
+    installed. Called before it is imported.
+    """
     if sentence := lacks(module):
         raise SnnlError(sentence)
 
 
 @contextlib.contextmanager
 def full_disk_told(place="a file"):
-    """Raise SnnlError in place of an OSError of a full disk or a place that refuses to be written to; ``place`` is named where the error names none."""
+    """Raise SnnlError in place of an OSError of a full disk or a place that refuses to be written
+    to; ``place`` is named where the error names none.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR):
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+            errno.EROFS,
+            errno.EACCES,
+            errno.EPERM,
+            errno.EEXIST,
+            errno.ENOTDIR,
+        ):
             raise
-        raise SnnlError(f"{error.filename or place} could not be written ({error.strerror}): make room, or take a folder that you can write to") from error
+        raise SnnlError(
+            f"{error.filename or place} could not be written ({error.strerror}): make room, or take a folder that you can write to"
+        ) from error
 
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing that takes its place at ``path`` once it is complete: a reader sees it whole or not at all.
+    """Open a binary file for writing that takes its place at ``path`` once it is complete: a reader
+    sees it whole or not at all.
 
-    What a killed process left of the same file goes when it is an hour old: by then nobody is still writing it.
+    What a killed process left of the same file goes when it is an hour old: by then nobody is still
+    writing it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - left.stat().st_mtime > 3600:
                 left.unlink()
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False
+    ) as file:
         try:
             yield file
             file.flush()

@@ -1,4 +1,6 @@
-"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index), of classifiers and of rankings. All return Python floats; fractions, not percent."""
+"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index), of classifiers and of
+rankings. All return Python floats; fractions, not percent.
+"""
 
 import math
 from functools import partial
@@ -10,10 +12,12 @@ from sklearn import metrics as sk
 
 
 def clustering_accuracy(labels, clusters):
-    """Return the accuracy of the best one-to-one match between clusters and classes (Eq. 20, ClusterBERT's Eq. 7), in [0, 1].
+    """Return the accuracy of the best one-to-one match between clusters and classes (Eq. 20,
+    ClusterBERT's Eq. 7), in [0, 1].
 
-    ``labels`` and ``clusters`` are integer arrays [N], numbered in any way. With more clusters than classes the surplus
-    clusters count as wrong. Raises ValueError for empty, unequal or non-integer input.
+    ``labels`` and ``clusters`` are integer arrays [N], numbered in any way. With more clusters than
+    classes the surplus clusters count as wrong. Raises ValueError for empty, unequal or non-integer
+    input.
 
     >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
@@ -33,17 +37,20 @@ def clustering_scores(features, clusters, labels):
         labels: integer array [N], the true classes.
 
     Returns:
-        A dict of floats. The first three are nan where they are not defined, for one cluster or as many clusters as points.
+        A dict of floats. The first three are nan where they are not defined, for one cluster or as
+        many clusters as points.
 
         - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better
         - ``sil``: silhouette (Eqs. 11-13), mean over points, in [-1, 1]
         - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0
-        - ``nmi``: normalised mutual information (Eq. 17), arithmetic mean of the entropies, in [0, 1]
+        - ``nmi``: normalised mutual information (Eq. 17), arithmetic mean of the entropies, in [0,
+          1]
         - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1] (the paper says [0, 1])
         - ``acc``: clustering accuracy (Eq. 20), in [0, 1]
 
     Raises:
-        ValueError: empty or unequal input, features that are not finite, or clusters or labels that are not integers.
+        ValueError: empty or unequal input, features that are not finite, or clusters or labels that
+            are not integers.
 
     >>> points = [[0], [1], [8], [9]]
     >>> scores = clustering_scores(points, [0, 0, 1, 1], labels=[0, 0, 1, 0])
@@ -67,32 +74,44 @@ def clustering_scores(features, clusters, labels):
 
 
 def dunn_index(features, clusters):
-    """Return the Dunn index: the smallest distance between two points of different clusters over the largest within one cluster.
+    """Return the Dunn index: the smallest distance between two points of different clusters over
+    the largest within one cluster.
 
-    Dunn (1974), Sec. 4.3 of the ClusterBERT paper. ``features`` is a float array [N, D], ``clusters`` an integer array [N]; Euclidean
-    distances. >= 0, higher is better; nan where it is not defined: one cluster only, or no cluster with two distinct points. The time
-    grows with N², the memory does not: 20,000 points in 128 dimensions take some ten seconds. Raises ValueError for empty, unequal or
-    non-finite input.
+    Dunn (1974), Sec. 4.3 of the ClusterBERT paper. ``features`` is a float array [N, D],
+    ``clusters`` an integer array [N]; Euclidean distances. >= 0, higher is better; nan where it is
+    not defined: one cluster only, or no cluster with two distinct points. The time grows with N²,
+    the memory does not: 20,000 points in 128 dimensions take some ten seconds. Raises ValueError
+    for empty, unequal or non-finite input.
 
     >>> dunn_index([[0, 0], [0, 1], [4, 0], [4, 2]], [0, 0, 1, 1])
     2.0
     """
     clusters = _ids("clusters", clusters)
-    features = check_points(features, clusters=clusters)[np.argsort(clusters)]  # cluster after cluster
+    features = check_points(features, clusters=clusters)[
+        np.argsort(clusters)
+    ]  # cluster after cluster
     ends = np.unique(clusters, return_counts=True)[1].cumsum().tolist()
     # Squared distances from differences, in chunks: equal points are at distance 0 exactly.
     squared = partial(sk.pairwise_distances_chunked, metric="sqeuclidean", working_memory=64)
-    widest = max(chunk.max() for start, end in pairwise([0, *ends]) for chunk in squared(features[start:end]))
+    widest = max(
+        chunk.max() for start, end in pairwise([0, *ends]) for chunk in squared(features[start:end])
+    )
     if len(ends) == 1 or widest == 0:
         return math.nan
-    nearest = min(chunk.min() for start, end in pairwise([0, *ends[:-1]]) for chunk in squared(features[start:end], features[end:]))
+    nearest = min(
+        chunk.min()
+        for start, end in pairwise([0, *ends[:-1]])
+        for chunk in squared(features[start:end], features[end:])
+    )
     return math.sqrt(nearest / widest)
 
 
 def classification_scores(labels, predictions):
-    """Score predicted classes: ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and ``f1_macro``, each in [0, 1].
+    """Score predicted classes: ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and
+    ``f1_macro``, each in [0, 1].
 
-    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty, unequal or non-integer input.
+    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty, unequal or
+    non-integer input.
 
     >>> scores = classification_scores([0, 0, 1, 1], predictions=[0, 0, 0, 1])
     >>> {name: round(score, 3) for name, score in scores.items()}
@@ -108,34 +127,59 @@ def classification_scores(labels, predictions):
 
 
 def retrieval_scores(queries):
-    """Score rankings by mean average precision and mean reciprocal rank (Sec. 4.4 of the ClusterBERT paper), over the whole ranking of each query.
+    """Score rankings by mean average precision and mean reciprocal rank (Sec. 4.4 of the
+    ClusterBERT paper), over the whole ranking of each query.
 
-    ``queries`` is any iterable of pairs of arrays [C], one pair a query: its candidates' similarities (larger is closer) and which of
-    them are relevant (bool). Candidates of equal similarity count as in random order: the mean over all their orders (McSherry and
-    Najork, 2008). Returns ``map`` and ``mrr``, each in (0, 1]. Raises ValueError for no query, unequal or non-finite input, and for a
-    query whose candidates are all relevant or all not: TREC-QA and AskUbuntu are scored without those.
+    ``queries`` is any iterable of pairs of arrays [C], one pair a query: its candidates'
+    similarities (larger is closer) and which of them are relevant (bool). Candidates of equal
+    similarity count as in random order: the mean over all their orders (McSherry and Najork, 2008).
+    Returns ``map`` and ``mrr``, each in (0, 1]. Raises ValueError for no query, unequal or
+    non-finite input, and for a query whose candidates are all relevant or all not: TREC-QA and
+    AskUbuntu are scored without those.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
     """
-    found = [_ranking(np.asarray(scores, dtype=float), np.asarray(relevant)) for scores, relevant in queries]
+    found = [
+        _ranking(np.asarray(scores, dtype=float), np.asarray(relevant))
+        for scores, relevant in queries
+    ]
     if not found:
         raise ValueError("queries must hold at least one query")
-    return {"map": float(np.mean([precision for precision, _ in found])), "mrr": float(np.mean([reciprocal for _, reciprocal in found]))}
+    return {
+        "map": float(np.mean([precision for precision, _ in found])),
+        "mrr": float(np.mean([reciprocal for _, reciprocal in found])),
+    }
 
 
 def _ranking(scores, relevant):
-    """Return one query's expected average precision and reciprocal rank; everything below has one entry a rank."""
-    if scores.ndim != 1 or scores.shape != relevant.shape or relevant.dtype != bool or not np.isfinite(scores).all():
-        raise ValueError(f"a query must have finite scores [C] and relevant as bool [C], got {scores} and {relevant} ({relevant.dtype})")
+    """Return one query's expected average precision and reciprocal rank; everything below has one
+    entry a rank.
+    """
+    if (
+        scores.ndim != 1
+        or scores.shape != relevant.shape
+        or relevant.dtype != bool
+        or not np.isfinite(scores).all()
+    ):
+        raise ValueError(
+            f"a query must have finite scores [C] and relevant as bool [C], got {scores} and {relevant} ({relevant.dtype})"
+        )
     if relevant.all() or not relevant.any():
-        raise ValueError(f"a query must have candidates that are relevant and that are not, got {relevant.sum()} of {len(relevant)} relevant: leave it out")
+        raise ValueError(
+            f"a query must have candidates that are relevant and that are not, got {relevant.sum()} of {len(relevant)} relevant: leave it out"
+        )
     _, group, size = np.unique(-scores, return_inverse=True, return_counts=True)
     hits = np.bincount(group, relevant)
-    n, r, before, earlier = (np.repeat(of_a_tie, size) for of_a_tie in (size, hits, np.cumsum(size) - size, np.cumsum(hits) - hits))
+    n, r, before, earlier = (
+        np.repeat(of_a_tie, size)
+        for of_a_tie in (size, hits, np.cumsum(size) - size, np.cumsum(hits) - hits)
+    )
     rank = np.arange(1, len(scores) + 1)
     place = rank - before  # within the tie, from 1
-    precision = (earlier + 1 + (place - 1) * (r - 1) / np.maximum(n - 1, 1)) / rank  # expected at this rank if a relevant candidate is there
+    precision = (
+        earlier + 1 + (place - 1) * (r - 1) / np.maximum(n - 1, 1)
+    ) / rank  # expected at this rank if a relevant candidate is there
     chance = r / (n - place + 1)  # of the first relevant candidate at this rank if none came before
     none_before = np.cumprod(np.append(1, 1 - chance))[:-1]
     return (r / n * precision).sum() / relevant.sum(), (none_before * chance / rank).sum()
@@ -146,21 +190,32 @@ def _ids(name, values):
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} must be a non-empty array of one axis, got shape {values.shape}")
     if not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(f"{name} must be whole numbers, got {values.dtype} (first value {values[0]!r})")
+        raise ValueError(
+            f"{name} must be whole numbers, got {values.dtype} (first value {values[0]!r})"
+        )
     return values
 
 
 def check_points(features, **ids):
-    """Return features as an array [N, D]. Raises ValueError unless they are finite numbers, some, and as many as each of the ids."""
+    """Return features as an array [N, D]. Raises ValueError unless they are finite numbers, some,
+    and as many as each of the ids.
+    """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
-        raise ValueError(f"features must be a numeric array [N, D], got {features.dtype} of shape {features.shape}")
+        raise ValueError(
+            f"features must be a numeric array [N, D], got {features.dtype} of shape {features.shape}"
+        )
     _check_lengths(features=features, **ids)
     if not np.isfinite(features).all():
-        raise ValueError(f"features must be finite, got {features[~np.isfinite(features)][0]} among them")
+        raise ValueError(
+            f"features must be finite, got {features[~np.isfinite(features)][0]} among them"
+        )
     return features
 
 
 def _check_lengths(**arrays):
     if len({len(array) for array in arrays.values()}) > 1:
-        raise ValueError("unequal lengths: " + ", ".join(f"{name} {len(array)}" for name, array in arrays.items()))
+        raise ValueError(
+            "unequal lengths: "
+            + ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
+        )

@@ -1,7 +1,9 @@
-"""The networks of the text paper (Secs. 2.1-2.3). Each returns (output, hidden): hidden maps layer name to tensor.
+"""The networks of the text paper (Secs. 2.1-2.3). Each returns (output, hidden): hidden maps layer
+name to tensor.
 
-Hidden layers: Kaiming normal weights (He et al., 2015) and ReLU; output layers: Xavier uniform (Glorot and Bengio, 2010);
-biases zero. The papers name the initialisers but not whether they are normal or uniform; these are their authors' own forms.
+Hidden layers: Kaiming normal weights (He et al., 2015) and ReLU; output layers: Xavier uniform
+(Glorot and Bengio, 2010); biases zero. The papers name the initialisers but not whether they are
+normal or uniform; these are their authors' own forms.
 """
 
 from contextlib import contextmanager
@@ -34,11 +36,13 @@ def _check_sizes(**sizes):
 
 
 class FeedForwardNet(nn.Module):
-    """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1): 500-500 on spaCy vectors, one layer of 500 on InferSent.
+    """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1): 500-500 on spaCy vectors, one
+    layer of 500 on InferSent.
 
-    ``forward(x)`` takes [B, in_features] and returns the class logits [B, classes] (the softmax of the paper is inside the
-    cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``, values after the ReLU. ``before_relu=True`` hands out
-    the values before it instead. Raises ValueError for a size that is not a whole number above 0.
+    ``forward(x)`` takes [B, in_features] and returns the class logits [B, classes] (the softmax of
+    the paper is inside the cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``,
+    values after the ReLU. ``before_relu=True`` hands out the values before it instead. Raises
+    ValueError for a size that is not a whole number above 0.
 
     >>> logits, hidden = FeedForwardNet(300, 4)(torch.zeros(2, 300))
     >>> logits.shape, list(hidden)
@@ -63,30 +67,51 @@ class FeedForwardNet(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """A classifier with one 1-D convolution over the features of an embedding, then layers of ``hidden_sizes`` units (2048, 1024 and 512 in Sec. 2.2).
+    """A classifier with one 1-D convolution over the features of an embedding, then layers of
+    ``hidden_sizes`` units (2048, 1024 and 512 in Sec. 2.2).
 
-    The paper gives neither filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` = 2,048 values leave the
-    convolution whatever the number of features: the stride is in_features // positions and the kernel just long enough to end
-    at the last feature (4 and 48 for 300 features, 64 and 64 for 4,096). With a ``kernel`` the stride is 1, the convolution is
-    padded to the input's length, and max pooling brings it down to ``positions``.
+    The paper gives neither filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` =
+    2,048 values leave the convolution whatever the number of features: the stride is in_features //
+    positions and the kernel just long enough to end at the last feature (4 and 48 for 300 features,
+    64 and 64 for 4,096). With a ``kernel`` the stride is 1, the convolution is padded to the
+    input's length, and max pooling brings it down to ``positions``.
 
-    ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits [B, classes] and the hidden
-    layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048], ``hidden2`` [B, 1024], ``hidden3`` [B, 512], after the ReLU.
-    Raises ValueError for a size that is not a whole number above 0, for in_features < positions, and for an input of another width.
+    ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits
+    [B, classes] and the hidden layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048],
+    ``hidden2`` [B, 1024], ``hidden3`` [B, 512], after the ReLU. Raises ValueError for a size that
+    is not a whole number above 0, for in_features < positions, and for an input of another width.
 
     >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
     >>> {name: layer.shape[1] for name, layer in hidden.items()}
     {'conv': 2048, 'hidden1': 2048, 'hidden2': 1024, 'hidden3': 512}
     """
 
-    def __init__(self, in_features, classes, hidden_sizes=(2048, 1024, 512), *, filters=32, positions=64, kernel=None):
+    def __init__(
+        self,
+        in_features,
+        classes,
+        hidden_sizes=(2048, 1024, 512),
+        *,
+        filters=32,
+        positions=64,
+        kernel=None,
+    ):
         super().__init__()
-        _check_sizes(in_features=in_features, filters=filters, positions=positions, kernel=1 if kernel is None else kernel)
+        _check_sizes(
+            in_features=in_features,
+            filters=filters,
+            positions=positions,
+            kernel=1 if kernel is None else kernel,
+        )
         if in_features < positions:
-            raise ValueError(f"in_features must be at least positions = {positions}, got {in_features}")
+            raise ValueError(
+                f"in_features must be at least positions = {positions}, got {in_features}"
+            )
         self.in_features = in_features
         stride = in_features // positions if kernel is None else 1
-        width, padding = (in_features - (positions - 1) * stride, 0) if kernel is None else (kernel, "same")
+        width, padding = (
+            (in_features - (positions - 1) * stride, 0) if kernel is None else (kernel, "same")
+        )
         self.conv = nn.Conv1d(1, filters, width, stride, padding)
         nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
         nn.init.zeros_(self.conv.bias)
@@ -94,7 +119,9 @@ class ConvNet(nn.Module):
         self.dense = FeedForwardNet(filters * positions, classes, hidden_sizes)
 
     def forward(self, x):
-        if x.shape[1] != self.in_features:  # a convolution takes any width, and would pass over the rest
+        if (
+            x.shape[1] != self.in_features
+        ):  # a convolution takes any width, and would pass over the rest
             raise ValueError(f"features must be [B, {self.in_features}], got {tuple(x.shape)}")
         x = self.pool(torch.relu(self.conv(x[:, None]))).flatten(1)
         logits, hidden = self.dense(x)
@@ -102,20 +129,30 @@ class ConvNet(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3: ``hidden_sizes``, ``code_size``, and back.
+    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3: ``hidden_sizes``,
+    ``code_size``, and back.
 
-    ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits [B, in_features] (their logistic function is
-    the reconstruction; the binary cross entropy of Eq. 3 takes the logits) and the hidden layers ``encoder1..3`` and
-    ``decoder1..3`` (after the ReLU) and ``code`` [B, code_size] (after the logistic function, in (0, 1)). ``linear_code=True`` leaves
-    the code as it is before that function; ``before_nonlinearity=True`` hands out all hidden layers before theirs. Raises
-    ValueError for a size that is not a whole number above 0.
+    ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits [B, in_features]
+    (their logistic function is the reconstruction; the binary cross entropy of Eq. 3 takes the
+    logits) and the hidden layers ``encoder1..3`` and ``decoder1..3`` (after the ReLU) and ``code``
+    [B, code_size] (after the logistic function, in (0, 1)). ``linear_code=True`` leaves the code as
+    it is before that function; ``before_nonlinearity=True`` hands out all hidden layers before
+    theirs. Raises ValueError for a size that is not a whole number above 0.
 
     >>> output, hidden = Autoencoder(300)(torch.zeros(2, 300))
     >>> output.shape, hidden["code"].shape, list(hidden)[:4]
     (torch.Size([2, 300]), torch.Size([2, 128]), ['encoder1', 'encoder2', 'encoder3', 'code'])
     """
 
-    def __init__(self, in_features, hidden_sizes=(500, 500, 2000), code_size=128, *, linear_code=False, before_nonlinearity=False):
+    def __init__(
+        self,
+        in_features,
+        hidden_sizes=(500, 500, 2000),
+        code_size=128,
+        *,
+        linear_code=False,
+        before_nonlinearity=False,
+    ):
         super().__init__()
         self.linear_code, self.before_nonlinearity = linear_code, before_nonlinearity
         _check_sizes(in_features=in_features, hidden_sizes=hidden_sizes, code_size=code_size)
@@ -135,13 +172,24 @@ class Autoencoder(nn.Module):
         return x, hidden
 
     def encode(self, x):
-        """Run the first half: x [B, in_features] to the code [B, code_size] and the hidden layers up to it."""
-        layers = [(f"encoder{i}", layer, torch.relu) for i, layer in enumerate(self.encoder, start=1)]
-        return self._run([*layers, ("code", self.code, nn.Identity() if self.linear_code else torch.sigmoid)], x)
+        """Run the first half: x [B, in_features] to the code [B, code_size] and the hidden layers
+        up to it.
+        """
+        layers = [
+            (f"encoder{i}", layer, torch.relu) for i, layer in enumerate(self.encoder, start=1)
+        ]
+        return self._run(
+            [*layers, ("code", self.code, nn.Identity() if self.linear_code else torch.sigmoid)], x
+        )
 
     def decode(self, code):
-        """Run the second half: a code [B, code_size] to the reconstruction's logits [B, in_features] and the hidden layers after it."""
-        x, hidden = self._run([(f"decoder{i}", layer, torch.relu) for i, layer in enumerate(self.decoder, start=1)], code)
+        """Run the second half: a code [B, code_size] to the reconstruction's logits [B,
+        in_features] and the hidden layers after it.
+        """
+        x, hidden = self._run(
+            [(f"decoder{i}", layer, torch.relu) for i, layer in enumerate(self.decoder, start=1)],
+            code,
+        )
         return self.output(x), hidden
 
     def forward(self, x):
@@ -152,16 +200,19 @@ class Autoencoder(nn.Module):
 
 @contextmanager
 def hidden_layers(model, layers):
-    """Collect hidden representations of any torch module while it runs, for ``losses.composite_loss``.
+    """Collect hidden representations of any torch module while it runs, for
+    ``losses.composite_loss``.
 
     Args:
         model: a torch module; its forward passes are left as they are.
-        layers: names of its submodules, as in ``model.named_modules()``; or a dict from such a name to a function that takes
-            what the submodule returned and picks the tensor [B, ...] out of it.
+        layers: names of its submodules, as in ``model.named_modules()``; or a dict from such a name
+            to a function that takes what the submodule returned and picks the tensor [B, ...] out
+            of it.
 
-    Yields a dict from layer name to tensor, filled afresh by each call of the model. The hooks are gone when the block is left,
-    also by an exception. Raises ValueError for a name the model does not have, TypeError where a layer does not return a
-    tensor, and RuntimeError where a layer ran twice or not at all in a call, or was changed in place after it ran.
+    Yields a dict from layer name to tensor, filled afresh by each call of the model. The hooks are
+    gone when the block is left, also by an exception. Raises ValueError for a name the model does
+    not have, TypeError where a layer does not return a tensor, and RuntimeError where a layer ran
+    twice or not at all in a call, or was changed in place after it ran.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> with hidden_layers(model, ["1"]) as hidden:
@@ -172,15 +223,21 @@ def hidden_layers(model, layers):
     modules = dict(model.named_modules())
     unknown = [name for name in layers if not name or name not in modules]
     if isinstance(layers, str) or unknown or not layers:
-        raise ValueError(f"layers must name submodules out of {[name for name in modules if name]}, got {layers!r}")
+        raise ValueError(
+            f"layers must name submodules out of {[name for name in modules if name]}, got {layers!r}"
+        )
     hidden, versions = {}, {}
 
     def keep(name, result):
         value = layers[name](result) if isinstance(layers, dict) else result
         if not isinstance(value, torch.Tensor):
-            raise TypeError(f"layer {name!r} returned {type(value).__name__}, not a tensor: give layers={{{name!r}: a function that picks the tensor}}")
+            raise TypeError(
+                f"layer {name!r} returned {type(value).__name__}, not a tensor: give layers={{{name!r}: a function that picks the tensor}}"
+            )
         if name in hidden:
-            raise RuntimeError(f"layer {name!r} ran twice in one call of the model: which of its values is meant?")
+            raise RuntimeError(
+                f"layer {name!r} ran twice in one call of the model: which of its values is meant?"
+            )
         hidden[name], versions[name] = value, value._version
 
     def start(*_):
@@ -191,9 +248,16 @@ def hidden_layers(model, layers):
             if name not in hidden:
                 raise RuntimeError(f"layer {name!r} did not run in this call of the model")
             if hidden[name]._version != versions[name]:
-                raise RuntimeError(f"layer {name!r} was changed in place after it ran, as by nn.ReLU(inplace=True): name the layer that did it instead")
+                raise RuntimeError(
+                    f"layer {name!r} was changed in place after it ran, as by nn.ReLU(inplace=True): name the layer that did it instead"
+                )
 
-    hooks = [modules[name].register_forward_hook(lambda module, inputs, result, name=name: keep(name, result)) for name in layers]
+    hooks = [
+        modules[name].register_forward_hook(
+            lambda module, inputs, result, name=name: keep(name, result)
+        )
+        for name in layers
+    ]
     hooks += [model.register_forward_pre_hook(start), model.register_forward_hook(finish)]
     try:
         yield hidden

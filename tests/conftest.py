@@ -1,12 +1,16 @@
-"""What all tests share: one thread, the slow lane, folders of their own, and the command line in a process of its own."""
+"""What all tests share: one thread, the slow lane, folders of their own, and the command line in a
+process of its own.
+"""
 
 import os
 from pathlib import Path
 
-# Before torch is imported: the library promises the same bits for one thread a process, and other work may share this machine.
+# Before torch is imported: the library promises the same bits for one thread a process, and other
+# work may share this machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["NUMBA_NUM_THREADS"] = "1"
-# numpy's OpenBLAS takes other kernels on each kind of processor, and with others k-means on a few documents ends elsewhere: these every one with AVX2 has.
+# numpy's OpenBLAS takes other kernels on each kind of processor, and with others k-means on a few
+# documents ends elsewhere: these every one with AVX2 has.
 if Path("/proc/cpuinfo").exists() and " avx2 " in Path("/proc/cpuinfo").read_text():
     os.environ["OPENBLAS_CORETYPE"] = "Haswell"
 
@@ -21,7 +25,9 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # `pytest` alone, unlike `python -m pytest`, does not see the checkout
+sys.path.insert(
+    0, str(ROOT)
+)  # `pytest` alone, unlike `python -m pytest`, does not see the checkout
 
 torch.set_num_threads(1)
 
@@ -29,7 +35,9 @@ SHORT_TEXTS = ["how to read a file line by line", "sort a list", "", "read a lar
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run the long lane (tests marked slow)")
+    parser.addoption(
+        "--slow", action="store_true", help="also run the long lane (tests marked slow)"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
@@ -67,12 +75,18 @@ def results_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
-    """An empty folder that SNNL_CACHE names, SNNL_DATA unset, and nothing remembered from other tests (it comes back afterwards)."""
+    """An empty folder that SNNL_CACHE names, SNNL_DATA unset, and nothing remembered from other
+    tests (it comes back afterwards).
+    """
     from snnl_lib import data, embeddings, experiments
 
     monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
-    monkeypatch.setattr(experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__))
-    monkeypatch.setattr(embeddings, "vocabulary", functools.cache(embeddings.vocabulary.__wrapped__))
+    monkeypatch.setattr(
+        experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
+    )
+    monkeypatch.setattr(
+        embeddings, "vocabulary", functools.cache(embeddings.vocabulary.__wrapped__)
+    )
     folder = tmp_path / "cache"
     folder.mkdir()
     monkeypatch.setenv("SNNL_CACHE", str(folder))
@@ -82,10 +96,14 @@ def empty_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_cache(packages, tmp_path, monkeypatch):
-    """A cache with the real packages (linked) but no embedding in it; the word vectors stay loaded, for they take seconds."""
+    """A cache with the real packages (linked) but no embedding in it; the word vectors stay loaded,
+    for they take seconds.
+    """
     from snnl_lib import experiments
 
-    monkeypatch.setattr(experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__))
+    monkeypatch.setattr(
+        experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
+    )
     folder = tmp_path / "own-cache"
     folder.mkdir()
     (folder / "packages").symlink_to(packages.resolve(), target_is_directory=True)
@@ -95,7 +113,9 @@ def own_cache(packages, tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Every download is refused at once, in this process and in those it starts: downloads by a dead proxy, pip by having no index."""
+    """Every download is refused at once, in this process and in those it starts: downloads by a
+    dead proxy, pip by having no index.
+    """
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/")
     for name in ("no_proxy", "NO_PROXY", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
@@ -106,11 +126,21 @@ def no_network(monkeypatch):
 
 @pytest.fixture
 def command_line(results_folder):
-    """Run ``python -m snnl_lib`` in a process of its own: (arguments) -> (exit status, standard output, standard error)."""
+    """Run ``python -m snnl_lib`` in a process of its own: (arguments) -> (exit status, standard
+    output, standard error).
+    """
 
     def run(*arguments):
         command = [sys.executable, "-m", "snnl_lib", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=dict(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         return done.returncode, done.stdout, done.stderr
 
     return run
@@ -120,7 +150,12 @@ def command_line(results_folder):
 def wheel(tmp_path_factory):
     """The project as a wheel, built once, without a network."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
     (built,) = folder.glob("*.whl")
     return built
 
@@ -156,20 +191,36 @@ def scored(monkeypatch):
 
 @pytest.fixture(scope="session")
 def small_roberta(tmp_path_factory):
-    """A folder that SNNL_DATA can name, with a RoBERTa of two layers and its tokeniser in backbones/roberta-base."""
+    """A folder that SNNL_DATA can name, with a RoBERTa of two layers and its tokeniser in
+    backbones/roberta-base.
+    """
     from tokenizers import ByteLevelBPETokenizer
     from transformers import RobertaConfig, RobertaForMaskedLM, RobertaTokenizerFast
 
     folder = tmp_path_factory.mktemp("data") / "backbones" / "roberta-base"
     folder.mkdir(parents=True)
     tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(SHORT_TEXTS * 20, vocab_size=400, min_frequency=1, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer.train_from_iterator(
+        SHORT_TEXTS * 20,
+        vocab_size=400,
+        min_frequency=1,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+    )
     tokenizer.save_model(str(folder))
     fast = RobertaTokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
     fast.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = dict(vocab_size=len(fast), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=140)
-    RobertaForMaskedLM(RobertaConfig(**sizes, pad_token_id=1, bos_token_id=0, eos_token_id=2)).save_pretrained(folder)
+    sizes = dict(
+        vocab_size=len(fast),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=140,
+    )
+    RobertaForMaskedLM(
+        RobertaConfig(**sizes, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+    ).save_pretrained(folder)
     return folder.parent.parent
 
 

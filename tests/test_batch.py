@@ -1,4 +1,6 @@
-"""The Snakefile for real: what it lists, what it makes again, and what is left of it when it is killed. On a small book with two chapters."""
+"""The Snakefile for real: what it lists, what it makes again, and what is left of it when it is
+killed. On a small book with two chapters.
+"""
 
 import base64
 import json
@@ -14,23 +16,45 @@ from test_kill import LONG_LANE, ROOT, finish, kill_after, moments, start  # noq
 
 from snnl_lib import experiments, results
 
-RUNS = ("results", "--config", "profile=tiny", "dataset=newsgroups4", "experiments=clustering", "device=cpu")
+RUNS = (
+    "results",
+    "--config",
+    "profile=tiny",
+    "dataset=newsgroups4",
+    "experiments=clustering",
+    "device=cpu",
+)
 BOOK = ("book", "--config", "profile=tiny", "dataset=newsgroups4", "device=cpu")
 CELLS = (
     ("markdown", "# A chapter of the small book", []),
     ("code", 'profile = "quick"\nseeds = [42]\ndataset = "auto"\ndevice = "auto"', ["parameters"]),
-    ("code", "from snnl_lib import experiments\n\nrun = experiments.parameters(globals())\nprint(run)", []),
+    (
+        "code",
+        "from snnl_lib import experiments\n\nrun = experiments.parameters(globals())\nprint(run)",
+        [],
+    ),
     ("code", "import time\n\ntime.sleep(1)\nsum(range(10))", []),
 )
 
 
 def write_chapter(path, extra=""):
     cells = [
-        {"cell_type": kind, "id": f"cell-{i}", "metadata": {"tags": tags}, "source": text + extra * (i == 0)} for i, (kind, text, tags) in enumerate(CELLS)
+        {
+            "cell_type": kind,
+            "id": f"cell-{i}",
+            "metadata": {"tags": tags},
+            "source": text + extra * (i == 0),
+        }
+        for i, (kind, text, tags) in enumerate(CELLS)
     ]
-    cells = [cell | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}) for cell in cells]
+    cells = [
+        cell | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
+        for cell in cells
+    ]
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    path.write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    path.write_text(
+        json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+    )
 
 
 @pytest.fixture
@@ -52,7 +76,9 @@ def small_book(packages, tmp_path, results_folder):
         (place / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, place / name)
     (place / "book" / "index.md").write_text("# A small book\n")
-    (place / "_toc.yml").write_text("format: jb-book\nroot: book/index\nchapters:\n  - file: book/one\n  - file: book/two\n")
+    (place / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/index\nchapters:\n  - file: book/one\n  - file: book/two\n"
+    )
     for name in ("one", "two"):
         write_chapter(place / "book" / f"{name}.ipynb")
     return place
@@ -79,7 +105,10 @@ def cpu_seconds():
 def test_only_what_a_change_reaches_is_made_again(small_book):
     page = small_book / "_build" / "book" / "_build" / "html" / "index.html"
     said = finish(snakemake(small_book, *BOOK))
-    assert (done(said, "chapter"), done(said, "render")) == (2, 1) and f"The book is at {page}" in said
+    assert (done(said, "chapter"), done(said, "render")) == (
+        2,
+        1,
+    ) and f"The book is at {page}" in said
     assert "A chapter of the small book" in (page.parent / "book" / "one.html").read_text()
     before = cpu_seconds()
     said = finish(snakemake(small_book, *BOOK))
@@ -88,25 +117,36 @@ def test_only_what_a_change_reaches_is_made_again(small_book):
     write_chapter(small_book / "book" / "two.ipynb", extra=", changed")
     said = finish(snakemake(small_book, *BOOK))
     assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "src/book/two.ipynb" in said
-    (small_book / "snnl_lib" / "report.py").write_text((small_book / "snnl_lib" / "report.py").read_text() + "\n# changed\n")
+    (small_book / "snnl_lib" / "report.py").write_text(
+        (small_book / "snnl_lib" / "report.py").read_text() + "\n# changed\n"
+    )
     assert done(finish(snakemake(small_book, *BOOK)), "chapter") == 2
-    said = finish(snakemake(small_book, *(word.replace("device=cpu", "seeds=42,73") for word in BOOK)))
+    said = finish(
+        snakemake(small_book, *(word.replace("device=cpu", "seeds=42,73") for word in BOOK))
+    )
     assert done(said, "chapter") == 2  # other parameters
 
 
-def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_executed(small_book):
+def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_executed(
+    small_book,
+):
     two = small_book / "book" / "two.ipynb"
     two.write_text(two.read_text().replace("time.sleep(1)", "raise ValueError('the sky fell')"))
     process = snakemake(small_book, *BOOK)
     said, _ = process.communicate(timeout=600)
-    assert process.returncode == 1 and "error: two did not run: ValueError: the sky fell (the executed cells are in" in said
+    assert (
+        process.returncode == 1
+        and "error: two did not run: ValueError: the sky fell (the executed cells are in" in said
+    )
     assert (small_book / "_build" / "src" / "book" / "one.ipynb").exists()
     assert "the sky fell" in (small_book / "_build" / "logs" / "two.ipynb").read_text()
     assert not (small_book / "_build" / "src" / "book" / "two.ipynb").exists()
 
 
 @pytest.mark.parametrize("kills", LONG_LANE[1:])
-def test_a_build_killed_at_random_moments_goes_on_and_makes_no_finished_chapter_again(small_book, moments, kills):  # noqa: F811
+def test_a_build_killed_at_random_moments_goes_on_and_makes_no_finished_chapter_again(
+    small_book, moments, kills
+):
     started = time.monotonic()
     finish(snakemake(small_book, *BOOK))
     seconds = time.monotonic() - started
@@ -122,22 +162,39 @@ def test_a_build_killed_at_random_moments_goes_on_and_makes_no_finished_chapter_
             shutil.rmtree(built)
     executed = finished_chapters(built)
     finish(snakemake(small_book, *BOOK))
-    assert finished_chapters(built).items() >= executed.items() and len(finished_chapters(built)) == 2
+    assert (
+        finished_chapters(built).items() >= executed.items() and len(finished_chapters(built)) == 2
+    )
     assert "Nothing to be done" in finish(snakemake(small_book, *BOOK))
 
 
 def finished_chapters(built):
-    """The executed chapters whose job had come to its end, with the times at which they were written."""
-    unfinished = {base64.b64decode(path.name).decode() for path in (built / ".snakemake" / "incomplete").glob("*")}
-    return {path: path.stat().st_mtime_ns for path in (built / "src" / "book").glob("*.ipynb") if f"src/book/{path.name}" not in unfinished}
+    """The executed chapters whose job had come to its end, with the times at which they were
+    written.
+    """
+    unfinished = {
+        base64.b64decode(path.name).decode()
+        for path in (built / ".snakemake" / "incomplete").glob("*")
+    }
+    return {
+        path: path.stat().st_mtime_ns
+        for path in (built / "src" / "book").glob("*.ipynb")
+        if f"src/book/{path.name}" not in unfinished
+    }
 
 
-def test_a_second_build_in_the_same_folder_is_refused_with_one_sentence_and_the_first_one_ends(small_book):
+def test_a_second_build_in_the_same_folder_is_refused_with_one_sentence_and_the_first_one_ends(
+    small_book,
+):
     first = snakemake(small_book, *BOOK)
-    while not [*(small_book / "_build" / "logs").glob("*.ipynb")]:  # its first chapter is being executed
+    while not [
+        *(small_book / "_build" / "logs").glob("*.ipynb")
+    ]:  # its first chapter is being executed
         assert first.poll() is None
         time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGSTOP)  # however long the second takes, the first is still at work
+    os.killpg(
+        first.pid, signal.SIGSTOP
+    )  # however long the second takes, the first is still at work
     second = snakemake(small_book, *BOOK)
     said, _ = second.communicate(timeout=300)
     os.killpg(first.pid, signal.SIGCONT)
@@ -150,9 +207,14 @@ def test_a_second_build_in_the_same_folder_is_refused_with_one_sentence_and_the_
 
 def test_just_the_runs_without_a_good_record_are_made(small_book, results_folder):
     said = finish(snakemake(small_book, *RUNS))
-    assert done(said, "run") == 4 and results.load_results("clustering", "tiny")["key"].nunique() == 4
+    assert (
+        done(said, "run") == 4 and results.load_results("clustering", "tiny")["key"].nunique() == 4
+    )
     wanted = experiments.specs("clustering", "tiny", "newsgroups4", "42")
-    paths = [results_folder / "_build" / "tiny" / "clustering" / f"{experiments.key(spec)}.csv" for spec in wanted]
+    paths = [
+        results_folder / "_build" / "tiny" / "clustering" / f"{experiments.key(spec)}.csv"
+        for spec in wanted
+    ]
     before = {path: path.read_bytes() for path in paths}
     paths[0].unlink()
     paths[1].write_text(paths[1].read_text().replace(",1,", ",0,"))  # made by an older revision
@@ -173,7 +235,13 @@ def test_seeds_as_a_list_and_as_text_are_the_same_runs(small_book):
     ("wrong", "sentence"),
     [
         ("profile=fast", "there is no profile 'fast': choose one of tiny, quick, full"),
-        ("sedes=42", "there is no setting 'sedes': --config takes profile, seeds, dataset, device, experiments"),
+        (
+            "sedes=42",
+            (
+                "there is no setting 'sedes': --config takes profile, seeds, dataset, device,"
+                " experiments"
+            ),
+        ),
         ("seeds=1,1", "seeds must differ, got [1, 1]"),
         ("dataset=agnews", "agnews"),
         ("experiments=clustring", "there is no experiment 'clustring'"),
@@ -190,11 +258,17 @@ def test_a_build_folder_that_refuses_is_one_sentence(small_book):
     (small_book / "_build").write_text("no folder")
     process = snakemake(small_book, *BOOK)
     said, _ = process.communicate(timeout=300)
-    assert process.returncode == 1 and f"{small_book / '_build'} could not be written" in said and "Traceback" not in said
+    assert (
+        process.returncode == 1
+        and f"{small_book / '_build'} could not be written" in said
+        and "Traceback" not in said
+    )
 
 
 @pytest.mark.slow
-def test_a_run_of_its_own_costs_less_than_a_second_more_than_starting_python(small_book, results_folder):
+def test_a_run_of_its_own_costs_less_than_a_second_more_than_starting_python(
+    small_book, results_folder
+):
     def cost(process):
         before = cpu_seconds()  # which, unlike seconds, are the same beside other work, or nearly
         finish(process)
@@ -207,14 +281,40 @@ def test_a_run_of_its_own_costs_less_than_a_second_more_than_starting_python(sma
         shutil.rmtree(results_folder)
         apart = cost(snakemake(small_book, *RUNS, cores=1))
         nothing = cost(snakemake(small_book, *RUNS, cores=1))
-        python = cost(start("-c", "import snnl_lib.experiments, snnl_lib.experiments.clustering, sklearn.cluster, sklearn.decomposition, spacy"))
+        python = cost(
+            start(
+                "-c",
+                "import snnl_lib.experiments, snnl_lib.experiments.clustering, sklearn.cluster,"
+                " sklearn.decomposition, spacy",
+            )
+        )
         return (apart - nothing - together - (len(keys) - 1) * python) / len(keys)
 
-    keys = [experiments.key(spec) for spec in experiments.specs("clustering", "tiny", "newsgroups4", "42")]
-    at_once = ["-m", "snnl_lib", "run", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu", "--keys", *keys]
+    keys = [
+        experiments.key(spec)
+        for spec in experiments.specs("clustering", "tiny", "newsgroups4", "42")
+    ]
+    at_once = [
+        "-m",
+        "snnl_lib",
+        "run",
+        "clustering",
+        "--profile",
+        "tiny",
+        "--dataset",
+        "newsgroups4",
+        "--seeds",
+        "42",
+        "--device",
+        "cpu",
+        "--keys",
+        *keys,
+    ]
     finish(start(*at_once))  # embeds
     measured = []
-    while len(measured) < 3 and not any(seconds < 1 for seconds in measured):  # other work on the machine costs time, even in CPU seconds
+    while len(measured) < 3 and not any(
+        seconds < 1 for seconds in measured
+    ):  # other work on the machine costs time, even in CPU seconds
         measured.append(overhead())
     assert min(measured) < 1, measured
 
@@ -223,8 +323,24 @@ def test_every_profile_of_a_cluster_can_be_read(small_book):
     for name in ("local", "slurm", "kubernetes"):
         assert [path.name for path in (ROOT / "profiles" / name).iterdir()] == ["config.yaml"]
         settings = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
-        grouped = dict(pair.split("=") for pair in settings.get("groups", []))  # rule: its group; without it group-components would do nothing
+        grouped = dict(
+            pair.split("=") for pair in settings.get("groups", [])
+        )  # rule: its group; without it group-components would do nothing
         assert all(f"\nrule {rule}:" in (ROOT / "Snakefile").read_text() for rule in grouped)
-        assert {pair.split("=")[0] for pair in settings.get("group-components", [])} == {*grouped.values()}
-    said = finish(start("-m", "snakemake", "results", "-n", "--profile", "profiles/local", *RUNS[1:], cwd=small_book, PYTHONPATH=str(small_book)))
+        assert {pair.split("=")[0] for pair in settings.get("group-components", [])} == {
+            *grouped.values()
+        }
+    said = finish(
+        start(
+            "-m",
+            "snakemake",
+            "results",
+            "-n",
+            "--profile",
+            "profiles/local",
+            *RUNS[1:],
+            cwd=small_book,
+            PYTHONPATH=str(small_book),
+        )
+    )
     assert done(said, "run") == 4

@@ -1,4 +1,6 @@
-"""``make bench``: a small run of it writes whole tables, whose rivals compute what they are said to."""
+"""``make bench``: a small run of it writes whole tables, whose rivals compute what they are said
+to.
+"""
 
 import os
 import subprocess
@@ -22,41 +24,84 @@ def test_the_usual_formula_and_ncaloss_are_equation_4():
     expected = soft_nearest_neighbor_loss(x, y, 0.5).item()
     assert rivals.LOSSES["usual formula"](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
     assert rivals.LOSSES["NCALoss"](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
-    assert rivals.LOSSES["SupConLoss"](x, y, 0.5).item() > expected  # the mean outside of the logarithm is never smaller
+    assert (
+        rivals.LOSSES["SupConLoss"](x, y, 0.5).item() > expected
+    )  # the mean outside of the logarithm is never smaller
 
 
 def test_all_sides_take_turns_in_an_order_drawn_by_lot():
     order = []
     found = in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, "cpu")
-    assert len(found["a"]) == len(found["b"]) == 60 and len(order) == 122, "and one turn of each beforehand is not counted"
+    assert len(found["a"]) == len(found["b"]) == 60 and len(order) == 122, (
+        "and one turn of each beforehand is not counted"
+    )
     turns = [tuple(order[i : i + 2]) for i in range(0, len(order), 2)]
     assert set(turns) == {("a", "b"), ("b", "a")}
 
 
 def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
-    command = [sys.executable, "-m", "benchmarks", "loss", "--sizes", "64", "--features", "16", "--turns", "2", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "loss",
+        "--sizes",
+        "64",
+        "--features",
+        "16",
+        "--turns",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("B 64, D 16: bound ")
     table = pd.read_csv(tmp_path / "loss-cpu.csv")
     assert set(table["loss"]) == {"bound", "ours", "usual formula", "NCALoss", "SupConLoss"}
-    assert (table["seconds"] > 0).all() and (table["turns"] == 2).all() and (table["threads"] == 1).all()
-    assert table.set_index("loss")["memory"].drop("bound").notna().all() and table["device"].str.startswith("CPU").all()
+    assert (
+        (table["seconds"] > 0).all()
+        and (table["turns"] == 2).all()
+        and (table["threads"] == 1).all()
+    )
+    assert (
+        table.set_index("loss")["memory"].drop("bound").notna().all()
+        and table["device"].str.startswith("CPU").all()
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["loss-cpu.csv"]
 
 
 def test_stacks_are_compared_with_the_same_runs_one_by_one(tmp_path):
     compare_stacks("cpu", 1, tmp_path / "stack-cpu.csv", count=300)
     table = pd.read_csv(tmp_path / "stack-cpu.csv")
-    assert table["way"].tolist() == ["one by one", "stack of 15"] and (table["runs"] == 15).all() and (table["turns"] == 3).all()
+    assert (
+        table["way"].tolist() == ["one by one", "stack of 15"]
+        and (table["runs"] == 15).all()
+        and (table["turns"] == 3).all()
+    )
     assert (table["seconds"] > 0).all()
 
 
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
     (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / "chapters-cpu.csv").write_text("chapter,seconds\n01_introduction,1\n15_labels_or_none,2\n")
+    (tmp_path / "bench" / "chapters-cpu.csv").write_text(
+        "chapter,seconds\n01_introduction,1\n15_labels_or_none,2\n"
+    )
     environment = os.environ | {"SNNL_RESULTS": str(tmp_path)}
-    subprocess.run([sys.executable, "-m", "benchmarks.chapters", "01_introduction"], cwd=ROOT, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.chapters", "01_introduction"],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     found = pd.read_csv(tmp_path / "bench" / "chapters-cpu.csv").set_index("chapter")
-    assert set(found.index) == {"01_introduction", "15_labels_or_none"} and found.loc["15_labels_or_none", "seconds"] == 2
-    assert found.loc["01_introduction", "seconds"] > 2 and found.loc["01_introduction", "memory"] > 100 and found.loc["01_introduction", "commit"]
+    assert (
+        set(found.index) == {"01_introduction", "15_labels_or_none"}
+        and found.loc["15_labels_or_none", "seconds"] == 2
+    )
+    assert (
+        found.loc["01_introduction", "seconds"] > 2
+        and found.loc["01_introduction", "memory"] > 100
+        and found.loc["01_introduction", "commit"]
+    )

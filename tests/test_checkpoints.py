@@ -1,4 +1,6 @@
-"""Long training that is interrupted or killed goes on to the same bits, and says what a damaged checkpoint is."""
+"""Long training that is interrupted or killed goes on to the same bits, and says what a damaged
+checkpoint is.
+"""
 
 import signal
 import subprocess
@@ -27,7 +29,10 @@ def inference_pairs():
     def documents(count):
         return [random.integers(40, size=random.integers(2, 6)) for _ in range(count)]
 
-    return {split: (documents(count), documents(count), random.integers(3, size=count)) for split, count in (("train", 20), ("dev", 9), ("test", 9))}
+    return {
+        split: (documents(count), documents(count), random.integers(3, size=count))
+        for split, count in (("train", 20), ("dev", 9), ("test", 9))
+    }
 
 
 def sentence_encoder(path):
@@ -45,7 +50,10 @@ def deep(method, **settings):
     def fitted(path):
         model, _ = pretrain(POINTS, 3, epochs=1, seed=1)
         found = method(3, seed=1, checkpoint=path, **settings).fit(POINTS, model)
-        return [*found.autoencoder.state_dict().values(), torch.as_tensor(found.predict(POINTS))], found.curve.to_dict("list")
+        return [
+            *found.autoencoder.state_dict().values(),
+            torch.as_tensor(found.predict(POINTS)),
+        ], found.curve.to_dict("list")
 
     return fitted
 
@@ -53,7 +61,10 @@ def deep(method, **settings):
 def contrasted(path):
     texts = ["sort a list", "sorting lists", "read a file", "files to be read", "lists of lists"]
     found = SCCL(2, steps=4, batch_size=2, seed=1, checkpoint=path).fit(texts)
-    return [torch.as_tensor(found.embeddings), torch.as_tensor(found.clusters)], found.curve.to_dict("list")
+    return [
+        torch.as_tensor(found.embeddings),
+        torch.as_tensor(found.clusters),
+    ], found.curve.to_dict("list")
 
 
 TRAININGS = {
@@ -66,7 +77,9 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize(("name", "step"), [(name, step) for name, (_, _, steps) in TRAININGS.items() for step in steps])
+@pytest.mark.parametrize(
+    ("name", "step"), [(name, step) for name, (_, _, steps) in TRAININGS.items() for step in steps]
+)
 def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch, name, step):
     training, optimizer, _ = TRAININGS[name]
     weights, told = training(None)
@@ -115,7 +128,9 @@ torch.save(weights, sys.argv[1] + ".done")
 """
 
 
-@pytest.mark.parametrize("kills", [pytest.param(2, id="quick"), pytest.param(12, id="thorough", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(2, id="quick"), pytest.param(12, id="thorough", marks=pytest.mark.slow)]
+)
 def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, kills):
     path, done = tmp_path / "kept.pt", tmp_path / "kept.pt.done"
     command = [sys.executable, "-c", KILLED, str(path), str(Path(__file__).parent)]
@@ -130,12 +145,16 @@ def test_a_killed_training_goes_on_to_the_same_bits(tmp_path, kills):
     torch.set_num_threads(1)
     expected, _ = sentence_encoder(None)
     torch.set_num_threads(threads)
-    assert all(torch.equal(one, other) for one, other in zip(expected, torch.load(done), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(expected, torch.load(done), strict=True)
+    )
 
 
 def test_a_damaged_checkpoint_is_called_that_and_none_restores_nothing(tmp_path):
     weight, path = torch.zeros(2), tmp_path / "kept.pt"
-    assert Checkpoint(None, weight=weight).restore() == Checkpoint(path, weight=weight).restore() == {}
+    assert (
+        Checkpoint(None, weight=weight).restore() == Checkpoint(path, weight=weight).restore() == {}
+    )
     path.write_bytes(b"torn")
     with pytest.raises(CheckpointError, match=r"checkpoint .*kept.pt is damaged .*: remove it"):
         Checkpoint(path, weight=weight).restore()

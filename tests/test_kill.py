@@ -1,4 +1,6 @@
-"""A pulled plug: processes killed with SIGKILL at random and at the worst moments, two at once on one folder, and what a rerun makes of it."""
+"""A pulled plug: processes killed with SIGKILL at random and at the worst moments, two at once on
+one folder, and what a rerun makes of it.
+"""
 
 import functools
 import os
@@ -16,13 +18,29 @@ import pytest
 from snnl_lib import results
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = ["-m", "snnl_lib", "run", "clustering", "--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "73", "--device", "cpu"]
+RUN = [
+    "-m",
+    "snnl_lib",
+    "run",
+    "clustering",
+    "--profile",
+    "tiny",
+    "--dataset",
+    "newsgroups4",
+    "--seeds",
+    "42",
+    "73",
+    "--device",
+    "cpu",
+]
 LONG_LANE = [pytest.param(2, id="quick"), pytest.param(27, id="thorough", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
 def moments():
-    """Random numbers whose seed is told, so that a failure can be repeated: set SNNL_KILL_SEED to it."""
+    """Random numbers whose seed is told, so that a failure can be repeated: set SNNL_KILL_SEED to
+    it.
+    """
     seed = int(os.environ.get("SNNL_KILL_SEED", random.SystemRandom().randrange(2**32)))
     print(f"the moments come from the seed {seed}")
     return random.Random(seed)
@@ -83,13 +101,21 @@ def uninterrupted(packages, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kills", LONG_LANE)
-def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(uninterrupted, own_cache, results_folder, moments, kills):
+def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(
+    uninterrupted, own_cache, results_folder, moments, kills
+):
     expected, seconds = uninterrupted
-    for _ in range(kills):  # anywhere in the start, the embedding, a training run or the writing of a record
+    for _ in range(
+        kills
+    ):  # anywhere in the start, the embedding, a training run or the writing of a record
         recorded = {path: path.stat().st_mtime_ns for path in results_folder.rglob("*.csv")}
         kill_after(start(*RUN), moments.uniform(0.2, 1) * seconds)
-        left = len(results.load_results(profile="tiny")["key"].unique())  # refuses a record that is not whole
-        assert all(path.stat().st_mtime_ns == then for path, then in recorded.items()), "a finished run was made again"
+        left = len(
+            results.load_results(profile="tiny")["key"].unique()
+        )  # refuses a record that is not whole
+        assert all(path.stat().st_mtime_ns == then for path, then in recorded.items()), (
+            "a finished run was made again"
+        )
         if left == 8:
             shutil.rmtree(results_folder)
             shutil.rmtree(own_cache / "embeddings", ignore_errors=True)
@@ -133,19 +159,32 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("torn", [".csv", pytest.param(".curve.csv", marks=pytest.mark.slow), "embeddings"])
-def test_a_process_that_dies_in_the_middle_of_a_file_leaves_nothing_that_is_read(uninterrupted, own_cache, results_folder, tmp_path, torn):
+@pytest.mark.parametrize(
+    "torn", [".csv", pytest.param(".curve.csv", marks=pytest.mark.slow), "embeddings"]
+)
+def test_a_process_that_dies_in_the_middle_of_a_file_leaves_nothing_that_is_read(
+    uninterrupted, own_cache, results_folder, tmp_path, torn
+):
     (tmp_path / "suicide.py").write_text(SUICIDE)
     process = start(tmp_path / "suicide.py", *RUN[2:], TORN=torn, PYTHONPATH=str(ROOT))
     process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
-    assert any(path.suffix == ".tmp" for folder in (results_folder, own_cache) for path in folder.rglob(".*") if path.is_file())  # it did die there
-    assert results.load_results(profile="tiny")["key"].nunique() == (torn == ".curve.csv")  # the first run has no curve, and was finished
+    assert any(
+        path.suffix == ".tmp"
+        for folder in (results_folder, own_cache)
+        for path in folder.rglob(".*")
+        if path.is_file()
+    )  # it did die there
+    assert results.load_results(profile="tiny")["key"].nunique() == (
+        torn == ".curve.csv"
+    )  # the first run has no curve, and was finished
     finish(start(*RUN))
     assert numbers() == uninterrupted[0]
 
 
-def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(uninterrupted, own_cache, results_folder):
+def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(
+    uninterrupted, own_cache, results_folder
+):
     for process in [start(*RUN), start(*RUN)]:
         finish(process)
     assert numbers() == uninterrupted[0]
@@ -155,14 +194,23 @@ def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(uninter
 
 
 @pytest.mark.parametrize("embedded", [False, True])
-def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_written(own_cache, results_folder, embedded):
+def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_written(
+    own_cache, results_folder, embedded
+):
     if embedded:  # then a record is the first file to be written
         finish(start(*RUN))
         shutil.rmtree(results_folder)
-    no_room = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (500, 500))  # bytes a file
+    no_room = functools.partial(
+        resource.setrlimit, resource.RLIMIT_FSIZE, (500, 500)
+    )  # bytes a file
     process = start(*RUN, preexec_fn=no_room)
     said, _ = process.communicate(timeout=300)
     last = said.strip().splitlines()[-1]
-    assert process.returncode == 2 and last.startswith("error: ") and "make room" in last and "Traceback" not in said, said
+    assert (
+        process.returncode == 2
+        and last.startswith("error: ")
+        and "make room" in last
+        and "Traceback" not in said
+    ), said
     assert not [path for folder in (results_folder, own_cache) for path in folder.rglob("*.tmp")]
     assert results.load_results(profile="tiny").empty

@@ -1,4 +1,6 @@
-"""The scores of Tables 1-4, the Dunn index and the scores of rankings: each written out by hand beside them, and one table of properties for all."""
+"""The scores of Tables 1-4, the Dunn index and the scores of rankings: each written out by hand
+beside them, and one table of properties for all.
+"""
 
 import itertools
 import math
@@ -11,17 +13,31 @@ from scipy.spatial import ConvexHull, KDTree
 from scipy.spatial.distance import pdist
 from sklearn.metrics import average_precision_score, label_ranking_average_precision_score
 
-from snnl_lib.metrics import classification_scores, clustering_accuracy, clustering_scores, dunn_index, retrieval_scores
+from snnl_lib.metrics import (
+    classification_scores,
+    clustering_accuracy,
+    clustering_scores,
+    dunn_index,
+    retrieval_scores,
+)
 
 # ---------------------------------------------------------------- Eq. 20
 
 
 def accuracy_by_brute_force(labels, clusters):
-    """Eq. 20 literally: try every one-to-one mapping of clusters to classes; surplus clusters map to no class."""
+    """Eq. 20 literally: try every one-to-one mapping of clusters to classes; surplus clusters map
+    to no class.
+    """
     names, classes = sorted(set(clusters)), sorted(set(labels))
     targets = classes + [None] * max(0, len(names) - len(classes))
-    mappings = (dict(zip(names, chosen, strict=True)) for chosen in itertools.permutations(targets, len(names)))
-    return max(sum(label == mapping[cluster] for label, cluster in zip(labels, clusters, strict=True)) for mapping in mappings) / len(labels)
+    mappings = (
+        dict(zip(names, chosen, strict=True))
+        for chosen in itertools.permutations(targets, len(names))
+    )
+    return max(
+        sum(label == mapping[cluster] for label, cluster in zip(labels, clusters, strict=True))
+        for mapping in mappings
+    ) / len(labels)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -34,7 +50,8 @@ def test_clustering_accuracy_is_the_best_over_all_one_to_one_mappings(classes, c
 
 
 def test_clustering_accuracy_is_not_the_greedy_match():
-    # The largest cell (cluster 0, class 0: 3) leaves only 0 for the other; giving it up wins 2 + 2 = 4.
+    # The largest cell (cluster 0, class 0: 3) leaves only 0 for the other; giving it up wins
+    # 2 + 2 = 4.
     labels, clusters = [0] * 3 + [1] * 2 + [0] * 2, [0] * 3 + [0] * 2 + [1] * 2
     assert clustering_accuracy(labels, clusters) == 4 / 7
 
@@ -53,7 +70,8 @@ def test_clustering_accuracy_of_cases_counted_by_hand(labels, clusters, expected
     assert clustering_accuracy(labels, clusters) == expected
 
 
-# ---------------------------------------------------------------- Eqs. 9-19, written from the formulas
+# ---------------------------------------------------------------- Eqs. 9-19, written from the
+# formulas
 
 
 def members(features, clusters):
@@ -63,15 +81,26 @@ def members(features, clusters):
 def dbi_by_hand(features, clusters):
     groups = members(features, clusters)
     centres = [group.mean(axis=0) for group in groups]
-    spread = [np.mean([math.dist(x, centre) for x in group]) for group, centre in zip(groups, centres, strict=True)]
+    spread = [
+        np.mean([math.dist(x, centre) for x in group])
+        for group, centre in zip(groups, centres, strict=True)
+    ]
     k = range(len(groups))
-    return sum(max((spread[i] + spread[j]) / math.dist(centres[i], centres[j]) for j in k if j != i) for i in k) / len(groups)
+    return sum(
+        max((spread[i] + spread[j]) / math.dist(centres[i], centres[j]) for j in k if j != i)
+        for i in k
+    ) / len(groups)
 
 
 def silhouette_by_hand(features, clusters):
     values = []
     for i, x in enumerate(features):
-        away = {name: [math.dist(x, y) for j, y in enumerate(features) if clusters[j] == name and j != i] for name in set(clusters.tolist())}
+        away = {
+            name: [
+                math.dist(x, y) for j, y in enumerate(features) if clusters[j] == name and j != i
+            ]
+            for name in set(clusters.tolist())
+        }
         own = away.pop(clusters[i])
         if not own:  # Eq. 12 divides by |C| - 1 = 0 here; Rousseeuw (1987) sets the value to 0
             values.append(0.0)
@@ -112,11 +141,15 @@ def nmi_by_hand(labels, clusters):
 def rand_index(labels, clusters):
     """Eq. 18, pair by pair."""
     pairs = list(itertools.combinations(range(len(labels)), 2))
-    return sum((labels[i] == labels[j]) == (clusters[i] == clusters[j]) for i, j in pairs) / len(pairs)
+    return sum((labels[i] == labels[j]) == (clusters[i] == clusters[j]) for i, j in pairs) / len(
+        pairs
+    )
 
 
 def ari_by_hand(labels, clusters):
-    """Eq. 19; the expectation of RI is over all ways to hand out the same cluster sizes: TP is then P·Q / all pairs."""
+    """Eq. 19; the expectation of RI is over all ways to hand out the same cluster sizes: TP is then
+    P·Q / all pairs.
+    """
     pairs = list(itertools.combinations(range(len(labels)), 2))
     p, q = (sum(values[i] == values[j] for i, j in pairs) for values in (labels, clusters))
     expected_tp = p * q / len(pairs)
@@ -144,15 +177,21 @@ def test_every_clustering_score_equals_its_formula_by_hand(clusters, dtype, tole
     scores = clustering_scores(features, found, labels)
     assert list(scores) == ["dbi", "sil", "chs", "nmi", "ari", "acc"]
     for name, by_hand in INTERNAL.items():
-        assert scores[name] == pytest.approx(by_hand(features.astype(np.float64), found), rel=tolerance), name
+        assert scores[name] == pytest.approx(
+            by_hand(features.astype(np.float64), found), rel=tolerance
+        ), name
     for name, by_hand in EXTERNAL.items():
-        assert scores[name] == pytest.approx(by_hand(labels.tolist(), found.tolist()), rel=1e-9, abs=1e-12), name
+        assert scores[name] == pytest.approx(
+            by_hand(labels.tolist(), found.tolist()), rel=1e-9, abs=1e-12
+        ), name
 
 
 def test_a_cluster_of_one_point_has_silhouette_0_and_no_width():
     features, found = np.array([[0.0], [1.0], [10.0]]), np.array([0, 0, 1])
     scores = clustering_scores(features, found, found)
-    assert scores["sil"] == pytest.approx((9 / 10 + 8 / 9 + 0) / 3)  # a = 1 and b = 10, then a = 1 and b = 9
+    assert scores["sil"] == pytest.approx(
+        (9 / 10 + 8 / 9 + 0) / 3
+    )  # a = 1 and b = 10, then a = 1 and b = 9
     assert scores["dbi"] == pytest.approx(0.5 / 9.5)
     assert scores["chs"] == pytest.approx(chs_by_hand(features, found))
 
@@ -162,14 +201,20 @@ def test_ari_is_corrected_by_the_mean_of_ri_over_all_ways_to_deal_out_the_cluste
     dealt = [rand_index(labels, order) for order in itertools.permutations(clusters)]
     expected = sum(dealt) / len(dealt)
     ari = clustering_scores(np.zeros((6, 1)), clusters, labels)["ari"]
-    assert ari == pytest.approx((rand_index(labels, clusters) - expected) / (1 - expected), rel=1e-9)
+    assert ari == pytest.approx(
+        (rand_index(labels, clusters) - expected) / (1 - expected), rel=1e-9
+    )
 
 
 def test_scores_move_the_right_way_when_clusters_part():
     features, found, labels = sample(0, clusters=3)
-    near, far = (clustering_scores(features + shift * found[:, None], found, labels) for shift in (0, 20))
+    near, far = (
+        clustering_scores(features + shift * found[:, None], found, labels) for shift in (0, 20)
+    )
     assert far["dbi"] < near["dbi"] and far["sil"] > near["sil"] and far["chs"] > near["chs"]
-    assert [far[name] for name in EXTERNAL] == [near[name] for name in EXTERNAL]  # these never look at the features
+    assert [far[name] for name in EXTERNAL] == [
+        near[name] for name in EXTERNAL
+    ]  # these never look at the features
 
 
 @pytest.mark.parametrize("name", INTERNAL)
@@ -184,14 +229,17 @@ def test_internal_scores_ignore_units_origin_and_the_names_of_clusters(name):
 
 
 def score_of_clusters(name):
-    return lambda labels, found: clustering_scores(np.arange(len(labels))[:, None], found, labels)[name]
+    return lambda labels, found: clustering_scores(np.arange(len(labels))[:, None], found, labels)[
+        name
+    ]
 
 
 def score_of_classes(name):
     return lambda labels, found: classification_scores(labels, found)[name]
 
 
-# name: (score of (labels, found), unmoved when the found names alone change, lowest possible value). All are symmetric.
+# name: (score of (labels, found), unmoved when the found names alone change, lowest possible
+# value). All are symmetric.
 PROPERTIES = {
     "clustering_accuracy": (clustering_accuracy, True, 0),
     "acc of clusters": (score_of_clusters("acc"), True, 0),
@@ -201,7 +249,9 @@ PROPERTIES = {
     "f1_micro": (score_of_classes("f1_micro"), False, 0),
     "f1_macro": (score_of_classes("f1_macro"), False, 0),
 }
-every_score = pytest.mark.parametrize(("score", "by_partition", "lowest"), PROPERTIES.values(), ids=PROPERTIES)
+every_score = pytest.mark.parametrize(
+    ("score", "by_partition", "lowest"), PROPERTIES.values(), ids=PROPERTIES
+)
 
 
 def two_labellings(seed=0, n=60, classes=4):
@@ -232,7 +282,9 @@ def test_score_is_the_same_with_the_arguments_swapped(score, by_partition, lowes
 
 
 @every_score
-def test_score_ignores_new_names_for_both_and_a_clustering_score_for_one(score, by_partition, lowest):
+def test_score_ignores_new_names_for_both_and_a_clustering_score_for_one(
+    score, by_partition, lowest
+):
     labels, found = two_labellings()
     names = np.array([11, -4, 1000, 7])
     before = pytest.approx(score(labels, found), abs=1e-12)
@@ -251,7 +303,14 @@ def test_score_ignores_the_order_of_the_points(score, by_partition, lowest):
 @every_score
 @pytest.mark.parametrize(
     "form",
-    [list, tuple, lambda ids: ids.astype(np.int8), lambda ids: ids.astype(np.uint8), lambda ids: ids.astype(np.int32), torch.as_tensor],
+    [
+        list,
+        tuple,
+        lambda ids: ids.astype(np.int8),
+        lambda ids: ids.astype(np.uint8),
+        lambda ids: ids.astype(np.int32),
+        torch.as_tensor,
+    ],
     ids=["list", "tuple", "int8", "uint8", "int32", "torch"],
 )
 def test_score_is_a_python_float_for_every_form_of_input(score, by_partition, lowest, form):
@@ -324,10 +383,19 @@ def test_a_single_point_has_a_perfect_external_score_and_no_internal_one():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "found",
-    [[19, 4, 4, 7, 11, 7], [5, 0, 1, 2, 3, 3], [0, 0, 0, 0, 0, 1], [-7, 10**9, 10**9, -7, 10**9, -7]],
+    [
+        [19, 4, 4, 7, 11, 7],
+        [5, 0, 1, 2, 3, 3],
+        [0, 0, 0, 0, 0, 1],
+        [-7, 10**9, 10**9, -7, 10**9, -7],
+    ],
     ids=["ids of k > n", "all alone but two", "one apart", "any numbers"],
 )
-@pytest.mark.parametrize("labels", [[0, 0, 0, 1, 1, 1], [3, 3, 3, 3, 3, 3], [5, 4, 3, 2, 1, 0]], ids=["two classes", "one class", "a class each"])
+@pytest.mark.parametrize(
+    "labels",
+    [[0, 0, 0, 1, 1, 1], [3, 3, 3, 3, 3, 3], [5, 4, 3, 2, 1, 0]],
+    ids=["two classes", "one class", "a class each"],
+)
 def test_scores_of_odd_clusters_still_equal_their_formulas(found, labels):
     features = np.random.default_rng(1).normal(size=(6, 2))
     scores = clustering_scores(features, found, labels)
@@ -341,17 +409,26 @@ def test_scores_of_odd_clusters_still_equal_their_formulas(found, labels):
 def test_external_scores_of_every_point_a_cluster_of_its_own_equal_their_formulas():
     labels, found = [0, 0, 0, 0, 1, 1, 2], [6, 5, 4, 3, 2, 1, 0]
     scores = clustering_scores(np.zeros((7, 1)), found, labels)
-    assert {name: scores[name] for name in EXTERNAL} == pytest.approx({name: by_hand(labels, found) for name, by_hand in EXTERNAL.items()}, abs=1e-12)
+    assert {name: scores[name] for name in EXTERNAL} == pytest.approx(
+        {name: by_hand(labels, found) for name, by_hand in EXTERNAL.items()}, abs=1e-12
+    )
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_collapsed_code_gets_the_scores_that_the_chapter_tells_of():
     features, found, labels = sample(0)
-    tight, same = (clustering_scores(values, found, labels) for values in (features * 1e-9, np.full((40, 3), 0.3)))
-    assert tight["dbi"] == same["dbi"] == 0  # scikit-learn's exception; by the formula the index does not change with the unit
+    tight, same = (
+        clustering_scores(values, found, labels)
+        for values in (features * 1e-9, np.full((40, 3), 0.3))
+    )
+    assert (
+        tight["dbi"] == same["dbi"] == 0
+    )  # scikit-learn's exception; by the formula the index does not change with the unit
     assert same["sil"] == pytest.approx(0, abs=1e-9)
     assert dbi_by_hand(features * 1e-9, found) == pytest.approx(dbi_by_hand(features, found))
-    assert clustering_scores(features * 1e-6, found, labels)["dbi"] == pytest.approx(dbi_by_hand(features, found))
+    assert clustering_scores(features * 1e-6, found, labels)["dbi"] == pytest.approx(
+        dbi_by_hand(features, found)
+    )
 
 
 def test_clustering_scores_are_python_floats_from_lists_and_integers():
@@ -359,7 +436,9 @@ def test_clustering_scores_are_python_floats_from_lists_and_integers():
     features = (features * 10).astype(int)
     expected = clustering_scores(features.astype(float), found, labels)
     scores = clustering_scores(features.tolist(), found.tolist(), labels.tolist())
-    assert scores == pytest.approx(expected) and {type(value) for value in scores.values()} == {float}
+    assert scores == pytest.approx(expected) and {type(value) for value in scores.values()} == {
+        float
+    }
 
 
 def test_clustering_scores_leave_their_input_as_it_was():
@@ -385,7 +464,12 @@ FEATURES, FOUND = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
         (FEATURES > 3, FOUND, FOUND, "bool"),
         (np.where(FEATURES == 3, np.nan, FEATURES), FOUND, FOUND, "got nan"),
         (np.where(FEATURES == 3, -np.inf, FEATURES), FOUND, FOUND, "got -inf"),
-        (np.where(FEATURES == 3, np.inf, FEATURES), [0] * 4, FOUND, "got inf"),  # with one cluster too, where nothing reads them
+        (
+            np.where(FEATURES == 3, np.inf, FEATURES),
+            [0] * 4,
+            FOUND,
+            "got inf",
+        ),  # with one cluster too, where nothing reads them
         (FEATURES, 0, FOUND, "clusters must be a non-empty array of one axis"),
         (FEATURES, FOUND, 0, "labels must be a non-empty array of one axis"),
         (FEATURES, [0.0, 0.0, 1.0, 1.0], FOUND, "clusters must be whole numbers"),
@@ -403,7 +487,9 @@ def test_clustering_scores_refuse_bad_input_and_say_what(features, clusters, lab
 def dunn_by_hand(features, clusters):
     """The definition, pair by pair; None where it divides by 0 or has no gap."""
     within, between = [0.0], []
-    for (x, a), (y, b) in itertools.combinations(zip(np.asarray(features, dtype=float), clusters, strict=True), 2):
+    for (x, a), (y, b) in itertools.combinations(
+        zip(np.asarray(features, dtype=float), clusters, strict=True), 2
+    ):
         (within if a == b else between).append(math.dist(x, y))
     return min(between) / max(within) if between and max(within) else None
 
@@ -418,7 +504,8 @@ def test_dunn_index_equals_its_definition_pair_by_pair(clusters, dtype, seed):
 
 
 def test_dunn_index_of_a_case_worked_out_by_hand():
-    # Widest: (0, 0) to (3, 4), 5. Narrowest gap: (3, 4) to (3, 14), 10; the single point adds no width.
+    # Widest: (0, 0) to (3, 4), 5. Narrowest gap: (3, 4) to (3, 14), 10; the single point adds
+    # no width.
     features, found = [[0, 0], [3, 4], [3, 14], [3, 15], [60, 0]], [2, 2, 0, 0, 9]
     assert dunn_index(features, found) == 2
     assert type(dunn_index(features, found)) is float
@@ -436,7 +523,9 @@ def test_dunn_index_ignores_units_origin_order_and_the_names_of_clusters():
     features, found, _ = sample(1)
     expected = pytest.approx(dunn_index(features, found), rel=1e-6)
     assert dunn_index(features * 1e-9, found) == expected
-    assert dunn_index(features + 1e6, found) == expected  # distances from differences of squares would be off here
+    assert (
+        dunn_index(features + 1e6, found) == expected
+    )  # distances from differences of squares would be off here
     assert dunn_index(features, 9 - 2 * found) == expected
     order = np.random.default_rng(0).permutation(len(found))
     assert dunn_index(features[order], found[order]) == expected
@@ -455,14 +544,24 @@ def test_dunn_index_ignores_units_origin_order_and_the_names_of_clusters():
         ([[0.1, 0.7, 0.3]] * 3 + [[1.1, 0.2, 0.9]] * 3, [0, 0, 0, 0, 1, 1], 0.0),
         ([[0.0], [1.0], [1.0], [5.0]], [0, 0, 1, 1], 0.0),
     ],
-    ids=["one cluster", "all alone", "k > n", "one point", "one place", "only copies in each", "a copy in two", "clusters that touch"],
+    ids=[
+        "one cluster",
+        "all alone",
+        "k > n",
+        "one point",
+        "one place",
+        "only copies in each",
+        "a copy in two",
+        "clusters that touch",
+    ],
 )
 def test_dunn_index_of_degenerate_clusters(features, found, expected):
     assert dunn_index(features, found) == pytest.approx(expected, nan_ok=True, abs=0)
 
 
 def test_dunn_index_of_many_points_needs_little_memory():
-    # A full matrix of distances would take 1.2 GB. Gap by a tree and width by convex hulls, which need no matrix.
+    # A full matrix of distances would take 1.2 GB. Gap by a tree and width by convex hulls,
+    # which need no matrix.
     found = np.random.default_rng(0).integers(0, 2, 12_000)
     features = np.random.default_rng(1).uniform(size=(12_000, 2)) + 1.5 * found[:, None]
     tracemalloc.start()
@@ -471,7 +570,10 @@ def test_dunn_index_of_many_points_needs_little_memory():
     tracemalloc.stop()
     first, second = features[found == 0], features[found == 1]
     gap = KDTree(first).query(second)[0].min()
-    assert value == pytest.approx(gap / max(pdist(group[ConvexHull(group).vertices]).max() for group in (first, second)), rel=1e-12)
+    assert value == pytest.approx(
+        gap / max(pdist(group[ConvexHull(group).vertices]).max() for group in (first, second)),
+        rel=1e-12,
+    )
     assert peak < 200e6
 
 
@@ -512,7 +614,9 @@ def f1_by_hand(labels, predictions, classes):
         fn = sum(y == name and p != name for y, p in zip(labels, predictions, strict=True))
         counts.append((tp, fp, fn))
     tp, fp, fn = map(sum, zip(*counts, strict=True))
-    return 2 * tp / (2 * tp + fp + fn), sum(2 * t / (2 * t + p + n) for t, p, n in counts) / len(classes)
+    return 2 * tp / (2 * tp + fp + fn), sum(2 * t / (2 * t + p + n) for t, p, n in counts) / len(
+        classes
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -521,7 +625,9 @@ def test_classification_scores_equal_counting_by_hand(seed):
     scores = classification_scores(labels, predictions)
     micro, macro = f1_by_hand(labels, predictions, range(4))
     assert list(scores) == ["acc", "f1_micro", "f1_macro"]
-    assert scores == pytest.approx({"acc": np.mean(labels == predictions), "f1_micro": micro, "f1_macro": macro}, rel=1e-12)
+    assert scores == pytest.approx(
+        {"acc": np.mean(labels == predictions), "f1_micro": micro, "f1_macro": macro}, rel=1e-12
+    )
     assert scores["f1_macro"] != pytest.approx(scores["f1_micro"], abs=1e-6)
 
 
@@ -549,7 +655,12 @@ def ranking_by_hand(scores, relevant):
     for order in itertools.permutations(range(len(scores))):
         if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order)):
             ranks = [rank for rank, i in enumerate(order, start=1) if relevant[i]]
-            found.append((sum(count / rank for count, rank in enumerate(ranks, start=1)) / len(ranks), 1 / ranks[0]))
+            found.append(
+                (
+                    sum(count / rank for count, rank in enumerate(ranks, start=1)) / len(ranks),
+                    1 / ranks[0],
+                )
+            )
     return np.mean(found, axis=0)
 
 
@@ -558,11 +669,27 @@ def ranking_by_hand(scores, relevant):
     [
         ([([3, 2, 1], [True, False, False])], 1, 1),
         ([([3, 2, 1], [False, False, True])], 1 / 3, 1 / 3),
-        ([([0.9, 0.1, 0.8, 0.7, 0.2], [False, True, True, False, True])], (1 / 2 + 2 / 4 + 3 / 5) / 3, 1 / 2),
-        ([([3, 2, 1], [True, False, True]), ([-1, -2], [False, True])], ((1 + 2 / 3) / 2 + 1 / 2) / 2, 3 / 4),
+        (
+            [([0.9, 0.1, 0.8, 0.7, 0.2], [False, True, True, False, True])],
+            (1 / 2 + 2 / 4 + 3 / 5) / 3,
+            1 / 2,
+        ),
+        (
+            [([3, 2, 1], [True, False, True]), ([-1, -2], [False, True])],
+            ((1 + 2 / 3) / 2 + 1 / 2) / 2,
+            3 / 4,
+        ),
         ([([7, 7], [True, False])], 3 / 4, 3 / 4),  # first in one order, second in the other
-        ([([7, 7, 7], [True, True, False])], ((1 + 1) + (1 + 2 / 3) + (1 / 2 + 2 / 3)) / 6, (1 + 1 + 1 / 2) / 3),
-        ([([9, 7, 7, 5], [False, True, False, True])], ((1 / 2 + 2 / 4) / 2 + (1 / 3 + 2 / 4) / 2) / 2, (1 / 2 + 1 / 3) / 2),
+        (
+            [([7, 7, 7], [True, True, False])],
+            ((1 + 1) + (1 + 2 / 3) + (1 / 2 + 2 / 3)) / 6,
+            (1 + 1 + 1 / 2) / 3,
+        ),
+        (
+            [([9, 7, 7, 5], [False, True, False, True])],
+            ((1 / 2 + 2 / 4) / 2 + (1 / 3 + 2 / 4) / 2) / 2,
+            (1 / 2 + 1 / 3) / 2,
+        ),
     ],
 )
 def test_retrieval_scores_of_rankings_worked_out_by_hand(queries, precision, reciprocal):
@@ -573,7 +700,12 @@ def test_retrieval_scores_of_rankings_worked_out_by_hand(queries, precision, rec
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int8, np.float16])
 def test_retrieval_scores_take_similarities_of_every_kind_of_number(dtype):
-    scores = retrieval_scores([(np.array([1, 0], dtype=dtype), [True, False]), (np.array([0, 1], dtype=dtype), [True, False])])
+    scores = retrieval_scores(
+        [
+            (np.array([1, 0], dtype=dtype), [True, False]),
+            (np.array([0, 1], dtype=dtype), [True, False]),
+        ]
+    )
     assert scores == {"map": 3 / 4, "mrr": 3 / 4}  # first, then second of two
 
 
@@ -581,33 +713,57 @@ def test_retrieval_scores_take_similarities_of_every_kind_of_number(dtype):
 def test_retrieval_scores_are_the_mean_over_all_orders_of_equal_candidates(seed):
     random = np.random.default_rng(seed)
     count, levels = random.integers(2, 8), random.integers(1, 5)
-    scores, relevant = random.integers(0, levels, count) / 7, random.permutation(np.arange(count) < random.integers(1, count))
+    scores, relevant = (
+        random.integers(0, levels, count) / 7,
+        random.permutation(np.arange(count) < random.integers(1, count)),
+    )
     precision, reciprocal = ranking_by_hand(scores, relevant)
-    assert retrieval_scores([(scores, relevant)]) == pytest.approx({"map": precision, "mrr": reciprocal}, rel=1e-12)
+    assert retrieval_scores([(scores, relevant)]) == pytest.approx(
+        {"map": precision, "mrr": reciprocal}, rel=1e-12
+    )
 
 
 def rankings(seed=0, queries=30):
     random = np.random.default_rng(seed)
     counts = random.integers(2, 60, queries)
-    return [(random.normal(size=n), random.permutation(np.arange(n) < random.integers(1, n))) for n in counts]
+    return [
+        (random.normal(size=n), random.permutation(np.arange(n) < random.integers(1, n)))
+        for n in counts
+    ]
 
 
 def test_retrieval_scores_equal_scikit_learns_where_no_candidates_are_equal():
     queries = rankings()
-    assert retrieval_scores(queries)["map"] == pytest.approx(np.mean([average_precision_score(relevant, scores) for scores, relevant in queries]), rel=1e-12)
-    single = [(scores, np.arange(len(scores)) == len(scores) // 2) for scores, _ in queries]  # with one relevant candidate both are 1 over its rank
-    expected = np.mean([label_ranking_average_precision_score(relevant[None], scores[None]) for scores, relevant in single])
+    assert retrieval_scores(queries)["map"] == pytest.approx(
+        np.mean([average_precision_score(relevant, scores) for scores, relevant in queries]),
+        rel=1e-12,
+    )
+    single = [
+        (scores, np.arange(len(scores)) == len(scores) // 2) for scores, _ in queries
+    ]  # with one relevant candidate both are 1 over its rank
+    expected = np.mean(
+        [
+            label_ranking_average_precision_score(relevant[None], scores[None])
+            for scores, relevant in single
+        ]
+    )
     assert retrieval_scores(single) == pytest.approx({"map": expected, "mrr": expected}, rel=1e-12)
 
 
 def test_retrieval_scores_ignore_the_order_of_candidates_and_queries_and_the_scale():
-    queries = [(np.round(scores), relevant) for scores, relevant in rankings(1)]  # with many equal ones
+    queries = [
+        (np.round(scores), relevant) for scores, relevant in rankings(1)
+    ]  # with many equal ones
     before = retrieval_scores(queries)
     order = np.random.default_rng(2).permutation
-    shuffled = [(scores[mix], relevant[mix]) for scores, relevant in queries for mix in [order(len(scores))]]
+    shuffled = [
+        (scores[mix], relevant[mix]) for scores, relevant in queries for mix in [order(len(scores))]
+    ]
     assert retrieval_scores(shuffled) == before
     assert retrieval_scores(queries[::-1]) == pytest.approx(before, rel=1e-12)
-    assert retrieval_scores((np.exp(scores / 3), relevant) for scores, relevant in queries) == before
+    assert (
+        retrieval_scores((np.exp(scores / 3), relevant) for scores, relevant in queries) == before
+    )
 
 
 def test_retrieval_scores_of_a_perfect_ranking_are_1_and_of_equal_candidates_those_of_a_guess():
@@ -615,7 +771,10 @@ def test_retrieval_scores_of_a_perfect_ranking_are_1_and_of_equal_candidates_tho
     perfect = retrieval_scores((relevant.astype(float), relevant) for _, relevant in queries)
     assert perfect == pytest.approx({"map": 1, "mrr": 1}, rel=1e-12)
     random = np.random.default_rng(4)
-    guesses = [retrieval_scores((random.random(len(relevant)), relevant) for _, relevant in queries) for _ in range(400)]
+    guesses = [
+        retrieval_scores((random.random(len(relevant)), relevant) for _, relevant in queries)
+        for _ in range(400)
+    ]
     equal = retrieval_scores((np.zeros(len(relevant)), relevant) for _, relevant in queries)
     for name in ("map", "mrr"):
         values = [guess[name] for guess in guesses]
@@ -625,7 +784,9 @@ def test_retrieval_scores_of_a_perfect_ranking_are_1_and_of_equal_candidates_tho
 def test_retrieval_scores_of_many_equal_candidates_need_no_large_numbers():
     relevant = np.arange(5000) < 2500
     scores = retrieval_scores([(np.zeros(5000), relevant)])
-    assert scores["map"] == pytest.approx(0.5, abs=0.001) and scores["mrr"] == pytest.approx(math.log(2), abs=0.001)
+    assert scores["map"] == pytest.approx(0.5, abs=0.001) and scores["mrr"] == pytest.approx(
+        math.log(2), abs=0.001
+    )
 
 
 @pytest.mark.parametrize(
@@ -641,7 +802,10 @@ def test_retrieval_scores_of_many_equal_candidates_need_no_large_numbers():
         ([([1.0, 2.0], [1, 0])], r"relevant as bool \[C\], .*\[1 0\] \(int64\)"),
         ([([1.0, 2.0], ["yes", "no"])], "relevant as bool"),
         ([([], [])], "finite scores"),
-        ([([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])], "2 of 2 relevant: leave it out"),
+        (
+            [([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])],
+            "2 of 2 relevant: leave it out",
+        ),
         ([([1.0, 2.0], [False, False])], "0 of 2 relevant: leave it out"),
     ],
 )

@@ -42,7 +42,9 @@ def count(model):
 def test_classifier_returns_logits_and_its_hidden_layers_by_name(hidden_sizes, expected):
     logits, hidden = FeedForwardNet(11, 4, hidden_sizes)(torch.randn(3, 11))
     assert logits.shape == (3, 4)
-    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == list(expected.items())  # from the input upwards
+    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == list(
+        expected.items()
+    )  # from the input upwards
 
 
 def test_classifier_has_two_layers_of_500_unless_told_otherwise_as_in_section_2_1():
@@ -53,8 +55,18 @@ def test_autoencoder_is_that_of_section_2_3_and_names_its_hidden_layers():
     model = Autoencoder(300)
     output, hidden = model(torch.rand(3, 300))
     assert output.shape == (3, 300)
-    widths = {"encoder1": 500, "encoder2": 500, "encoder3": 2000, "code": 128, "decoder1": 2000, "decoder2": 500, "decoder3": 500}
-    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [(name, (3, width)) for name, width in widths.items()]
+    widths = {
+        "encoder1": 500,
+        "encoder2": 500,
+        "encoder3": 2000,
+        "code": 128,
+        "decoder1": 2000,
+        "decoder2": 500,
+        "decoder3": 500,
+    }
+    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [
+        (name, (3, width)) for name, width in widths.items()
+    ]
     sizes = [300, 500, 500, 2000, 128, 2000, 500, 500, 300]
     assert count(model) == sum(a * b + b for a, b in pairwise(sizes))
 
@@ -62,27 +74,51 @@ def test_autoencoder_is_that_of_section_2_3_and_names_its_hidden_layers():
 def test_autoencoder_takes_other_sizes():
     output, hidden = Autoencoder(6, hidden_sizes=(5, 4), code_size=2)(torch.rand(3, 6))
     assert output.shape == (3, 6)
-    assert {name: values.shape[1] for name, values in hidden.items()} == {"encoder1": 5, "encoder2": 4, "code": 2, "decoder1": 4, "decoder2": 5}
+    assert {name: values.shape[1] for name, values in hidden.items()} == {
+        "encoder1": 5,
+        "encoder2": 4,
+        "code": 2,
+        "decoder1": 4,
+        "decoder2": 5,
+    }
 
 
 @pytest.mark.parametrize(
     ("in_features", "kernel", "stride"),
-    [(300, 48, 4), (4096, 64, 64), (64, 1, 1), (127, 64, 1), (128, 2, 2)],  # means of word vectors, InferSent, and the smallest inputs
+    [
+        (300, 48, 4),
+        (4096, 64, 64),
+        (64, 1, 1),
+        (127, 64, 1),
+        (128, 2, 2),
+    ],  # means of word vectors, InferSent, and the smallest inputs
 )
-def test_2048_values_leave_the_convolution_whatever_the_number_of_features(in_features, kernel, stride):
+def test_2048_values_leave_the_convolution_whatever_the_number_of_features(
+    in_features, kernel, stride
+):
     model = ConvNet(in_features, 4)
-    assert (model.conv.kernel_size, model.conv.stride, model.conv.padding) == ((kernel,), (stride,), (0,))
+    assert (model.conv.kernel_size, model.conv.stride, model.conv.padding) == (
+        (kernel,),
+        (stride,),
+        (0,),
+    )
     logits, hidden = model(torch.randn(3, in_features))
     assert logits.shape == (3, 4)
     widths = {"conv": 2048, "hidden1": 2048, "hidden2": 1024, "hidden3": 512}  # Sec. 2.2
-    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [(name, (3, width)) for name, width in widths.items()]
+    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [
+        (name, (3, width)) for name, width in widths.items()
+    ]
 
 
 def test_convolution_takes_other_numbers_of_filters_positions_and_layers():
     model = ConvNet(300, 4, (10, 7), filters=8, positions=256)
     logits, hidden = model(torch.randn(3, 300))
     assert logits.shape == (3, 4) and (model.conv.kernel_size, model.conv.stride) == ((45,), (1,))
-    assert {name: values.shape[1] for name, values in hidden.items()} == {"conv": 2048, "hidden1": 10, "hidden2": 7}
+    assert {name: values.shape[1] for name, values in hidden.items()} == {
+        "conv": 2048,
+        "hidden1": 10,
+        "hidden2": 7,
+    }
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 65])
@@ -97,7 +133,9 @@ def test_convolution_with_a_kernel_of_its_own_is_padded_and_pooled_to_the_positi
 
 def test_hidden_values_of_the_classifier_are_taken_after_the_relu_and_the_output_before_a_softmax():
     model, x = FeedForwardNet(6, 3, (5, 4)), torch.randn(8, 6)
-    (w1, b1), (w2, b2), (w3, b3) = ((layer.weight, layer.bias) for layer in (*model.hidden, model.output))
+    (w1, b1), (w2, b2), (w3, b3) = (
+        (layer.weight, layer.bias) for layer in (*model.hidden, model.output)
+    )
     for bias in (b1, b2, b3):  # zero biases would hide a layer that forgets its own
         torch.nn.init.normal_(bias)
     logits, hidden = model(x)
@@ -111,7 +149,9 @@ def test_hidden_values_of_the_classifier_are_taken_after_the_relu_and_the_output
 
 def test_before_relu_hands_out_what_goes_into_it_and_leaves_the_output_as_it_is():
     x = torch.randn(8, 6)
-    after, before = (build(FeedForwardNet, 6, 3, (5, 4), before_relu=flag, seed=1) for flag in (False, True))
+    after, before = (
+        build(FeedForwardNet, 6, 3, (5, 4), before_relu=flag, seed=1) for flag in (False, True)
+    )
     (logits, hidden), (same, raw) = after(x), before(x)
     assert torch.equal(logits, same) and list(raw) == list(hidden)
     for name, values in raw.items():
@@ -123,8 +163,12 @@ def test_convolution_is_a_sliding_product_with_each_filter_then_the_relu():
     model, x = ConvNet(11, 3, (5,), filters=2, positions=4), torch.randn(6, 11)
     torch.nn.init.normal_(model.conv.bias)  # a zero bias would hide a layer that forgets its own
     _, hidden = model(x)
-    windows = x.unfold(1, 5, 2)  # stride 11 // 4 = 2, and from 3 * 2 to the end there are 5 features
-    expected = torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]) + model.conv.bias[:, None]
+    windows = x.unfold(
+        1, 5, 2
+    )  # stride 11 // 4 = 2, and from 3 * 2 to the end there are 5 features
+    expected = (
+        torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]) + model.conv.bias[:, None]
+    )
     assert expected.shape == (6, 2, 4) and (expected < 0).any()
     torch.testing.assert_close(hidden["conv"], expected.clamp(min=0).flatten(1))
 
@@ -133,7 +177,12 @@ def test_pooling_takes_the_largest_of_each_stretch_of_the_padded_convolution():
     model, x = ConvNet(12, 3, (5,), filters=2, positions=4, kernel=3), torch.randn(6, 12)
     _, hidden = model(x)
     windows = F.pad(x, (1, 1)).unfold(1, 3, 1)
-    expected = torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]).clamp(min=0).unflatten(2, (4, 3)).amax(dim=3)
+    expected = (
+        torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0])
+        .clamp(min=0)
+        .unflatten(2, (4, 3))
+        .amax(dim=3)
+    )
     torch.testing.assert_close(hidden["conv"], expected.flatten(1))
 
 
@@ -141,16 +190,21 @@ def test_the_rest_of_the_convolutional_network_is_the_feed_forward_one():
     model, x = ConvNet(300, 4, (10, 7)), torch.randn(3, 300)
     logits, hidden = model(x)
     same, layers = model.dense(hidden["conv"])
-    assert torch.equal(logits, same) and all(torch.equal(hidden[name], values) for name, values in layers.items())
+    assert torch.equal(logits, same) and all(
+        torch.equal(hidden[name], values) for name, values in layers.items()
+    )
 
 
 @pytest.mark.parametrize("kernel", [None, 3])
 @pytest.mark.parametrize("in_features", [300, 4096, 301, 363])
 def test_every_feature_moves_the_output_of_the_convolution_the_last_one_too(in_features, kernel):
-    # A stride that does not divide the features would pass over the last ones with a kernel of the same length.
+    # A stride that does not divide the features would pass over the last ones with a kernel
+    # of the same length.
     x = torch.randn(1, in_features, requires_grad=True)
     model = ConvNet(in_features, 4, (5,), kernel=kernel)
-    features = model.conv(x[:, None])  # before the pooling and the ReLU, which may drop a feature by chance
+    features = model.conv(
+        x[:, None]
+    )  # before the pooling and the ReLU, which may drop a feature by chance
     (gradient,) = torch.autograd.grad(features.square().sum(), x)
     assert (gradient != 0).all()
     moved = x.detach().clone()
@@ -174,31 +228,64 @@ def test_hidden_values_of_the_autoencoder_are_taken_after_relu_or_logistic_and_t
 
 def test_a_linear_code_is_not_bounded_and_is_what_the_decoder_sees():
     x = torch.randn(8, 6)
-    bounded, linear = (build(Autoencoder, 6, (5, 4), 3, linear_code=flag, seed=1) for flag in (False, True))
+    bounded, linear = (
+        build(Autoencoder, 6, (5, 4), 3, linear_code=flag, seed=1) for flag in (False, True)
+    )
     (output, hidden), (other, values) = bounded(x), linear(x)
-    assert list(values) == list(hidden) and torch.equal(values["encoder2"], hidden["encoder2"]), "the same weights, the same way to the code"
+    assert list(values) == list(hidden) and torch.equal(values["encoder2"], hidden["encoder2"]), (
+        "the same weights, the same way to the code"
+    )
     torch.testing.assert_close(torch.sigmoid(values["code"]), hidden["code"])
     assert values["code"].min() < 0 and not torch.allclose(output, other)
     torch.testing.assert_close(values["decoder1"], torch.relu(linear.decoder[0](values["code"])))
 
 
 @pytest.mark.parametrize("linear_code", [False, True])
-def test_before_the_nonlinearity_every_hidden_layer_is_handed_out_before_its_own_and_the_output_stays_as_it_is(linear_code):
+def test_before_the_nonlinearity_every_hidden_layer_is_handed_out_before_its_own_and_the_output_stays_as_it_is(
+    linear_code,
+):
     x = torch.randn(8, 6)
-    after, before = (build(Autoencoder, 6, (5, 4), 3, linear_code=linear_code, before_nonlinearity=flag, seed=1) for flag in (False, True))
+    after, before = (
+        build(Autoencoder, 6, (5, 4), 3, linear_code=linear_code, before_nonlinearity=flag, seed=1)
+        for flag in (False, True)
+    )
     (output, hidden), (same, raw) = after(x), before(x)
-    assert torch.equal(output, same) and list(raw) == list(hidden) == ["encoder1", "encoder2", "code", "decoder1", "decoder2"]
+    assert torch.equal(output, same) and list(raw) == list(hidden) == [
+        "encoder1",
+        "encoder2",
+        "code",
+        "decoder1",
+        "decoder2",
+    ]
     for name, values in raw.items():
-        nonlinearity = torch.relu if name != "code" else torch.sigmoid if not linear_code else torch.nn.Identity()
+        nonlinearity = (
+            torch.relu
+            if name != "code"
+            else torch.sigmoid
+            if not linear_code
+            else torch.nn.Identity()
+        )
         assert (values < 0).any() and torch.equal(nonlinearity(values), hidden[name]), name
 
 
-@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (20, 15))), (Autoencoder, (6, (20, 15), 10)), (ConvNet, (64, 3, (20, 15)))])
+@pytest.mark.parametrize(
+    ("model_class", "arguments"),
+    [
+        (FeedForwardNet, (6, 3, (20, 15))),
+        (Autoencoder, (6, (20, 15), 10)),
+        (ConvNet, (64, 3, (20, 15))),
+    ],
+)
 def test_hidden_values_belong_to_the_one_forward_pass(model_class, arguments):
     model = model_class(*arguments)
     output, hidden = model(torch.rand(8, arguments[0]))
-    # Each tensor handed out must lie on the way to the output: a copy computed aside would have no gradient from it.
-    for name, gradient in zip(hidden, torch.autograd.grad(output.square().sum(), list(hidden.values()), retain_graph=True), strict=True):
+    # Each tensor handed out must lie on the way to the output: a copy computed aside would
+    # have no gradient from it.
+    for name, gradient in zip(
+        hidden,
+        torch.autograd.grad(output.square().sum(), list(hidden.values()), retain_graph=True),
+        strict=True,
+    ):
         assert gradient.abs().max() > 0, name
     # And a loss on the first hidden layer reaches the weight and bias before it, and no others.
     next(iter(hidden.values())).square().sum().backward()
@@ -219,30 +306,47 @@ def hidden_and_output_layers(model):
         return list(model.hidden), [model.output]
     if isinstance(model, ConvNet):
         return [model.conv, *model.dense.hidden], [model.dense.output]
-    return [*model.encoder, *model.decoder], [model.code, model.output]  # Sec. 2.3: encoder and decoder each have an output layer
+    return [*model.encoder, *model.decoder], [
+        model.code,
+        model.output,
+    ]  # Sec. 2.3: encoder and decoder each have an output layer
 
 
 @pytest.fixture(scope="module", params=["classifier", "autoencoder", "convolution"])
 def model(request):
-    if request.param == "convolution":  # filters and kernel so large that there are enough weights to look at
+    if (
+        request.param == "convolution"
+    ):  # filters and kernel so large that there are enough weights to look at
         return build(ConvNet, 500, 400, (600, 400), filters=500, positions=2, seed=3)
-    return build(FeedForwardNet, 400, 100, seed=3) if request.param == "classifier" else build(Autoencoder, 400, seed=3)
+    return (
+        build(FeedForwardNet, 400, 100, seed=3)
+        if request.param == "classifier"
+        else build(Autoencoder, 400, seed=3)
+    )
 
 
 def test_hidden_layers_start_from_kaiming_normal_weights(model):
     for layer in hidden_and_output_layers(model)[0]:
-        standard = layer.weight / math.sqrt(2 / layer.weight[0].numel())  # standard normal, if He et al. were followed
+        standard = layer.weight / math.sqrt(
+            2 / layer.weight[0].numel()
+        )  # standard normal, if He et al. were followed
         assert layer.weight.numel() >= 100_000
         assert standard.mean().item() == pytest.approx(0, abs=0.01)
         assert standard.std().item() == pytest.approx(1, rel=0.01)
-        assert (standard.abs() < 1).float().mean().item() == pytest.approx(0.6827, abs=0.01)  # normal, not uniform: that would give 0.577
+        assert (standard.abs() < 1).float().mean().item() == pytest.approx(
+            0.6827, abs=0.01
+        )  # normal, not uniform: that would give 0.577
         assert standard.abs().max() > 3.5
 
 
 def test_output_layers_start_from_xavier_uniform_weights(model):
     for layer in hidden_and_output_layers(model)[1]:
-        unit = layer.weight / math.sqrt(6 / (layer.in_features + layer.out_features))  # uniform on [-1, 1]
-        assert unit.abs().max().item() == pytest.approx(1, abs=1e-3) and unit.abs().max() <= 1 + 1e-6
+        unit = layer.weight / math.sqrt(
+            6 / (layer.in_features + layer.out_features)
+        )  # uniform on [-1, 1]
+        assert (
+            unit.abs().max().item() == pytest.approx(1, abs=1e-3) and unit.abs().max() <= 1 + 1e-6
+        )
         assert unit.std().item() == pytest.approx(1 / math.sqrt(3), rel=0.01)
         assert unit.mean().item() == pytest.approx(0, abs=0.01)
 
@@ -253,7 +357,10 @@ def test_biases_start_at_zero(model):
     assert all(torch.equal(bias, torch.zeros_like(bias)) for bias in biases)
 
 
-@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3, (5, 4))), (Autoencoder, (6, (5, 4), 3)), (ConvNet, (64, 3, (5, 4)))])
+@pytest.mark.parametrize(
+    ("model_class", "arguments"),
+    [(FeedForwardNet, (6, 3, (5, 4))), (Autoencoder, (6, (5, 4), 3)), (ConvNet, (64, 3, (5, 4)))],
+)
 def test_initial_weights_depend_on_the_seed_alone(model_class, arguments):
     torch.manual_seed(1)
     first = parameters(build(model_class, *arguments, seed=42))
@@ -262,7 +369,11 @@ def test_initial_weights_depend_on_the_seed_alone(model_class, arguments):
     second = parameters(build(model_class, *arguments, seed=42))
     other = parameters(build(model_class, *arguments, seed=43))
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
-    assert not any(torch.equal(a, b) for (name, a), (_, b) in zip(first, other, strict=True) if name.endswith("weight"))
+    assert not any(
+        torch.equal(a, b)
+        for (name, a), (_, b) in zip(first, other, strict=True)
+        if name.endswith("weight")
+    )
 
 
 def test_building_a_model_leaves_the_global_random_state_as_it_was():
@@ -324,7 +435,9 @@ def test_hidden_sizes_must_be_a_sequence(hidden_sizes):
         FeedForwardNet(6, 3, hidden_sizes)
 
 
-@pytest.mark.parametrize(("model_class", "arguments"), [(FeedForwardNet, (6, 3)), (Autoencoder, (6,))])
+@pytest.mark.parametrize(
+    ("model_class", "arguments"), [(FeedForwardNet, (6, 3)), (Autoencoder, (6,))]
+)
 def test_an_input_of_another_width_raises(model_class, arguments):
     with pytest.raises(RuntimeError, match="4x7"):
         model_class(*arguments)(torch.rand(4, 7))
@@ -341,7 +454,9 @@ def test_an_input_of_another_width_raises_in_the_convolution_too(kernel):
 def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():
     model, x = Autoencoder(6, (5,), 2), torch.rand(4, 6)
     output, _ = model(x)
-    by_hand = -(x * torch.sigmoid(output).log() + (1 - x) * (1 - torch.sigmoid(output)).log()).mean()
+    by_hand = -(
+        x * torch.sigmoid(output).log() + (1 - x) * (1 - torch.sigmoid(output)).log()
+    ).mean()
     torch.testing.assert_close(F.binary_cross_entropy_with_logits(output, x), by_hand)
 
 
@@ -353,7 +468,9 @@ def sequential(**relu):
 
 
 def hooks(model):
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    return sum(
+        len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()
+    )
 
 
 def test_hidden_layers_are_the_ones_of_the_forward_pass_and_its_gradient_is_that_of_the_same_network_written_out():
@@ -373,10 +490,15 @@ def test_hidden_layers_are_the_ones_of_the_forward_pass_and_its_gradient_is_that
 
 def test_hidden_layers_are_filled_afresh_by_each_call_and_in_the_order_named():
     model = sequential()
-    with hidden_layers(model, {"2": lambda output: 2 * output, "0": lambda output: output}) as hidden:
+    with hidden_layers(
+        model, {"2": lambda output: 2 * output, "0": lambda output: output}
+    ) as hidden:
         model(torch.randn(6, 4))
         model(torch.zeros(5, 4))
-    assert {name: tuple(value.shape) for name, value in hidden.items()} == {"0": (5, 3), "2": (5, 2)}
+    assert {name: tuple(value.shape) for name, value in hidden.items()} == {
+        "0": (5, 3),
+        "2": (5, 2),
+    }
     assert torch.equal(hidden["2"], 2 * model(torch.zeros(5, 4)))
 
 

@@ -1,4 +1,6 @@
-"""The wheel: what is in it and what it asks for, the library with its minimal dependencies alone, and what it says where an extra is missing."""
+"""The wheel: what is in it and what it asks for, the library with its minimal dependencies alone,
+and what it says where an extra is missing.
+"""
 
 import ast
 import functools
@@ -22,9 +24,24 @@ import snnl_lib
 from snnl_lib import EXTRAS, SnnlError, experiments, lacks, require
 
 ROOT = Path(__file__).resolve().parent.parent
-MINIMAL = {"torch", "numpy", "scipy", "scikit-learn", "pandas", "tqdm", "joblib", "threadpoolctl", "platformdirs", "pooch"}
+MINIMAL = {
+    "torch",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+    "tqdm",
+    "joblib",
+    "threadpoolctl",
+    "platformdirs",
+    "pooch",
+}
 FILES = ("requirements.txt", "requirements/lock.txt", "requirements/nodeps.txt")
-PINS = {canonicalize_name(name): version for file in FILES for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)}
+PINS = {
+    canonicalize_name(name): version
+    for file in FILES
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(), re.MULTILINE)
+}
 
 TRAINS = """
 import torch
@@ -44,16 +61,28 @@ def asked(wheel):
     """The requirements in the wheel's metadata."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        return [Requirement(line) for line in metadata.PathDistribution(zipfile.Path(wheel, f"{PurePath(name).parent}/")).requires]
+        return [
+            Requirement(line)
+            for line in metadata.PathDistribution(
+                zipfile.Path(wheel, f"{PurePath(name).parent}/")
+            ).requires
+        ]
 
 
 def of_extra(wheel, extra):
     """The requirements that an extra adds, or with an empty name those of every installation."""
-    return [own for own in asked(wheel) if (own.marker is None) == (not extra) and (own.marker is None or own.marker.evaluate({"extra": extra}))]
+    return [
+        own
+        for own in asked(wheel)
+        if (own.marker is None) == (not extra)
+        and (own.marker is None or own.marker.evaluate({"extra": extra}))
+    ]
 
 
 def brought(requirements):
-    """The canonical names of what requirements bring, with all that it needs itself, as it is installed here."""
+    """The canonical names of what requirements bring, with all that it needs itself, as it is
+    installed here.
+    """
     found, todo = set(), [(own.name, frozenset(own.extras)) for own in requirements]
     while todo:
         name, extras = todo.pop()
@@ -61,7 +90,9 @@ def brought(requirements):
             continue
         found.add((canonicalize_name(name), extras))
         for own in map(Requirement, metadata.requires(name) or []):
-            if own.marker is None or any(own.marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            if own.marker is None or any(
+                own.marker.evaluate({"extra": extra}) for extra in extras or {""}
+            ):
                 todo.append((own.name, frozenset(own.extras)))
     return {name for name, _ in found}
 
@@ -89,10 +120,18 @@ def imported(text):
 
 def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_else(wheel):
     expected = {f"snnl_lib/{path.name}" for path in (ROOT / "snnl_lib").glob("*.py")}
-    expected |= {f"snnl_lib/paper/{path.name}" for path in (ROOT / "snnl_lib" / "paper").glob("*.csv")}
-    expected |= {f"snnl_lib/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")} | {"snnl_lib/requirements-data.txt"}
+    expected |= {
+        f"snnl_lib/paper/{path.name}" for path in (ROOT / "snnl_lib" / "paper").glob("*.csv")
+    }
+    expected |= {
+        f"snnl_lib/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")
+    } | {"snnl_lib/requirements-data.txt"}
     with zipfile.ZipFile(wheel) as archive:
-        found = {info.filename: info.file_size for info in archive.infolist() if ".dist-info/" not in info.filename}
+        found = {
+            info.filename: info.file_size
+            for info in archive.infolist()
+            if ".dist-info/" not in info.filename
+        }
     assert set(found) == expected
     assert len([name for name in found if name.startswith("snnl_lib/results/classification/")]) > 50
     assert wheel.stat().st_size < 8e6 and max(found.values()) < 5e5  # no data set is as small
@@ -100,9 +139,14 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
 
 def test_the_wheel_asks_for_the_minimal_packages_and_has_four_extras(wheel):
     assert {own.name for own in of_extra(wheel, "")} == MINIMAL
-    extras = {own.marker and re.search(r'extra == "(\w+)"', str(own.marker))[1] for own in asked(wheel)}
+    extras = {
+        own.marker and re.search(r'extra == "(\w+)"', str(own.marker))[1] for own in asked(wheel)
+    }
     assert extras == {None, "text", "transformers", "book", "batch"}
-    assert {str(own).partition(";")[0].strip() for own in of_extra(wheel, "batch")} == {"papermill>=2.7", "snakemake==9.27.1"}
+    assert {str(own).partition(";")[0].strip() for own in of_extra(wheel, "batch")} == {
+        "papermill>=2.7",
+        "snakemake==9.27.1",
+    }
 
 
 def test_what_the_wheel_asks_for_is_pinned_at_a_version_that_it_takes(wheel):
@@ -111,7 +155,11 @@ def test_what_the_wheel_asks_for_is_pinned_at_a_version_that_it_takes(wheel):
     everything = brought(asked(wheel))
     assert {"snakemake", "spacy", "myst-nb", "safetensors"} <= everything
     of_torch = brought([Requirement("torch")])  # differs between its builds, and is left to it
-    moved = [name for name in everything & PINS.keys() if metadata.version(name).partition("+")[0] != PINS[name]]  # by `make LOCK=`
+    moved = [
+        name
+        for name in everything & PINS.keys()
+        if metadata.version(name).partition("+")[0] != PINS[name]
+    ]  # by `make LOCK=`
     if not moved and sys.version_info[:2] == (3, 11):  # which the lock was written on
         assert not everything - of_torch - {*PINS, "setuptools", "wheel"}
 
@@ -125,14 +173,27 @@ def test_each_module_that_is_imported_comes_with_the_minimal_packages_or_with_it
 
 
 def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
-    cells = [cell for path in (ROOT / "book").glob("*.ipynb") for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell
+        for path in (ROOT / "book").glob("*.ipynb")
+        for cell in json.loads(path.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
     modules = set.union(*(imported("".join(cell["source"])) for cell in cells))
     assert {"torch", "seaborn", "plotly", "adjustText", "sentence_transformers"} <= modules
-    looked_for = ast.literal_eval(re.search(r"^_needed = (.*)", runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"], re.MULTILINE)[1])
+    looked_for = ast.literal_eval(
+        re.search(
+            r"^_needed = (.*)",
+            runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"],
+            re.MULTILINE,
+        )[1]
+    )
     needed = set.union(*map(distributions, set(looked_for) - {"snnl_lib"}))
     there = brought([*of_extra(wheel, ""), *map(Requirement, needed)])
     assert not {module for module in modules | set(EXTRAS) if not there & distributions(module)}
-    assert needed <= set.union(*(brought(of_extra(wheel, extra)) for extra in ("text", "transformers", "book")))
+    assert needed <= set.union(
+        *(brought(of_extra(wheel, extra)) for extra in ("text", "transformers", "book"))
+    )
 
 
 # ---------------------------------------------------------------- with the minimal packages alone
@@ -140,9 +201,11 @@ def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
 
 @pytest.fixture(scope="session")
 def minimal(wheel, unpacked_wheel, tmp_path_factory):
-    """Run Python where nothing is installed but the wheel and its minimal packages: (arguments) -> (exit status, standard output, standard error).
+    """Run Python where nothing is installed but the wheel and its minimal packages: (arguments) ->
+    (exit status, standard output, standard error).
 
-    The packages are linked, for a second copy of torch takes minutes; the working directory is an empty folder outside of the checkout.
+    The packages are linked, for a second copy of torch takes minutes; the working directory is an
+    empty folder outside of the checkout.
     """
     site, here = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("empty")
     for name in brought(of_extra(wheel, "")):
@@ -150,32 +213,79 @@ def minimal(wheel, unpacked_wheel, tmp_path_factory):
         for top in {PurePath(file).parts[0] for file in distribution.files} - {"..", "__pycache__"}:
             if not (site / top).exists():  # several may share a folder
                 (site / top).symlink_to(distribution.locate_file(top))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SNNL_", "PYTHON"))}
-    environment |= {"PYTHONPATH": f"{unpacked_wheel}{os.pathsep}{site}", "SNNL_CACHE": str(here / "cache")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SNNL_", "PYTHON"))
+    }
+    environment |= {
+        "PYTHONPATH": f"{unpacked_wheel}{os.pathsep}{site}",
+        "SNNL_CACHE": str(here / "cache"),
+    }
 
     def run(*arguments):
-        command = [sys.executable, "-S", "-P", *arguments]  # without the site-packages of this Python
-        done = subprocess.run(command, cwd=here, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        command = [
+            sys.executable,
+            "-S",
+            "-P",
+            *arguments,
+        ]  # without the site-packages of this Python
+        done = subprocess.run(
+            command,
+            cwd=here,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         return done.returncode, done.stdout, done.stderr
 
     run.here = here
     return run
 
 
-def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(minimal, unpacked_wheel):
-    modules = sorted(f"snnl_lib.{path.stem}" for path in (ROOT / "snnl_lib").glob("*.py") if not path.stem.startswith("__"))
-    absent = f"import importlib.util\nassert not [name for name in {list(EXTRAS)} if importlib.util.find_spec(name)]"
-    code = f"{absent}\nimport {', '.join(modules)}\nassert snnl_lib.__file__.startswith({str(unpacked_wheel)!r})\n{TRAINS}"
+def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
+    minimal, unpacked_wheel
+):
+    modules = sorted(
+        f"snnl_lib.{path.stem}"
+        for path in (ROOT / "snnl_lib").glob("*.py")
+        if not path.stem.startswith("__")
+    )
+    absent = (
+        f"import importlib.util\nassert not [name for name in {list(EXTRAS)} if"
+        " importlib.util.find_spec(name)]"
+    )
+    code = (
+        f"{absent}\nimport {', '.join(modules)}\nassert"
+        f" snnl_lib.__file__.startswith({str(unpacked_wheel)!r})\n{TRAINS}"
+    )
     assert minimal("-c", code) == (0, "", "")
 
 
 def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minimal):
     status, said, error = minimal("-m", "snnl_lib", "list")
-    assert (status, error) == (0, "") and all(f"\n{name}: " in f"\n{said}" for name in experiments.EXPERIMENTS)
-    status, said, error = minimal("-m", "snnl_lib", "run", "annealing", "--profile", "tiny", "--seeds", "42", "--device", "cpu")
+    assert (status, error) == (0, "") and all(
+        f"\n{name}: " in f"\n{said}" for name in experiments.EXPERIMENTS
+    )
+    status, said, error = minimal(
+        "-m",
+        "snnl_lib",
+        "run",
+        "annealing",
+        "--profile",
+        "tiny",
+        "--seeds",
+        "42",
+        "--device",
+        "cpu",
+    )
     assert (status, error) == (0, "") and ": ok, " in said
     records = [
-        path for path in (minimal.here / "_build" / "results" / "tiny" / "annealing").glob("*.csv") if not path.name.endswith((".curve.csv", ".points.csv"))
+        path
+        for path in (minimal.here / "_build" / "results" / "tiny" / "annealing").glob("*.csv")
+        if not path.name.endswith((".curve.csv", ".points.csv"))
     ]
     assert records and said.startswith(f"{len(records)} runs to do, 0 recorded\n")
 
@@ -215,18 +325,40 @@ assert not backbones.at_hand("roberta-base")
     assert minimal("-c", code) == (0, "", "")
 
 
-def test_what_a_run_needs_beyond_the_minimal_packages_is_told_before_it_starts(newsgroups4, monkeypatch):
-    wanted = [spec for name in experiments.EXPERIMENTS for spec in experiments.specs(name, "tiny", "auto", 42)]
+def test_what_a_run_needs_beyond_the_minimal_packages_is_told_before_it_starts(
+    newsgroups4, monkeypatch
+):
+    wanted = [
+        spec
+        for name in experiments.EXPERIMENTS
+        for spec in experiments.specs(name, "tiny", "auto", 42)
+    ]
     here = [spec for spec in wanted if not experiments.unmet(spec, "cpu")]
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in EXTRAS else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in EXTRAS else find(name)
+    )
     said = {spec: experiments.unmet(spec, "cpu").partition(" is ")[0] for spec in here}
-    drawn = [spec for spec in here if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")]
+    drawn = [
+        spec
+        for spec in here
+        if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
+    ]
     assert {said[spec] for spec in drawn} == {"umap-learn"}
-    by_embedding = {name: {said[spec] for spec in here if spec.embedding == name and spec not in drawn} for name in ("spacy", "tfidf", "sif-corpus", "minilm")}
-    assert by_embedding == {"spacy": {"spaCy"}, "tfidf": {"spaCy"}, "sif-corpus": {""}, "minilm": {"transformers"}}
+    by_embedding = {
+        name: {said[spec] for spec in here if spec.embedding == name and spec not in drawn}
+        for name in ("spacy", "tfidf", "sif-corpus", "minilm")
+    }
+    assert by_embedding == {
+        "spacy": {"spaCy"},
+        "tfidf": {"spaCy"},
+        "sif-corpus": {""},
+        "minilm": {"transformers"},
+    }
     assert {said[spec] for spec in here if spec.experiment == "annealing"} == {""}
-    assert {said[spec] for spec in here if spec.model == "clusterbert" and spec not in drawn} == {"transformers"}
+    assert {said[spec] for spec in here if spec.model == "clusterbert" and spec not in drawn} == {
+        "transformers"
+    }
 
 
 def test_what_is_installed_is_not_asked_for():
@@ -236,7 +368,13 @@ def test_what_is_installed_is_not_asked_for():
 
 def test_what_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SnnlError, match=r"^umap-learn is not installed: it comes with the extra text, in a checkout by `pip install \.\[text\]`$"):
+    with pytest.raises(
+        SnnlError,
+        match=(
+            r"^umap-learn is not installed: it comes with the extra text, in a checkout by `pip"
+            r" install \.\[text\]`$"
+        ),
+    ):
         require("umap")
 
 
@@ -245,10 +383,29 @@ def test_pip_installs_the_wheel_into_an_empty_environment_where_it_trains(wheel,
     venv.create(tmp_path / "env", with_pip=True)
     python = next((tmp_path / "env").glob("*/python"))
     pins = [f"{name}=={PINS[name]}" for name in sorted(MINIMAL)]
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel, *pins], check=True, cwd=tmp_path)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SNNL_", "PYTHON"))}
-    for arguments in (("-c", TRAINS), ("-m", "snnl_lib", "list"), ("-m", "snnl_lib", "run", "annealing", "--profile", "tiny", "--seeds", "42")):
-        done = subprocess.run([python, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel, *pins],
+        check=True,
+        cwd=tmp_path,
+    )
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SNNL_", "PYTHON"))
+    }
+    for arguments in (
+        ("-c", TRAINS),
+        ("-m", "snnl_lib", "list"),
+        ("-m", "snnl_lib", "run", "annealing", "--profile", "tiny", "--seeds", "42"),
+    ):
+        done = subprocess.run(
+            [python, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert (done.returncode, done.stderr) == (0, "")
     assert list((tmp_path / "_build" / "results" / "tiny" / "annealing").glob("*.csv"))
-    assert snnl_lib.__version__ in subprocess.run([python, "-m", "pip", "show", "snnl-book"], capture_output=True, text=True).stdout
+    assert (
+        snnl_lib.__version__
+        in subprocess.run(
+            [python, "-m", "pip", "show", "snnl-book"], capture_output=True, text=True
+        ).stdout
+    )

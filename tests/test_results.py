@@ -1,4 +1,6 @@
-"""Records: whole or absent, told apart by everything that can move a number, and judged done, stale, failed or missing."""
+"""Records: whole or absent, told apart by everything that can move a number, and judged done,
+stale, failed or missing.
+"""
 
 import json
 import os
@@ -13,10 +15,32 @@ import pandas as pd
 import pytest
 
 from snnl_lib import results
-from snnl_lib.results import COLUMNS, Record, RecordError, Spec, judge, load_curves, load_results, read_record, write_record
+from snnl_lib.results import (
+    COLUMNS,
+    Record,
+    RecordError,
+    Spec,
+    judge,
+    load_curves,
+    load_results,
+    read_record,
+    write_record,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
-SPEC = Spec("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed", 42, 300, 3, (("epochs", 2), ("hidden_sizes", (500, 500)), ("n_test", None)))
+SPEC = Spec(
+    "clustering",
+    "full",
+    "newsgroups4",
+    "spacy",
+    "lc-d",
+    100,
+    "annealed",
+    42,
+    300,
+    3,
+    (("epochs", 2), ("hidden_sizes", (500, 500)), ("n_test", None)),
+)
 PRINT = "06bd3138-c2b55dcb"
 
 
@@ -24,11 +48,27 @@ def made_up_record(spec=SPEC, fingerprint=PRINT, **changes):
     """A record of a run that never was: these tests are about files, not about numbers."""
     metrics = {"acc": 0.1 + 0.2, "dbi": float("nan"), "chs": 1234567.891234567, "tiny": 1e-300}
     curve = pd.DataFrame({"epoch": [0, 1], "temperature": [1.0, 0.68], "loss": [1.5, float("nan")]})
-    return Record(spec, fingerprint, **({"metrics": metrics, "n_train": 299, "n_test": 200, "seconds": 1.234, "device": "CPU", "curve": curve} | changes))
+    return Record(
+        spec,
+        fingerprint,
+        **(
+            {
+                "metrics": metrics,
+                "n_train": 299,
+                "n_test": 200,
+                "seconds": 1.234,
+                "device": "CPU",
+                "curve": curve,
+            }
+            | changes
+        ),
+    )
 
 
 def files_under(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 # ---------------------------------------------------------------- write and read
@@ -39,7 +79,9 @@ def test_what_is_written_is_read_back_to_the_last_bit(results_folder):
     frame = read_record(write_record(record))
     found = dict(zip(frame["metric"], frame["value"], strict=True))
     assert list(found) == list(record.metrics)
-    np.testing.assert_array_equal([found[name] for name in record.metrics], list(record.metrics.values()))  # NaN equals NaN here
+    np.testing.assert_array_equal(
+        [found[name] for name in record.metrics], list(record.metrics.values())
+    )  # NaN equals NaN here
 
 
 def test_every_row_carries_the_whole_provenance(results_folder):
@@ -51,14 +93,37 @@ def test_every_row_carries_the_whole_provenance(results_folder):
         assert name == "reason" or str(frame[name].iloc[0]).strip(), f"{name} is empty"
     row = frame.iloc[0]
     expected = {
-        "experiment": "clustering", "profile": "full", "dataset": "newsgroups4", "embedding": "spacy", "model": "lc-d", "alpha": 100.0,
-        "temperature": "annealed", "seed": 42, "n_train": 299, "n_test": 200, "status": "ok", "reason": "", "seconds": 1.23, "device": "CPU",
-        "revision": 3, "fingerprint": PRINT, "rows": 4,
-    }  # fmt: skip
+        "experiment": "clustering",
+        "profile": "full",
+        "dataset": "newsgroups4",
+        "embedding": "spacy",
+        "model": "lc-d",
+        "alpha": 100.0,
+        "temperature": "annealed",
+        "seed": 42,
+        "n_train": 299,
+        "n_test": 200,
+        "status": "ok",
+        "reason": "",
+        "seconds": 1.23,
+        "device": "CPU",
+        "revision": 3,
+        "fingerprint": PRINT,
+        "rows": 4,
+    }
     assert {name: row[name] for name in expected} == expected
-    assert json.loads(row["settings"]) == {"n_train": 300, "epochs": 2, "hidden_sizes": [500, 500], "n_test": None}
+    assert json.loads(row["settings"]) == {
+        "n_train": 300,
+        "epochs": 2,
+        "hidden_sizes": [500, 500],
+        "n_test": None,
+    }
     assert abs((datetime.fromisoformat(row["created"]) - before).total_seconds()) < 60
-    assert f"numpy {np.__version__}" in row["versions"] and "python 3." in row["versions"] and "torch " in row["versions"]
+    assert (
+        f"numpy {np.__version__}" in row["versions"]
+        and "python 3." in row["versions"]
+        and "torch " in row["versions"]
+    )
 
 
 def test_the_commit_is_that_of_the_checkout():
@@ -69,40 +134,70 @@ def test_the_commit_is_that_of_the_checkout():
     assert results.commit().removesuffix("+changes") == head.stdout.strip()
 
 
-@pytest.mark.parametrize("reason", ["", "nan", 'ValueError: "a, b"; c', "ein Satz\nüber zwei Zeilen"])
+@pytest.mark.parametrize(
+    "reason", ["", "nan", 'ValueError: "a, b"; c', "ein Satz\nüber zwei Zeilen"]
+)
 @pytest.mark.parametrize("status", results.STATUSES)
 def test_status_and_reason_survive_whatever_they_say(results_folder, status, reason):
     frame = read_record(write_record(made_up_record(status=status, reason=reason)))
     assert set(frame["status"]) == {status} and set(frame["reason"]) == {reason}
 
 
-POINTS = pd.DataFrame({"row": [12345, 7], "label": [3, 0], "x": [1.23456, -123456.0], "y": [0.000123456, float("nan")]})
+POINTS = pd.DataFrame(
+    {
+        "row": [12345, 7],
+        "label": [3, 0],
+        "x": [1.23456, -123456.0],
+        "y": [0.000123456, float("nan")],
+    }
+)
 
 
 def test_points_lie_beside_their_record_with_four_digits_and_whole_row_numbers(results_folder):
     record = made_up_record(points=POINTS)
     write_record(record)
-    assert files_under(results_folder) == [f"clustering/{record.key}{ending}" for ending in (".csv", ".curve.csv", ".points.csv")]
+    assert files_under(results_folder) == [
+        f"clustering/{record.key}{ending}" for ending in (".csv", ".curve.csv", ".points.csv")
+    ]
     text = (results_folder / "clustering" / f"{record.key}.points.csv").read_text()
     assert text == "row,label,x,y\n12345,3,1.235,0.0001235\n7,0,-1.235e+05,nan\n"
 
 
-def test_a_record_with_points_is_read_without_them_and_they_are_loaded_by_their_kind(results_folder):
+def test_a_record_with_points_is_read_without_them_and_they_are_loaded_by_their_kind(
+    results_folder,
+):
     write_record(made_up_record(points=POINTS))
-    write_record(made_up_record(replace(SPEC, embedding="tfidf", seed=73), status="collapsed", reason="all alike"))
+    write_record(
+        made_up_record(
+            replace(SPEC, embedding="tfidf", seed=73), status="collapsed", reason="all alike"
+        )
+    )
     records = load_results("clustering")
-    assert len(records) == 8 and set(records["seed"]) == {42, 73}, "curves and points are no records"
+    assert len(records) == 8 and set(records["seed"]) == {42, 73}, (
+        "curves and points are no records"
+    )
     points = load_curves(records, kind="points")
-    assert points["row"].tolist() == [12345, 7] and points["label"].tolist() == [3, 0] and points["x"].tolist() == [1.235, -123500.0]
+    assert (
+        points["row"].tolist() == [12345, 7]
+        and points["label"].tolist() == [3, 0]
+        and points["x"].tolist() == [1.235, -123500.0]
+    )
     names = ["embedding", "model", "alpha", "seed", "status"]
-    assert points[names].drop_duplicates().to_numpy().tolist() == [["spacy", "lc-d", 100.0, 42, "ok"]]
+    assert points[names].drop_duplicates().to_numpy().tolist() == [
+        ["spacy", "lc-d", 100.0, 42, "ok"]
+    ]
     curves = load_curves(records)
-    assert "x" not in curves and curves.groupby(["embedding", "seed"]).size().to_dict() == {("spacy", 42): 2, ("tfidf", 73): 2}
+    assert "x" not in curves and curves.groupby(["embedding", "seed"]).size().to_dict() == {
+        ("spacy", 42): 2,
+        ("tfidf", 73): 2,
+    }
     assert judge([SPEC], {}) == {SPEC: "done"}
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])
-def test_points_are_written_whole_or_not_at_all_and_before_the_record_that_vouches_for_them(results_folder, monkeypatch, broken):
+def test_points_are_written_whole_or_not_at_all_and_before_the_record_that_vouches_for_them(
+    results_folder, monkeypatch, broken
+):
     calls, replace_file = [], os.replace
 
     def break_off(source, target):
@@ -115,7 +210,10 @@ def test_points_are_written_whole_or_not_at_all_and_before_the_record_that_vouch
     record = made_up_record(points=POINTS)
     with pytest.raises(KeyboardInterrupt):
         write_record(record)
-    assert files_under(results_folder) == [f"clustering/{record.key}.{kind}.csv" for kind in ("curve", "points")][: broken - 1]
+    assert (
+        files_under(results_folder)
+        == [f"clustering/{record.key}.{kind}.csv" for kind in ("curve", "points")][: broken - 1]
+    )
     assert load_results().empty and judge([SPEC], {}) == {SPEC: "missing"}
 
 
@@ -123,14 +221,19 @@ def test_a_run_that_leaves_no_points_or_curve_takes_away_those_of_an_earlier_one
     write_record(made_up_record(points=POINTS))
     record = made_up_record(status="failed", reason="RuntimeError: no memory", curve=None)
     write_record(record)
-    assert files_under(results_folder) == [f"clustering/{record.key}.csv"], "they would pass for what the failed run left"
+    assert files_under(results_folder) == [f"clustering/{record.key}.csv"], (
+        "they would pass for what the failed run left"
+    )
 
 
 def test_a_record_is_one_file_with_its_curve_beside_it_under_the_name_of_its_key(results_folder):
     record = made_up_record()
     path = write_record(record)
     assert path == results_folder / "clustering" / f"{record.key}.csv"
-    assert files_under(results_folder) == [f"clustering/{record.key}.csv", f"clustering/{record.key}.curve.csv"]
+    assert files_under(results_folder) == [
+        f"clustering/{record.key}.csv",
+        f"clustering/{record.key}.curve.csv",
+    ]
     assert record.key.startswith("newsgroups4-spacy-lc-d-a100-tannealed-s42-n300-")
     assert path.stat().st_mode & 0o777 == 0o644, "others may read it"
 
@@ -147,7 +250,9 @@ def test_records_of_other_profiles_lie_apart_from_the_full_ones(results_folder):
         assert path.parent == results_folder / "_build" / profile / "clustering"
 
 
-def test_without_snnl_results_full_records_lie_in_the_checkout_and_others_in_its_build_folder(monkeypatch):
+def test_without_snnl_results_full_records_lie_in_the_checkout_and_others_in_its_build_folder(
+    monkeypatch,
+):
     monkeypatch.delenv("SNNL_RESULTS", raising=False)
     assert results.results_dir() == ROOT / "results"
     assert results.results_dir("tiny") == ROOT / "_build" / "results" / "tiny"
@@ -163,7 +268,9 @@ def test_a_record_cut_off_at_any_byte_is_refused(results_folder, metrics):
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        with pytest.raises(RecordError, match="is truncated or damaged: remove it and run its experiment again") as caught:
+        with pytest.raises(
+            RecordError, match="is truncated or damaged: remove it and run its experiment again"
+        ) as caught:
             read_record(path)
         assert str(path) in str(caught.value)
     path.write_bytes(whole)
@@ -185,7 +292,9 @@ DAMAGES = {
     "a number that is none": lambda text: text.replace(",42,", ",forty-two,"),
     "a seed that is no whole number": lambda text: text.replace(",42,", ",42.5,"),
     "an unknown column": lambda text: text.replace("experiment,", "experience,", 1),
-    "columns in another order": lambda text: text.replace("experiment,profile", "profile,experiment", 1),
+    "columns in another order": lambda text: text.replace(
+        "experiment,profile", "profile,experiment", 1
+    ),
     "marks of a merge": lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n",
     "a web page": lambda text: "<!doctype html>\n<title>404</title>\n",
     "zeros": lambda text: "\0" * len(text),
@@ -203,7 +312,11 @@ def test_a_damaged_record_is_refused_and_named(results_folder, damage):
     damaged = DAMAGES[damage](text)
     assert damaged != text
     path.write_text(damaged)
-    for read in (lambda: read_record(path), lambda: load_results("clustering"), lambda: judge([SPEC], {})):
+    for read in (
+        lambda: read_record(path),
+        lambda: load_results("clustering"),
+        lambda: judge([SPEC], {}),
+    ):
         with pytest.raises(RecordError, match="is truncated or damaged: remove it") as caught:
             read()
         assert str(path) in str(caught.value)
@@ -220,8 +333,12 @@ def test_bytes_that_are_no_text_are_refused(results_folder):
 
 
 @pytest.mark.parametrize("moment", ["fsync", "chmod", "replace"])
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_a_write_that_breaks_off_leaves_the_old_record_and_nothing_else(results_folder, monkeypatch, moment, interruption):
+@pytest.mark.parametrize(
+    "interruption", [KeyboardInterrupt, OSError(28, "No space left on device")]
+)
+def test_a_write_that_breaks_off_leaves_the_old_record_and_nothing_else(
+    results_folder, monkeypatch, moment, interruption
+):
     def break_off(*args):
         raise interruption
 
@@ -240,7 +357,13 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(results_folder, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RecordError, match=r"\.csv could not be written \(No space left on device\): make room, or set SNNL_RESULTS to a folder"):
+    with pytest.raises(
+        RecordError,
+        match=(
+            r"\.csv could not be written \(No space left on device\): make room, or set"
+            r" SNNL_RESULTS to a folder"
+        ),
+    ):
         write_record(made_up_record())
 
 
@@ -248,7 +371,9 @@ def test_a_folder_that_refuses_is_an_error_that_says_what_to_do(tmp_path, monkey
     # A file where the folder should be refuses a superuser too, as a read-only folder does not.
     (tmp_path / "results").write_text("no folder")
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "results"))
-    with pytest.raises(RecordError, match=r"could not be written .*set SNNL_RESULTS to a folder you can write to"):
+    with pytest.raises(
+        RecordError, match=r"could not be written .*set SNNL_RESULTS to a folder you can write to"
+    ):
         write_record(made_up_record())
 
 
@@ -268,7 +393,14 @@ def test_two_processes_that_write_the_same_record_never_show_half_of_it(results_
     # The two records differ in length and in every value, so that a mixture of both would be seen.
     command = [sys.executable, "-c", WRITER]
     writers = [
-        subprocess.Popen([*command, *arguments], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for arguments in (("1", "3"), ("2", "40"))
+        subprocess.Popen(
+            [*command, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for arguments in (("1", "3"), ("2", "40"))
     ]
     for writer in writers:
         writer.stdout.readline()
@@ -323,7 +455,9 @@ def test_alphas_that_print_alike_have_different_keys():
 
 def test_the_key_changes_with_the_data_and_not_with_the_revision():
     assert SPEC.key("another") != SPEC.key(PRINT)
-    assert replace(SPEC, revision=4).key(PRINT) == SPEC.key(PRINT), "a new revision replaces the stale record"
+    assert replace(SPEC, revision=4).key(PRINT) == SPEC.key(PRINT), (
+        "a new revision replaces the stale record"
+    )
 
 
 def test_specs_that_mean_the_same_have_the_same_key():
@@ -332,25 +466,55 @@ def test_specs_that_mean_the_same_have_the_same_key():
 
 
 def test_experiments_and_profiles_are_told_apart_by_the_identity():
-    assert len({SPEC.identity, replace(SPEC, experiment="classification").identity, replace(SPEC, profile="quick").identity}) == 3
+    assert (
+        len(
+            {
+                SPEC.identity,
+                replace(SPEC, experiment="classification").identity,
+                replace(SPEC, profile="quick").identity,
+            }
+        )
+        == 3
+    )
 
 
 def test_the_identity_of_a_spec_is_the_one_its_record_is_read_back_with(results_folder):
-    specs = [SPEC, replace(SPEC, seed=31415926), replace(SPEC, alpha=0), replace(SPEC, alpha=0.1, temperature="0.1"), replace(SPEC, settings=())]
+    specs = [
+        SPEC,
+        replace(SPEC, seed=31415926),
+        replace(SPEC, alpha=0),
+        replace(SPEC, alpha=0.1, temperature="0.1"),
+        replace(SPEC, settings=()),
+    ]
     for spec in specs:
         write_record(made_up_record(spec))
-    assert {run.identity for name in {spec.experiment for spec in specs} for run in results.runs(name)} == {spec.identity for spec in specs}
+    assert {
+        run.identity for name in {spec.experiment for spec in specs} for run in results.runs(name)
+    } == {spec.identity for spec in specs}
 
 
 # ---------------------------------------------------------------- many records
 
 
 def test_results_are_loaded_by_experiment_and_profile(results_folder):
-    for experiment, profile, seed in (("clustering", "full", 42), ("clustering", "full", 73), ("classification", "full", 42), ("clustering", "tiny", 42)):
-        write_record(made_up_record(replace(SPEC, experiment=experiment, profile=profile, seed=seed)))
-    assert len(load_results()) == 12 and len(load_results("clustering")) == 8 and len(load_results("classification")) == 4
+    for experiment, profile, seed in (
+        ("clustering", "full", 42),
+        ("clustering", "full", 73),
+        ("classification", "full", 42),
+        ("clustering", "tiny", 42),
+    ):
+        write_record(
+            made_up_record(replace(SPEC, experiment=experiment, profile=profile, seed=seed))
+        )
+    assert (
+        len(load_results()) == 12
+        and len(load_results("clustering")) == 8
+        and len(load_results("classification")) == 4
+    )
     assert set(load_results("clustering")["seed"]) == {42, 73}
-    assert len(load_results("clustering", "tiny")) == 4 and set(load_results(profile="tiny")["profile"]) == {"tiny"}
+    assert len(load_results("clustering", "tiny")) == 4 and set(
+        load_results(profile="tiny")["profile"]
+    ) == {"tiny"}
     assert load_results("images").empty and load_results(profile="quick").empty
 
 
@@ -381,10 +545,19 @@ def test_a_record_copied_among_those_of_another_profile_is_not_counted_there(res
 
 def test_curves_come_with_their_records_model_alpha_seed_and_status(results_folder):
     write_record(made_up_record())
-    write_record(made_up_record(replace(SPEC, model="pca", alpha=0, temperature="none", seed=73), curve=None))
-    write_record(made_up_record(replace(SPEC, seed=1024), status="diverged", reason="the loss was nan in epoch 1"))
+    write_record(
+        made_up_record(replace(SPEC, model="pca", alpha=0, temperature="none", seed=73), curve=None)
+    )
+    write_record(
+        made_up_record(
+            replace(SPEC, seed=1024), status="diverged", reason="the loss was nan in epoch 1"
+        )
+    )
     curves = load_curves(load_results("clustering"))
-    assert curves.groupby(["model", "alpha", "seed", "status"]).size().to_dict() == {("lc-d", 100.0, 42, "ok"): 2, ("lc-d", 100.0, 1024, "diverged"): 2}
+    assert curves.groupby(["model", "alpha", "seed", "status"]).size().to_dict() == {
+        ("lc-d", 100.0, 42, "ok"): 2,
+        ("lc-d", 100.0, 1024, "diverged"): 2,
+    }
     one = curves[curves["seed"] == 42]
     assert one["epoch"].tolist() == [0, 1] and one["temperature"].tolist() == [1.0, 0.68]
     assert one["loss"].iloc[0] == 1.5 and np.isnan(one["loss"].iloc[1])
@@ -443,7 +616,16 @@ def test_of_several_copies_the_best_counts_where_the_data_is_out_of_reach(result
     assert judge([SPEC], OUT_OF_REACH) == {SPEC: "done"}
 
 
-@pytest.mark.parametrize("change", [{"seed": 73}, {"alpha": -100}, {"n_train": 20_000}, {"model": "ae-d"}, {"settings": (("epochs", 30),)}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 73},
+        {"alpha": -100},
+        {"n_train": 20_000},
+        {"model": "ae-d"},
+        {"settings": (("epochs", 30),)},
+    ],
+)
 def test_a_record_of_another_run_does_not_count(results_folder, change):
     write_record(made_up_record(replace(SPEC, **change)))
     assert judge([SPEC], AT_HAND) == {SPEC: "missing"}
@@ -452,7 +634,9 @@ def test_a_record_of_another_run_does_not_count(results_folder, change):
 def test_each_spec_is_judged_by_its_own_profile_and_experiment(results_folder):
     specs = [SPEC, replace(SPEC, profile="tiny"), replace(SPEC, experiment="classification")]
     write_record(made_up_record(specs[1]))
-    assert judge(specs, dict.fromkeys(specs, PRINT)) == dict(zip(specs, ["missing", "done", "missing"], strict=True))
+    assert judge(specs, dict.fromkeys(specs, PRINT)) == dict(
+        zip(specs, ["missing", "done", "missing"], strict=True)
+    )
 
 
 # ---------------------------------------------------------------- records from other machines
@@ -465,12 +649,16 @@ def elsewhere(folder, monkeypatch, *records):
         return [write_record(record) for record in records]
 
 
-def test_records_of_several_machines_come_together_without_loss_and_a_second_time_nothing_changes(results_folder, tmp_path, monkeypatch):
+def test_records_of_several_machines_come_together_without_loss_and_a_second_time_nothing_changes(
+    results_folder, tmp_path, monkeypatch
+):
     specs = [replace(SPEC, seed=seed) for seed in range(5)]
     for spec in specs[:3]:
         write_record(made_up_record(spec))
     points = pd.DataFrame({"row": [1], "x": [0.5]})
-    elsewhere(tmp_path / "a", monkeypatch, *(made_up_record(spec, points=points) for spec in specs[2:4]))
+    elsewhere(
+        tmp_path / "a", monkeypatch, *(made_up_record(spec, points=points) for spec in specs[2:4])
+    )
     elsewhere(tmp_path / "b", monkeypatch, *(made_up_record(spec) for spec in specs[3:]))
     before = files_under(results_folder)
     assert [len(names) for names in results.merge(tmp_path / "a")] == [1, 0, 1, 0, 0]
@@ -479,17 +667,31 @@ def test_records_of_several_machines_come_together_without_loss_and_a_second_tim
     after = files_under(results_folder)
     assert set(before) < set(after) and sum(name.endswith(".points.csv") for name in after) == 1
     content = {name: (results_folder / name).read_bytes() for name in after}
-    assert [len(names) for folder in ("a", "b") for names in results.merge(tmp_path / folder)] == [0, 0, 2, 0, 0] * 2
-    assert {name: (results_folder / name).read_bytes() for name in files_under(results_folder)} == content
+    assert [len(names) for folder in ("a", "b") for names in results.merge(tmp_path / folder)] == [
+        0,
+        0,
+        2,
+        0,
+        0,
+    ] * 2
+    assert {
+        name: (results_folder / name).read_bytes() for name in files_under(results_folder)
+    } == content
     assert len(files_under(tmp_path / "a")) == 6  # what was taken is still there
 
 
-def test_of_two_records_of_a_run_the_whole_and_the_newer_one_is_kept(results_folder, tmp_path, monkeypatch):
+def test_of_two_records_of_a_run_the_whole_and_the_newer_one_is_kept(
+    results_folder, tmp_path, monkeypatch
+):
     failed = made_up_record(metrics={"acc": float("nan")}, status="failed", curve=None)
     write_record(failed)
     elsewhere(tmp_path / "whole", monkeypatch, made_up_record())
     assert results.merge(tmp_path / "whole").replaced == [f"clustering/{failed.key}"]
-    elsewhere(tmp_path / "newer", monkeypatch, made_up_record(replace(SPEC, revision=4), metrics={"acc": 0.5}))
+    elsewhere(
+        tmp_path / "newer",
+        monkeypatch,
+        made_up_record(replace(SPEC, revision=4), metrics={"acc": 0.5}),
+    )
     assert len(results.merge(tmp_path / "newer").replaced) == 1
     assert len(results.merge(tmp_path / "whole").there) == 1  # an older one changes nothing
     elsewhere(tmp_path / "failed", monkeypatch, failed)
@@ -497,32 +699,55 @@ def test_of_two_records_of_a_run_the_whole_and_the_newer_one_is_kept(results_fol
     assert load_results()["value"].tolist() == [0.5]
 
 
-def test_records_that_contradict_each_other_are_reported_and_ours_stay(results_folder, tmp_path, monkeypatch):
+def test_records_that_contradict_each_other_are_reported_and_ours_stay(
+    results_folder, tmp_path, monkeypatch
+):
     path = write_record(made_up_record())
     ours = path.read_bytes()
-    elsewhere(tmp_path, monkeypatch, made_up_record(metrics={"acc": 0.25, "dbi": float("nan"), "chs": 1234567.891234567, "tiny": 1e-300}, device="a GPU"))
+    elsewhere(
+        tmp_path,
+        monkeypatch,
+        made_up_record(
+            metrics={"acc": 0.25, "dbi": float("nan"), "chs": 1234567.891234567, "tiny": 1e-300},
+            device="a GPU",
+        ),
+    )
     (said,) = results.merge(tmp_path).conflicts
-    assert said.startswith(f"clustering/{path.stem}: acc is 0.25 there (a GPU, ") and "and 0.30000000000000004 here (CPU, " in said
+    assert (
+        said.startswith(f"clustering/{path.stem}: acc is 0.25 there (a GPU, ")
+        and "and 0.30000000000000004 here (CPU, " in said
+    )
     assert path.read_bytes() == ours
 
 
-def test_a_damaged_record_of_another_machine_is_named_and_the_others_are_taken(results_folder, tmp_path, monkeypatch):
-    damaged, _ = elsewhere(tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73)))
+def test_a_damaged_record_of_another_machine_is_named_and_the_others_are_taken(
+    results_folder, tmp_path, monkeypatch
+):
+    damaged, _ = elsewhere(
+        tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73))
+    )
     damaged.write_bytes(damaged.read_bytes()[:-9])
     found = results.merge(tmp_path)
     assert len(found.added) == 1 and len(found.refused) == 1 and str(damaged) in found.refused[0]
     assert set(load_results()["seed"]) == {73}
 
 
-def test_a_damaged_record_of_ours_and_one_of_another_profile_are_named_and_left_alone(results_folder, tmp_path, monkeypatch):
+def test_a_damaged_record_of_ours_and_one_of_another_profile_are_named_and_left_alone(
+    results_folder, tmp_path, monkeypatch
+):
     ours = write_record(made_up_record())
     ours.write_bytes(ours.read_bytes()[:-9])
     left, files = ours.read_bytes(), files_under(results_folder)
-    _, tiny = elsewhere(tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73)))
+    _, tiny = elsewhere(
+        tmp_path, monkeypatch, made_up_record(), made_up_record(replace(SPEC, seed=73))
+    )
     tiny.write_text(tiny.read_text().replace(",full,", ",tiny,"))
     found = results.merge(tmp_path)
     assert not any(found[:4]) and len(found.refused) == 2
-    assert sum(str(ours) in said for said in found.refused) == 1 and sum(f"{tiny} is of the profile tiny" in said for said in found.refused) == 1
+    assert (
+        sum(str(ours) in said for said in found.refused) == 1
+        and sum(f"{tiny} is of the profile tiny" in said for said in found.refused) == 1
+    )
     assert ours.read_bytes() == left and files_under(results_folder) == files
 
 
@@ -538,10 +763,14 @@ def test_a_folder_without_records_is_refused(results_folder, tmp_path):
         results.merge(tmp_path)
 
 
-def test_a_table_of_timings_is_taken_too_and_another_one_of_the_same_device_reported(results_folder, tmp_path):
+def test_a_table_of_timings_is_taken_too_and_another_one_of_the_same_device_reported(
+    results_folder, tmp_path
+):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "loss-gpu.csv").write_text("way,seconds\nours,1\n")
-    assert results.merge(tmp_path).added == ["bench/loss-gpu"] and results.merge(tmp_path).there == ["bench/loss-gpu"]
+    assert results.merge(tmp_path).added == ["bench/loss-gpu"] and results.merge(
+        tmp_path
+    ).there == ["bench/loss-gpu"]
     (tmp_path / "bench" / "loss-gpu.csv").write_text("way,seconds\nours,2\n")
     assert "other timings" in results.merge(tmp_path).conflicts[0]
     assert (results_folder / "bench" / "loss-gpu.csv").read_text().endswith("ours,1\n")

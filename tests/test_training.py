@@ -1,4 +1,6 @@
-"""The training loop: the same seed gives the same bits, runs of a seed are paired, and a run that breaks says so."""
+"""The training loop: the same seed gives the same bits, runs of a seed are paired, and a run that
+breaks says so.
+"""
 
 import math
 import time
@@ -26,7 +28,9 @@ def cross_entropy(output, features, labels):
 
 @pytest.fixture(scope="module")
 def blobs():
-    """Three classes in five dimensions that a line separates; the last column numbers the rows, so that batches can be told."""
+    """Three classes in five dimensions that a line separates; the last column numbers the rows, so
+    that batches can be told.
+    """
     random = np.random.default_rng(0)
     labels = np.arange(N) % 3
     features = random.normal(scale=0.3, size=(N, 6)) + 2 * np.eye(3)[labels].repeat(2, axis=1)
@@ -36,7 +40,14 @@ def blobs():
 
 def run(blobs, seed=7, epochs=3, hidden_sizes=(8, 6), primary=cross_entropy, **options):
     model = build(FeedForwardNet, 6, 3, hidden_sizes, seed=seed)
-    return model, train(model, *blobs, primary, epochs=epochs, seed=seed, **{"batch_size": BATCH, "temperature": 0.5} | options)
+    return model, train(
+        model,
+        *blobs,
+        primary,
+        epochs=epochs,
+        seed=seed,
+        **{"batch_size": BATCH, "temperature": 0.5} | options,
+    )
 
 
 def weights(model):
@@ -65,9 +76,15 @@ def test_named_seeds_never_change():
 
 
 def test_named_seeds_differ_by_name_and_by_seed_and_suit_every_generator():
-    values = [named_seed(seed, name) for seed in (42, 1234, 73, 1024, 31415926) for name in ("subset", "weights", "batches", "kmeans", "tsne")]
+    values = [
+        named_seed(seed, name)
+        for seed in (42, 1234, 73, 1024, 31415926)
+        for name in ("subset", "weights", "batches", "kmeans", "tsne")
+    ]
     assert len(set(values)) == len(values)
-    assert all(type(value) is int and 0 <= value < 2**32 for value in values)  # what NumPy's and scikit-learn's random_state take
+    assert all(
+        type(value) is int and 0 <= value < 2**32 for value in values
+    )  # what NumPy's and scikit-learn's random_state take
 
 
 @pytest.mark.parametrize("alpha", [0.0, 10.0])
@@ -92,7 +109,14 @@ def test_the_seed_of_training_alone_moves_the_batches(blobs):
     orders = []
     for seed in (1, 2):
         recorder = Recorder()
-        train(build(FeedForwardNet, 6, 3, (8,), seed=7), *blobs, recorder, epochs=1, seed=seed, batch_size=BATCH)
+        train(
+            build(FeedForwardNet, 6, 3, (8,), seed=7),
+            *blobs,
+            recorder,
+            epochs=1,
+            seed=seed,
+            batch_size=BATCH,
+        )
         orders.append(recorder.batches)
     assert orders[0] != orders[1]
 
@@ -104,7 +128,9 @@ def test_training_leaves_the_global_random_state_as_it_was(blobs):
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     run(blobs, alpha=1.0)
-    assert torch.equal(torch.rand(3), expected[0]) and np.array_equal(np.random.rand(3), expected[1])  # noqa: NPY002
+    assert torch.equal(torch.rand(3), expected[0]) and np.array_equal(
+        np.random.rand(3), expected[1]
+    )
 
 
 def test_baseline_and_method_share_initial_weights_and_batches(blobs):
@@ -112,7 +138,9 @@ def test_baseline_and_method_share_initial_weights_and_batches(blobs):
     baseline, _ = run(blobs, primary=recorders[0], alpha=0.0)
     method, _ = run(blobs, primary=recorders[1], alpha=10.0, temperature="annealed", layers="min")
     assert recorders[0].batches == recorders[1].batches
-    assert not torch.equal(weights(baseline), weights(method))  # so the pair differs by the method alone
+    assert not torch.equal(
+        weights(baseline), weights(method)
+    )  # so the pair differs by the method alone
     start = [weights(run(blobs, alpha=alpha, learning_rate=0.0)[0]) for alpha in (0.0, 10.0)]
     assert torch.equal(*start)
 
@@ -139,10 +167,19 @@ def test_a_last_batch_of_one_row_is_used_too(blobs):
 def test_with_a_number_of_steps_batches_go_on_over_all_documents_in_new_orders(blobs):
     recorder = Recorder()
     _, history = run(blobs, primary=recorder, epochs=3, steps_per_epoch=4, temperature="annealed")
-    assert [len(batch) for batch in recorder.batches] == [32, 32, 26] * 4, "twelve steps are four times over the documents"
-    passes = [[row for batch in recorder.batches[i : i + 3] for row in batch] for i in range(0, 12, 3)]
-    assert all(sorted(rows) == list(range(N)) for rows in passes) and len({tuple(rows) for rows in passes}) == 4
-    assert history.curve["epoch"].tolist() == [0, 1, 2] and history.curve["temperature"].nunique() == 3
+    assert [len(batch) for batch in recorder.batches] == [32, 32, 26] * 4, (
+        "twelve steps are four times over the documents"
+    )
+    passes = [
+        [row for batch in recorder.batches[i : i + 3] for row in batch] for i in range(0, 12, 3)
+    ]
+    assert (
+        all(sorted(rows) == list(range(N)) for rows in passes)
+        and len({tuple(rows) for rows in passes}) == 4
+    )
+    assert (
+        history.curve["epoch"].tolist() == [0, 1, 2] and history.curve["temperature"].nunique() == 3
+    )
 
 
 def test_with_fewer_steps_than_batches_the_next_epoch_goes_on_where_the_last_one_stopped(blobs):
@@ -158,20 +195,32 @@ def test_steps_without_a_number_are_those_of_once_over_the_documents_bit_for_bit
         again, other = run(blobs, alpha=10.0, temperature="annealed", steps_per_epoch=steps)
         assert torch.equal(weights(model), weights(again))
         pd.testing.assert_frame_equal(history.curve, other.curve, check_exact=True)
-    # And they are those that recorded runs were made with: one permutation an epoch from the generator of that name.
+    # And they are those that recorded runs were made with: one permutation an epoch from the
+    # generator of that name.
     recorder, order = Recorder(), torch.Generator().manual_seed(named_seed(7, "batches"))
     run(blobs, primary=recorder, epochs=2)
-    assert recorder.batches == [batch.tolist() for _ in range(2) for batch in torch.randperm(N, generator=order).split(BATCH)]
+    assert recorder.batches == [
+        batch.tolist()
+        for _ in range(2)
+        for batch in torch.randperm(N, generator=order).split(BATCH)
+    ]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 7])
 def test_the_curve_is_the_mean_over_the_documents_seen_in_an_epoch(blobs, steps):
-    # With a learning rate of 0 nothing moves: the epoch's mean must be that of the loss of each document that it saw, as often as it saw it.
+    # With a learning rate of 0 nothing moves: the epoch's mean must be that of the loss of
+    # each document that it saw, as often as it saw it.
     recorder = Recorder()
-    model, history = run(blobs, primary=recorder, epochs=2, learning_rate=0.0, steps_per_epoch=steps)
-    losses = F.cross_entropy(torch.as_tensor(forward(model, blobs[0])), torch.as_tensor(blobs[1]), reduction="none").numpy()
+    model, history = run(
+        blobs, primary=recorder, epochs=2, learning_rate=0.0, steps_per_epoch=steps
+    )
+    losses = F.cross_entropy(
+        torch.as_tensor(forward(model, blobs[0])), torch.as_tensor(blobs[1]), reduction="none"
+    ).numpy()
     for epoch in range(2):
-        seen = [row for batch in recorder.batches[epoch * steps : (epoch + 1) * steps] for row in batch]
+        seen = [
+            row for batch in recorder.batches[epoch * steps : (epoch + 1) * steps] for row in batch
+        ]
         assert history.curve["primary"].iloc[epoch] == pytest.approx(losses[seen].mean(), rel=1e-5)
 
 
@@ -181,7 +230,14 @@ def test_the_curve_is_the_mean_over_the_documents_seen_in_an_epoch(blobs, steps)
 @pytest.mark.parametrize(("alpha", "layers"), [(0.0, "sum"), (10.0, "sum"), (-2.0, ["hidden2"])])
 def test_training_is_adam_on_equation_7_step_by_step(blobs, alpha, layers):
     recorder = Recorder()
-    trained, _ = run(blobs, primary=recorder, alpha=alpha, layers=layers, temperature="annealed", learning_rate=0.01)
+    trained, _ = run(
+        blobs,
+        primary=recorder,
+        alpha=alpha,
+        layers=layers,
+        temperature="annealed",
+        learning_rate=0.01,
+    )
 
     # The same steps spelt out, from the same weights and over the same batches.
     model = build(FeedForwardNet, 6, 3, (8, 6), seed=7)
@@ -191,7 +247,9 @@ def test_training_is_adam_on_equation_7_step_by_step(blobs, alpha, layers):
         output, hidden = model(features[batch])
         loss = F.cross_entropy(output, labels[batch])
         for name in hidden if layers == "sum" else layers:
-            loss = loss + alpha * soft_nearest_neighbor_loss(hidden[name], labels[batch], (1 + step // 3) ** -0.55)
+            loss = loss + alpha * soft_nearest_neighbor_loss(
+                hidden[name], labels[batch], (1 + step // 3) ** -0.55
+            )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -217,17 +275,34 @@ def test_positive_alpha_disentangles_a_hidden_layer_and_negative_alpha_entangles
 
 
 def test_select_decides_what_the_loss_sees(blobs):
-    # LC(D) of Tables 3 and 4: only some units of the code. With a learning rate of 0 the curve shows the loss of the start.
+    # LC(D) of Tables 3 and 4: only some units of the code. With a learning rate of 0 the
+    # curve shows the loss of the start.
     model = build(Autoencoder, 6, (5, 4), 4, seed=7)
     features, labels = torch.as_tensor(blobs[0]), torch.as_tensor(blobs[1])
     history = train(
-        model, features, labels, lambda output, x, y: F.mse_loss(output, x), epochs=1, seed=7, alpha=3.0, temperature=0.5, batch_size=N,
-        learning_rate=0.0, select=lambda hidden, output: {"code": hidden["code"][:, :2]},
-    )  # fmt: skip
+        model,
+        features,
+        labels,
+        lambda output, x, y: F.mse_loss(output, x),
+        epochs=1,
+        seed=7,
+        alpha=3.0,
+        temperature=0.5,
+        batch_size=N,
+        learning_rate=0.0,
+        select=lambda hidden, output: {"code": hidden["code"][:, :2]},
+    )
     output, hidden = model(features)
-    primary, term = F.mse_loss(output, features).item(), soft_nearest_neighbor_loss(hidden["code"][:, :2], labels, 0.5).item()
-    assert term != pytest.approx(soft_nearest_neighbor_loss(hidden["code"], labels, 0.5).item(), rel=1e-3)
-    assert history.curve[["primary", "loss"]].iloc[0].tolist() == pytest.approx([primary, primary + 3 * term], rel=1e-5)
+    primary, term = (
+        F.mse_loss(output, features).item(),
+        soft_nearest_neighbor_loss(hidden["code"][:, :2], labels, 0.5).item(),
+    )
+    assert term != pytest.approx(
+        soft_nearest_neighbor_loss(hidden["code"], labels, 0.5).item(), rel=1e-3
+    )
+    assert history.curve[["primary", "loss"]].iloc[0].tolist() == pytest.approx(
+        [primary, primary + 3 * term], rel=1e-5
+    )
 
 
 def test_select_is_given_the_output_too(blobs):
@@ -235,26 +310,57 @@ def test_select_is_given_the_output_too(blobs):
     model = build(FeedForwardNet, 6, 3, (8, 6), seed=7)
     features, labels = torch.as_tensor(blobs[0]), torch.as_tensor(blobs[1])
     history = train(
-        model, features, labels, cross_entropy, epochs=1, seed=7, alpha=2.0, temperature=0.5, batch_size=N, learning_rate=0.0,
+        model,
+        features,
+        labels,
+        cross_entropy,
+        epochs=1,
+        seed=7,
+        alpha=2.0,
+        temperature=0.5,
+        batch_size=N,
+        learning_rate=0.0,
         select=lambda hidden, output: hidden | {"output": output},
-    )  # fmt: skip
+    )
     output, hidden = model(features)
-    terms = [soft_nearest_neighbor_loss(values, labels, 0.5).item() for values in (*hidden.values(), output)]
-    assert history.curve["loss"].iloc[0] == pytest.approx(history.curve["primary"].iloc[0] + 2 * sum(terms), rel=1e-5)
+    terms = [
+        soft_nearest_neighbor_loss(values, labels, 0.5).item()
+        for values in (*hidden.values(), output)
+    ]
+    assert history.curve["loss"].iloc[0] == pytest.approx(
+        history.curve["primary"].iloc[0] + 2 * sum(terms), rel=1e-5
+    )
 
 
-def test_a_regularizer_takes_the_place_of_equation_4_in_every_layer_at_the_temperature_of_the_epoch(blobs):
+def test_a_regularizer_takes_the_place_of_equation_4_in_every_layer_at_the_temperature_of_the_epoch(
+    blobs,
+):
     seen = []
 
     def regularizer(values, labels, temperature):
         seen.append((tuple(values.shape), len(labels), temperature))
         return values.square().mean()
 
-    model, history = run(blobs, epochs=2, alpha=3.0, temperature="annealed", regularizer=regularizer, learning_rate=0.0, batch_size=N)
-    assert seen == [((N, 8), N, 1.0), ((N, 6), N, 1.0), ((N, 8), N, 2**-0.55), ((N, 6), N, 2**-0.55)]
+    model, history = run(
+        blobs,
+        epochs=2,
+        alpha=3.0,
+        temperature="annealed",
+        regularizer=regularizer,
+        learning_rate=0.0,
+        batch_size=N,
+    )
+    assert seen == [
+        ((N, 8), N, 1.0),
+        ((N, 6), N, 1.0),
+        ((N, 8), N, 2**-0.55),
+        ((N, 6), N, 2**-0.55),
+    ]
     _, hidden = model(torch.as_tensor(blobs[0]))
     added = 3 * sum(values.square().mean().item() for values in hidden.values())
-    assert (history.curve["loss"] - history.curve["primary"]).tolist() == pytest.approx([added, added], rel=1e-5)
+    assert (history.curve["loss"] - history.curve["primary"]).tolist() == pytest.approx(
+        [added, added], rel=1e-5
+    )
 
 
 def test_an_unknown_layer_or_temperature_or_a_weight_without_end_stops_training(blobs):
@@ -282,9 +388,12 @@ def test_curve_of_a_fixed_temperature_repeats_it(blobs):
 
 
 def test_curve_is_the_mean_over_documents_not_over_batches(blobs):
-    # With a learning rate of 0 nothing moves, so the mean over unequal batches must be the loss of all rows at once.
+    # With a learning rate of 0 nothing moves, so the mean over unequal batches must be the
+    # loss of all rows at once.
     model, history = run(blobs, epochs=2, alpha=0.0, learning_rate=0.0, batch_size=80)
-    whole = F.cross_entropy(torch.as_tensor(forward(model, blobs[0])), torch.as_tensor(blobs[1])).item()
+    whole = F.cross_entropy(
+        torch.as_tensor(forward(model, blobs[0])), torch.as_tensor(blobs[1])
+    ).item()
     assert history.curve["primary"].tolist() == pytest.approx([whole, whole], rel=1e-5)
     assert history.curve["loss"].tolist() == history.curve["primary"].tolist()
 
@@ -302,11 +411,16 @@ def test_after_epoch_adds_columns_measured_in_eval_mode_and_training_goes_on_in_
         return {"mean_weight": weights(model).mean().item()}
 
     model = build(Watched, 6, 3, (8,), seed=7).eval()
-    history = train(model, *blobs, cross_entropy, epochs=2, seed=7, batch_size=BATCH, after_epoch=after_epoch)
+    history = train(
+        model, *blobs, cross_entropy, epochs=2, seed=7, batch_size=BATCH, after_epoch=after_epoch
+    )
     assert modes == [True] * 6
     assert not model.training
     assert list(history.curve.columns) == ["epoch", "temperature", "loss", "primary", "mean_weight"]
-    assert history.curve["mean_weight"].nunique() == 2 and history.curve["mean_weight"].iloc[-1] == weights(model).mean().item()
+    assert (
+        history.curve["mean_weight"].nunique() == 2
+        and history.curve["mean_weight"].iloc[-1] == weights(model).mean().item()
+    )
 
 
 @pytest.mark.parametrize(("progress", "shown"), [(None, False), ("lc-d seed 42", True)])
@@ -323,7 +437,10 @@ def test_a_huge_learning_rate_is_reported_as_diverged_with_its_epoch(blobs):
     last = int(history.curve["epoch"].iloc[-1])
     assert last < 19  # it stopped early
     assert f"epoch {last}" in history.diverged
-    assert not math.isfinite(history.curve["loss"].iloc[-1]) and np.isfinite(history.curve["loss"].iloc[:-1]).all()
+    assert (
+        not math.isfinite(history.curve["loss"].iloc[-1])
+        and np.isfinite(history.curve["loss"].iloc[:-1]).all()
+    )
 
 
 @pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "nan|inf")])
@@ -332,7 +449,9 @@ def test_bad_input_is_reported_in_epoch_0_and_does_not_raise(blobs, value, shown
     features = blobs[0].copy()
     features[17, 2] = value  # one number of one row of one batch is enough
     _, history = run((features, blobs[1]), epochs=5, alpha=alpha)
-    assert "epoch 0" in history.diverged and any(word in history.diverged for word in shown.split("|"))
+    assert "epoch 0" in history.diverged and any(
+        word in history.diverged for word in shown.split("|")
+    )
     assert len(history.curve) == 1
 
 
@@ -342,9 +461,16 @@ def test_a_loss_that_breaks_in_one_batch_stops_the_run_at_that_epoch(blobs, bad)
 
     def breaks_in_epoch_2(output, features, labels):
         calls.append(1)
-        return F.cross_entropy(output, labels) * (bad if len(calls) == 8 else 1)  # the middle of three batches
+        return F.cross_entropy(output, labels) * (
+            bad if len(calls) == 8 else 1
+        )  # the middle of three batches
 
-    model, history = run(blobs, epochs=6, primary=breaks_in_epoch_2, after_epoch=lambda model: seen.append(1) or {"seen": 1})
+    model, history = run(
+        blobs,
+        epochs=6,
+        primary=breaks_in_epoch_2,
+        after_epoch=lambda model: seen.append(1) or {"seen": 1},
+    )
     assert "epoch 2" in history.diverged
     assert history.curve["epoch"].tolist() == [0, 1, 2]
     assert len(calls) == 9 and len(seen) == 2  # a broken model is not scored
@@ -352,7 +478,8 @@ def test_a_loss_that_breaks_in_one_batch_stops_the_run_at_that_epoch(blobs, bad)
 
 
 def test_weights_that_break_in_the_very_last_step_are_reported_too(blobs):
-    # The loss is finite and its gradient is not: sqrt has an infinite slope at 0. No later loss shows the damage.
+    # The loss is finite and its gradient is not: sqrt has an infinite slope at 0. No later
+    # loss shows the damage.
     def finite_with_bad_gradient(output, features, labels):
         return (0 * output).sum().abs().sqrt()
 
@@ -404,11 +531,20 @@ def squared_error(output, features, labels):
 
 
 def in_float64(blobs, model_class, arguments, primary, seed, documents=N, **options):
-    """A call of ``train`` on the first documents, in float64; gives the trained weights, the curve and the size of the stack."""
+    """A call of ``train`` on the first documents, in float64; gives the trained weights, the curve
+    and the size of the stack.
+    """
 
     def call():
         model = build(model_class, *arguments, seed=seed).double()
-        history = train(model, blobs[0][:documents].astype(np.float64), blobs[1][:documents], primary, seed=seed, **options)
+        history = train(
+            model,
+            blobs[0][:documents].astype(np.float64),
+            blobs[1][:documents],
+            primary,
+            seed=seed,
+            **options,
+        )
         return weights(model), history, stack_of_this_run()[0]
 
     return call
@@ -425,10 +561,21 @@ def in_float64(blobs, model_class, arguments, primary, seed, documents=N, **opti
     ],
 )
 def test_a_stack_takes_the_steps_of_its_runs_alone(blobs, model_class, arguments, primary, options):
-    # Other seeds, weights of the loss, temperatures and numbers of documents: the last batches are of 26, 26, 24 and 26 rows.
+    # Other seeds, weights of the loss, temperatures and numbers of documents: the last
+    # batches are of 26, 26, 24 and 26 rows.
     shared = {"epochs": 1, "batch_size": BATCH, "learning_rate": 0.01} | options
-    own = [(7, N, 0.0, "annealed"), (7, N, 5.0, "annealed"), (8, N - 2, -2.0, "annealed"), (9, N, 3.0, 0.3)]
-    calls = [in_float64(blobs, model_class, arguments, primary, seed, n, alpha=alpha, temperature=t, **shared) for seed, n, alpha, t in own]
+    own = [
+        (7, N, 0.0, "annealed"),
+        (7, N, 5.0, "annealed"),
+        (8, N - 2, -2.0, "annealed"),
+        (9, N, 3.0, 0.3),
+    ]
+    calls = [
+        in_float64(
+            blobs, model_class, arguments, primary, seed, n, alpha=alpha, temperature=t, **shared
+        )
+        for seed, n, alpha, t in own
+    ]
     alone = [call() for call in calls]
     stacked = list(together(calls))
     assert [size for *_, size in alone] == [1] * 4 and [size for *_, size in stacked] == [4] * 4
@@ -440,26 +587,60 @@ def test_a_stack_takes_the_steps_of_its_runs_alone(blobs, model_class, arguments
 
 def test_runs_of_another_kind_train_in_another_stack_and_what_does_not_train_just_ends(blobs):
     def call(seed, hidden_sizes=(8, 6), **options):
-        return in_float64(blobs, FeedForwardNet, (6, 3, hidden_sizes), cross_entropy, seed, epochs=1, batch_size=BATCH, **options)
+        return in_float64(
+            blobs,
+            FeedForwardNet,
+            (6, 3, hidden_sizes),
+            cross_entropy,
+            seed,
+            epochs=1,
+            batch_size=BATCH,
+            **options,
+        )
 
     def before_relu():
         model = build(FeedForwardNet, 6, 3, (8, 6), before_relu=True, seed=1).double()
-        train(model, blobs[0].astype(np.float64), blobs[1], cross_entropy, epochs=1, seed=1, batch_size=BATCH)
+        train(
+            model,
+            blobs[0].astype(np.float64),
+            blobs[1],
+            cross_entropy,
+            epochs=1,
+            seed=1,
+            batch_size=BATCH,
+        )
         return None, None, stack_of_this_run()[0]
 
-    others = [call(1, (8, 5)), call(1, learning_rate=0.1), call(1, regularizer=lambda *_: 0.0, alpha=1.0), before_relu]
+    others = [
+        call(1, (8, 5)),
+        call(1, learning_rate=0.1),
+        call(1, regularizer=lambda *_: 0.0, alpha=1.0),
+        before_relu,
+    ]
     found = list(together([call(1), lambda: "no training", call(2), *others], jobs=3))
-    assert found[0] == "no training" and sorted(size for *_, size in found[1:]) == [1, 1, 1, 1, 2, 2]
+    assert found[0] == "no training" and sorted(size for *_, size in found[1:]) == [
+        1,
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
 
 
 def test_a_run_that_diverges_in_a_stack_says_so_and_leaves_the_others_alone(blobs):
     settings = {"epochs": 3, "batch_size": BATCH, "temperature": 0.5}
-    calls = [in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 7, alpha=alpha, **settings) for alpha in (1.0, 1.7e308, 0.0)]
+    calls = [
+        in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 7, alpha=alpha, **settings)
+        for alpha in (1.0, 1.7e308, 0.0)
+    ]
     alone = [calls[0](), calls[2]()]
     (found, history, _), (_, broken, _), (baseline, plain, _) = together(calls)
     assert "in epoch 0" in broken.diverged and len(broken.curve) == 1
     assert not history.diverged and not plain.diverged and len(history.curve) == 3
-    torch.testing.assert_close(torch.stack([found, baseline]), torch.stack([alone[0][0], alone[1][0]]), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        torch.stack([found, baseline]), torch.stack([alone[0][0], alone[1][0]]), rtol=0, atol=1e-10
+    )
 
 
 def test_after_an_epoch_each_model_of_a_stack_has_its_own_weights_of_then(blobs):
@@ -471,7 +652,9 @@ def test_after_an_epoch_each_model_of_a_stack_has_its_own_weights_of_then(blobs)
             return {"seed": seed}
 
         model = build(FeedForwardNet, 6, 3, (8, 6), seed=seed)
-        return train(model, *blobs, cross_entropy, epochs=2, seed=seed, batch_size=BATCH, after_epoch=noting), weights(model)
+        return train(
+            model, *blobs, cross_entropy, epochs=2, seed=seed, batch_size=BATCH, after_epoch=noting
+        ), weights(model)
 
     found = list(together([lambda: call(1), lambda: call(2)]))
     for seed, (history, last) in zip((1, 2), found, strict=True):
@@ -479,7 +662,9 @@ def test_after_an_epoch_each_model_of_a_stack_has_its_own_weights_of_then(blobs)
         assert torch.equal(seen[seed][1], last) and not torch.equal(seen[seed][0], last)
 
 
-def test_an_error_in_a_stack_reaches_each_of_its_runs_and_one_outside_reaches_the_caller(blobs, monkeypatch):
+def test_an_error_in_a_stack_reaches_each_of_its_runs_and_one_outside_reaches_the_caller(
+    blobs, monkeypatch
+):
     def caught(seed):
         try:
             in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, seed, epochs=1)()
@@ -511,7 +696,9 @@ def test_an_error_in_a_stack_reaches_each_of_its_runs_and_one_outside_reaches_th
 def test_waiting_for_others_is_not_counted_as_a_runs_own_time(blobs):
     def call(pause):
         started = time.perf_counter()
-        in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 1, epochs=1, batch_size=BATCH)()
+        in_float64(
+            blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 1, epochs=1, batch_size=BATCH
+        )()
         time.sleep(pause)
         return time.perf_counter() - started - stack_of_this_run()[1]
 

@@ -1,4 +1,6 @@
-"""Write the hidden cell that makes a chapter run outside of a checkout, the same in every chapter, with the address that stands in _config.yml."""
+"""Write the hidden cell that makes a chapter run outside of a checkout, the same in every chapter,
+with the address that stands in _config.yml.
+"""
 
 import json
 from pathlib import Path
@@ -9,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 ID = "bootstrap"
 CODE = """\
-# Where all is installed, as in a checkout, this does nothing. Elsewhere it installs what is missing; torch, numpy, pandas and scikit-learn stay as they are.
+# Where all is installed, as in a checkout, this does nothing. Elsewhere it installs what is
+# missing; torch, numpy, pandas and scikit-learn stay as they are.
 import os
 import pathlib
 import subprocess
@@ -33,14 +36,23 @@ if _missing := [name for name in _needed if not util.find_spec(name)]:
 
 
 def address() -> str:
-    """Return the project's address on the web, without a slash at the end; an empty string while it has none."""
+    """Return the project's address on the web, without a slash at the end; an empty string while it
+    has none.
+    """
     return yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"].rstrip("/")
 
 
 def cell(address: str) -> dict:
     """Return the cell for a project at an address, which pip takes by git."""
     code = CODE.replace("ADDRESS", address and f"git+{address}").rstrip()
-    return {"cell_type": "code", "execution_count": None, "id": ID, "metadata": {"tags": ["remove-cell"]}, "outputs": [], "source": code.splitlines(True)}
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": ID,
+        "metadata": {"tags": ["remove-cell"]},
+        "outputs": [],
+        "source": code.splitlines(True),
+    }
 
 
 def main() -> None:
@@ -48,7 +60,9 @@ def main() -> None:
     for path in CHAPTERS:
         notebook = json.loads(path.read_text())
         cells = [cell for cell in notebook["cells"] if cell["id"] != ID]
-        first = next(i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
+        first = next(
+            i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])
+        )
         notebook["cells"] = [*cells[:first], wanted, *cells[first:]]
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 

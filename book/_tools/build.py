@@ -1,4 +1,6 @@
-"""One step of building the book: execute a chapter with papermill, or render the executed chapters. The Snakefile puts the steps in order."""
+"""One step of building the book: execute a chapter with papermill, or render the executed chapters.
+The Snakefile puts the steps in order.
+"""
 
 import argparse
 import hashlib
@@ -39,7 +41,11 @@ def chapters() -> list[Path]:
 
 def sources() -> list[Path]:
     """List what is rendered besides the chapters."""
-    pages = (path for path in (ROOT / "book").rglob("*") if path.suffix in COPIED and "tables" not in path.parts and "__pycache__" not in path.parts)
+    pages = (
+        path
+        for path in (ROOT / "book").rglob("*")
+        if path.suffix in COPIED and "tables" not in path.parts and "__pycache__" not in path.parts
+    )
     return [ROOT / "_config.yml", ROOT / "_toc.yml", *sorted(pages)]
 
 
@@ -80,31 +86,59 @@ def data_behind(chapter: Path, dataset: str) -> str:
 
 
 def seeds_of_runs(profile: str, seeds: str) -> str:
-    """Return the seeds of recorded runs: those asked for, else in the full profile nothing, which means each experiment's own."""
+    """Return the seeds of recorded runs: those asked for, else in the full profile nothing, which
+    means each experiment's own.
+    """
     return seeds or ("" if profile == "full" else "42")
 
 
-def outstanding(names: list[str], profile: str, seeds: str, dataset: str, device: str) -> list[tuple[str, str]]:
-    """List the runs of experiments that have no record, or a stale or failed one, and can be made here: (experiment, key of the record)."""
+def outstanding(
+    names: list[str], profile: str, seeds: str, dataset: str, device: str
+) -> list[tuple[str, str]]:
+    """List the runs of experiments that have no record, or a stale or failed one, and can be made
+    here: (experiment, key of the record).
+    """
     from snnl_lib import experiments
 
     seeds = seeds_of_runs(profile, seeds) or None
-    wanted = (spec for name in names for spec in experiments.outstanding(name, profile, dataset, seeds, device))
+    wanted = (
+        spec
+        for name in names
+        for spec in experiments.outstanding(name, profile, dataset, seeds, device)
+    )
     return [(spec.experiment, experiments.key(spec)) for spec in wanted]
 
 
 def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
-    """Execute one chapter into ``_build/src/book``, whole or not at all; ``log`` keeps it as far as it came. Raises SnnlError if a cell fails."""
+    """Execute one chapter into ``_build/src/book``, whole or not at all; ``log`` keeps it as far as
+    it came. Raises SnnlError if a cell fails.
+    """
     from snnl_lib import experiments, results
 
     output = SOURCE / "book" / chapter.name
     output.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    experiments.parameters(parameters, data.describe(parameters["dataset"]).kind)  # before a kernel starts
+    experiments.parameters(
+        parameters, data.describe(parameters["dataset"]).kind
+    )  # before a kernel starts
     started, created = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     given = [part for name, value in parameters.items() for part in ("-r", name, value)]
-    command = [sys.executable, "-m", "papermill", str(chapter), str(log), *given, "--cwd", str(output.parent), "-k", "python3", "--no-progress-bar"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"SNNL_PLOTLY": PLOTLY})
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(chapter),
+        str(log),
+        *given,
+        "--cwd",
+        str(output.parent),
+        "-k",
+        "python3",
+        "--no-progress-bar",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"SNNL_PLOTLY": PLOTLY}
+    )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "papermill failed"
         raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {log})")
@@ -112,16 +146,30 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     for cell in notebook["cells"]:
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"].append("hide-input")
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024  # of the largest process, which is the kernel
-    note = parameters | {"dataset": data.resolve(parameters["dataset"], data.describe(parameters["dataset"]).kind), "created": created}
-    note |= {"seconds": round(time.monotonic() - started, 1), "memory_mb": memory, "versions": results.versions(), "commit": results.commit()}
-    notebook["metadata"]["snnl"] = note | {"device": experiments.device_name(experiments.check_device(parameters["device"]))}
+    memory = (
+        resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    )  # of the largest process, which is the kernel
+    note = parameters | {
+        "dataset": data.resolve(parameters["dataset"], data.describe(parameters["dataset"]).kind),
+        "created": created,
+    }
+    note |= {
+        "seconds": round(time.monotonic() - started, 1),
+        "memory_mb": memory,
+        "versions": results.versions(),
+        "commit": results.commit(),
+    }
+    notebook["metadata"]["snnl"] = note | {
+        "device": experiments.device_name(experiments.check_device(parameters["device"]))
+    }
     with whole_file(output) as file:
         file.write(json.dumps(notebook).encode())
 
 
 def render() -> None:
-    """Render the executed chapters, and the pages about them; a warning is an error. Raises SnnlError if there was one."""
+    """Render the executed chapters, and the pages about them; a warning is an error. Raises
+    SnnlError if there was one.
+    """
     import pages
 
     for path in sources():
@@ -135,7 +183,17 @@ def render() -> None:
             path.unlink()
     pages.write(SOURCE / "book", contents(), chapters())
     PAGE.unlink(missing_ok=True)
-    command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(SOURCE), "--path-output", str(BUILD / "book"), "-W", "-n", "--keep-going", "-q"]
+    command = [
+        str(Path(sys.executable).parent / "jupyter-book"),
+        "build",
+        str(SOURCE),
+        "--path-output",
+        str(BUILD / "book"),
+        "-W",
+        "-n",
+        "--keep-going",
+        "-q",
+    ]
     if subprocess.run(command).returncode or not PAGE.exists():
         raise SnnlError("the book did not render without warnings: see the messages above")
 
@@ -145,7 +203,9 @@ def main() -> int:
     steps = parser.add_subparsers(dest="step", required=True)
     chapter = steps.add_parser("chapter")
     chapter.add_argument("chapter", type=Path)
-    chapter.add_argument("log", type=Path, help="where the notebook is kept while it is executed, and if it fails")
+    chapter.add_argument(
+        "log", type=Path, help="where the notebook is kept while it is executed, and if it fails"
+    )
     for name in PARAMETERS:
         chapter.add_argument(f"--{name}", required=True)
     steps.add_parser("render")
@@ -154,7 +214,11 @@ def main() -> int:
     try:
         with full_disk_told(BUILD):
             if args["step"] == "chapter":
-                execute(args["chapter"].resolve(), {name: args[name] for name in PARAMETERS}, args["log"].resolve())
+                execute(
+                    args["chapter"].resolve(),
+                    {name: args[name] for name in PARAMETERS},
+                    args["log"].resolve(),
+                )
             elif args["step"] == "render":
                 render()
             else:

@@ -1,6 +1,8 @@
-"""Look at the rendered book in a real browser (make check-book): every page, light and dark, wide and as narrow as a phone.
+"""Look at the rendered book in a real browser (make check-book): every page, light and dark, wide
+and as narrow as a phone.
 
-What is wrong is listed, page by page, and the exit status is 1. Screenshots and the list stay in ``_build/check``.
+What is wrong is listed, page by page, and the exit status is 1. Screenshots and the list stay in
+``_build/check``.
 """
 
 import csv
@@ -18,16 +20,33 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE, SOURCE, SEEN = ROOT / "_build" / "book" / "_build" / "html", ROOT / "_build" / "src" / "book", ROOT / "_build" / "check"
-RUN = "([alike, rules]) => axe.run({exclude: alike.map(one => [one])}, {runOnly: rules, preload: false})"
+SITE, SOURCE, SEEN = (
+    ROOT / "_build" / "book" / "_build" / "html",
+    ROOT / "_build" / "src" / "book",
+    ROOT / "_build" / "check",
+)
+RUN = (
+    "([alike, rules]) => axe.run({exclude: alike.map(one => [one])}, {runOnly: rules, preload:"
+    " false})"
+)
 SET = "!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)"
-UNSET = "[...document.querySelectorAll('.math')].filter(one => !one.querySelector('mjx-container') || one.querySelector('mjx-merror')).length"
-ALIKE = [".wide:nth-of-type(n+4) table.runs", "table.runs tbody tr:nth-child(n+3)"]  # of a page of runs the first tables, and rows of either shade
+UNSET = (
+    "[...document.querySelectorAll('.math')].filter(one => !one.querySelector('mjx-container') ||"
+    " one.querySelector('mjx-merror')).length"
+)
+ALIKE = [
+    ".wide:nth-of-type(n+4) table.runs",
+    "table.runs tbody tr:nth-child(n+3)",
+]  # of a page of runs the first tables, and rows of either shade
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1300, "height": 900}
 SCORES = ("acc", "nmi", "ari", "sil", "dbi", "chs", "f1_macro")
 MEGABYTE = 2**20
-NO_PAGES = {"genindex", "py-modindex", "search"}  # made by Sphinx, and looked at only as far as the search is used
+NO_PAGES = {
+    "genindex",
+    "py-modindex",
+    "search",
+}  # made by Sphinx, and looked at only as far as the search is used
 
 
 class Links(HTMLParser):
@@ -53,10 +72,18 @@ def broken_links(pages: dict[str, Links]) -> list[str]:
             parts = urllib.parse.urlsplit(target)
             if parts.scheme or parts.netloc:
                 continue
-            path = (SITE / name).parent / urllib.parse.unquote(parts.path) if parts.path else SITE / name
+            path = (
+                (SITE / name).parent / urllib.parse.unquote(parts.path)
+                if parts.path
+                else SITE / name
+            )
             path = path.resolve() / "index.html" if path.is_dir() else path.resolve()
             there = pages.get(str(path.relative_to(SITE))) if path.is_relative_to(SITE) else None
-            if not path.exists() or (parts.fragment and there and urllib.parse.unquote(parts.fragment) not in there.places):
+            if not path.exists() or (
+                parts.fragment
+                and there
+                and urllib.parse.unquote(parts.fragment) not in there.places
+            ):
                 found.append(f"{name}: the link {target} leads nowhere")
     return sorted(set(found))
 
@@ -71,13 +98,17 @@ def read(path: Path) -> list[dict[str, str]]:
 
 @functools.cache
 def record(name: str) -> dict[str, float] | None:
-    """The scores of a record in results/, read without the library; None if there is none of that name."""
+    """The scores of a record in results/, read without the library; None if there is none of that
+    name.
+    """
     path = ROOT / "results" / f"{name}.csv"
     return {row["metric"]: float(row["value"]) for row in read(path)} if path.exists() else None
 
 
 def differences(pages: dict[str, Links]) -> list[str]:
-    """Name what a CSV file that the book offers says otherwise than the records, or than the file that its chapter wrote."""
+    """Name what a CSV file that the book offers says otherwise than the records, or than the file
+    that its chapter wrote.
+    """
     found, offered = [], {}
     for name, page in pages.items():
         offered |= {(SITE / name).parent / target: name for target in page.downloads}
@@ -88,9 +119,15 @@ def differences(pages: dict[str, Links]) -> list[str]:
         if path.suffix != ".csv":
             continue
         if path.read_bytes() not in [own.read_bytes() for own in written.get(path.name, [])]:
-            found.append(f"{name}: the download {path.name} is not what was written when the book was built")
+            found.append(
+                f"{name}: the download {path.name} is not what was written when the book was built"
+            )
         rows = read(path)
-        found += _unlike_results(path, rows) if rows and "experiment" in rows[0] and "key" in rows[0] else []
+        found += (
+            _unlike_results(path, rows)
+            if rows and "experiment" in rows[0] and "key" in rows[0]
+            else []
+        )
         found += [f"{name}: {line}" for row in rows for line in _unlike_records(path.name, row)]
     return found
 
@@ -99,63 +136,124 @@ def _unlike_results(path, rows):
     """Compare the file with all records of an experiment with results/."""
     theirs = {(row["key"], row["metric"]): row["value"] for row in rows}
     folder = ROOT / "results" / rows[0]["experiment"]
-    files = (file for file in folder.glob("*.csv") if not file.name.endswith((".curve.csv", ".points.csv")))
+    files = (
+        file
+        for file in folder.glob("*.csv")
+        if not file.name.endswith((".curve.csv", ".points.csv"))
+    )
     ours = {(file.stem, row["metric"]): row["value"] for file in files for row in read(file)}
-    odd = [key for key in theirs.keys() | ours.keys() if theirs.get(key, "") != ours.get(key, "") and not _equal(theirs.get(key), ours.get(key))]
-    return [f"{path.name}: {len(odd)} values are not those in results/, such as {sorted(odd)[0]}"] if odd else []
+    odd = [
+        key
+        for key in theirs.keys() | ours.keys()
+        if theirs.get(key, "") != ours.get(key, "") and not _equal(theirs.get(key), ours.get(key))
+    ]
+    return (
+        [f"{path.name}: {len(odd)} values are not those in results/, such as {sorted(odd)[0]}"]
+        if odd
+        else []
+    )
 
 
 def _equal(one, other):
-    return one is not None and other is not None and (float(one or "nan") == float(other) or {one, other} <= {"", "nan"})
+    return (
+        one is not None
+        and other is not None
+        and (float(one or "nan") == float(other) or {one, other} <= {"", "nan"})
+    )
 
 
 def _unlike_records(name, row):
     """Name the records of a row that do not exist, and a mean that is not theirs."""
-    names = [part for part in (row.get("records") or "").split() if "/" in part and "/bench" not in part]
+    names = [
+        part for part in (row.get("records") or "").split() if "/" in part and "/bench" not in part
+    ]
     if missing := [part for part in names if record(part) is None]:
         return [f"{name}: there is no record {missing[0]}"]
-    return [line for metric, said in means_shown(row, names) if (line := _unlike_mean(name, metric, said, names))]
+    return [
+        line
+        for metric, said in means_shown(row, names)
+        if (line := _unlike_mean(name, metric, said, names))
+    ]
 
 
 def means_shown(row: dict[str, str], names: list[str]) -> list[tuple[str, str]]:
-    """List a row's scores that are means over its records, as (metric, what is printed): ``our mean``, or the columns of scores if one setting is behind it."""
+    """List a row's scores that are means over its records, as (metric, what is printed): ``our
+    mean``, or the columns of scores if one setting is behind it.
+    """
     if "our mean" in row:
         shown = [(row.get("metric", "acc"), row["our mean"])]
     else:
         settings = {re.sub(r"-s\d+-n", "-n", part) for part in names}
-        shown = [(metric, row[metric]) for metric in SCORES if metric in row] if len(settings) == 1 else []
-    return [(metric, said.replace(",", "")) for metric, said in shown if re.fullmatch(r"-?[\d,]+(\.\d+)?", said or "")]
+        shown = (
+            [(metric, row[metric]) for metric in SCORES if metric in row]
+            if len(settings) == 1
+            else []
+        )
+    return [
+        (metric, said.replace(",", ""))
+        for metric, said in shown
+        if re.fullmatch(r"-?[\d,]+(\.\d+)?", said or "")
+    ]
 
 
 def _unlike_mean(name, metric, said, names):
-    """Say so if a printed score is not the mean over the records; of a run that is scored after each stage (acc_0, acc_1, ...) it may be any of these."""
-    scores = {own for part in names for own in record(part) if re.fullmatch(rf"{metric}(_\d)?", own)}
+    """Say so if a printed score is not the mean over the records; of a run that is scored after
+    each stage (acc_0, acc_1, ...) it may be any of these.
+    """
+    scores = {
+        own for part in names for own in record(part) if re.fullmatch(rf"{metric}(_\d)?", own)
+    }
     digits, means = len(said.partition(".")[2]), []
     for score in sorted(scores):
-        values = [record(part)[score] for part in names if record(part).get(score, float("nan")) == record(part).get(score)]
+        values = [
+            record(part)[score]
+            for part in names
+            if record(part).get(score, float("nan")) == record(part).get(score)
+        ]
         means += [statistics.fmean(values)] if values else []
     if any(abs(mean - float(said)) <= 0.51 * 10**-digits for mean in means):
         return ""
-    return f"{name}: the mean of {metric} is {f'{means[0]:.{digits}f}' if means else 'not'} by the records, and {said} in the table"
+    return (
+        f"{name}: the mean of {metric} is {f'{means[0]:.{digits}f}' if means else 'not'} by the"
+        f" records, and {said} in the table"
+    )
 
 
 # ---------------------------------------------------------------- in the browser
 
 
 def look(context, address: str, name: str, theme: str, problems: list[str]) -> None:
-    """Open a page and note what is wrong with it in one theme: requests, the console, accessibility, mathematics, weight, and its width on a phone."""
+    """Open a page and note what is wrong with it in one theme: requests, the console,
+    accessibility, mathematics, weight, and its width on a phone.
+    """
     page, weight, where = context.new_page(), [0], f"{name} ({theme})"
 
     def weigh(response):
-        if response.url.startswith(address) and not re.search("/_static/|/searchindex.js", response.url):  # shared by all pages
+        if response.url.startswith(address) and not re.search(
+            "/_static/|/searchindex.js", response.url
+        ):  # shared by all pages
             weight[0] += int(response.headers.get("content-length", 0))
         if response.status >= 400:
             problems.append(f"{where}: {response.url} answers {response.status}")
 
     page.on("response", weigh)
-    page.on("console", lambda said: problems.append(f"{where}: the console says {said.text}") if said.type == "error" else None)
+    page.on(
+        "console",
+        lambda said: (
+            problems.append(f"{where}: the console says {said.text}")
+            if said.type == "error"
+            else None
+        ),
+    )
     page.on("pageerror", lambda error: problems.append(f"{where}: a script failed: {error}"))
-    page.on("request", lambda asked: None if asked.url.startswith((address, "data:", "blob:")) else problems.append(f"{where}: asks for {asked.url}"))
+    page.on(
+        "request",
+        lambda asked: (
+            None
+            if asked.url.startswith((address, "data:", "blob:"))
+            else problems.append(f"{where}: asks for {asked.url}")
+        ),
+    )
     page.goto(f"{address}/{name}", wait_until="load")
     page.wait_for_function(SET)
     if unset := page.evaluate(UNSET):
@@ -163,13 +261,22 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
     stem = name.removesuffix(".html").replace("/", "-")
     page.screenshot(path=SEEN / f"{stem}-{theme}.png", full_page=True)
     page.add_script_tag(path=Path(find_spec("axe_playwright_python").origin).parent / "axe.min.js")
-    rules = {"type": "rule", "values": ["color-contrast"]} if theme == "dark" else {"type": "tag", "values": WCAG}
+    rules = (
+        {"type": "rule", "values": ["color-contrast"]}
+        if theme == "dark"
+        else {"type": "tag", "values": WCAG}
+    )
     for violation in page.evaluate(RUN, [ALIKE, rules])["violations"]:
         nodes = violation["nodes"]
-        problems.append(f"{where}: {violation['id']}: {violation['help']}, {len(nodes)} times, such as {nodes[0]['html'][:160]}")
+        problems.append(
+            f"{where}: {violation['id']}: {violation['help']}, {len(nodes)} times, such as"
+            f" {nodes[0]['html'][:160]}"
+        )
     if theme == "light":
         if weight[0] > MEGABYTE:
-            problems.append(f"{where}: weighs {weight[0] / MEGABYTE:.2f} MB beyond the shared scripts")
+            problems.append(
+                f"{where}: weighs {weight[0] / MEGABYTE:.2f} MB beyond the shared scripts"
+            )
         page.set_viewport_size(PHONE)
         page.wait_for_timeout(500)  # the side bars slide out
         if (wide := page.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]:
@@ -186,9 +293,13 @@ def use(context, address: str, problems: list[str]) -> None:
     page.goto(f"{address}/search.html?q=temperature")
     try:
         page.wait_for_selector("#search-results li a", timeout=20_000)
-        hits = [link.get_attribute("href") for link in page.query_selector_all("#search-results li a")]
+        hits = [
+            link.get_attribute("href") for link in page.query_selector_all("#search-results li a")
+        ]
         if not any("04_soft_nearest" in hit for hit in hits):
-            problems.append(f"search: no chapter on the loss among the {len(hits)} hits for temperature")
+            problems.append(
+                f"search: no chapter on the loss among the {len(hits)} hits for temperature"
+            )
     except Error:
         problems.append("search: finds nothing for temperature")
     page.goto(f"{address}/book/04_soft_nearest_neighbor_loss.html")
@@ -207,8 +318,13 @@ def browser(chromium: str) -> list:
     """Start this process's browser, once: a context for each theme."""
     from playwright.sync_api import sync_playwright
 
-    opened = sync_playwright().start().chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-    return [(theme, opened.new_context(color_scheme=theme, viewport=DESK)) for theme in ("light", "dark")]
+    opened = (
+        sync_playwright().start().chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    )
+    return [
+        (theme, opened.new_context(color_scheme=theme, viewport=DESK))
+        for theme in ("light", "dark")
+    ]
 
 
 def browse(chromium: str, address: str, name: str | None) -> list[str]:
@@ -228,7 +344,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def main() -> int:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if not chromium:
         print("error: Chromium is not installed: apt-get install chromium", file=sys.stderr)
         return 2
@@ -237,24 +355,40 @@ def main() -> int:
         return 2
     shutil.rmtree(SEEN, ignore_errors=True)
     SEEN.mkdir(parents=True)
-    names = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html") if path.stem not in NO_PAGES and "_static" not in path.parts)
+    names = sorted(
+        str(path.relative_to(SITE))
+        for path in SITE.rglob("*.html")
+        if path.stem not in NO_PAGES and "_static" not in path.parts
+    )
     pages = {name: Links(SITE / name) for name in names}
     problems = broken_links(pages) + differences(pages)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=SITE)
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     shown = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
-    heavy = sorted(shown, key=lambda name: -(SITE / name).stat().st_size)  # first, so that both browsers end at the same time
+    heavy = sorted(
+        shown, key=lambda name: -(SITE / name).stat().st_size
+    )  # first, so that both browsers end at the same time
     with ProcessPoolExecutor(2) as browsers:
         looked = [browsers.submit(browse, chromium, address, name) for name in [None, *heavy]]
         for number, found in enumerate(as_completed(looked), start=1):
             problems += found.result()
-            print(f"\r{number} of {len(looked)} visits, {len(problems)} problems", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{number} of {len(looked)} visits, {len(problems)} problems",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
     server.shutdown()
     print(file=sys.stderr)
     (SEEN / "problems.txt").write_text("\n".join([*problems, ""]))
     print(*problems, sep="\n")
-    print(f"{len(shown)} pages, light and dark and on a phone: {len(problems)} problems; screenshots in {SEEN}")
+    print(
+        f"{len(shown)} pages, light and dark and on a phone: {len(problems)} problems; screenshots"
+        f" in {SEEN}"
+    )
     return 1 if problems else 0
 
 

@@ -1,4 +1,5 @@
-"""What is made when the book is rendered: the tables of claims, equations, status and cost, and the pages of runs.
+"""What is made when the book is rendered: the tables of claims, equations, status and cost, and the
+pages of runs.
 
 What does not fit together stops the build.
 """
@@ -22,11 +23,18 @@ from snnl_lib.report import claims
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
-AT_A_GLANCE = {"reproduced": "reproduced", "partly": "partly", "not reproduced": "not reproduced", "matches": "reproduced", "differs": "not reproduced"}
+AT_A_GLANCE = {
+    "reproduced": "reproduced",
+    "partly": "partly",
+    "not reproduced": "not reproduced",
+    "matches": "reproduced",
+    "differs": "not reproduced",
+}
 
 
 def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
-    """Write the tables of those pages that the table of contents names into ``folder/tables``; in ``folder`` are the executed chapters.
+    """Write the tables of those pages that the table of contents names into ``folder/tables``; in
+    ``folder`` are the executed chapters.
 
     Raises SnnlError if a claim has no verdict, or an equation lacks its chapter, function or test.
     """
@@ -34,29 +42,68 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
     for name, make in MADE.items():
         if f"book/{name}" in contents:
             for table, frame in make(folder, chapters, records).items():
-                results.write_atomically(folder / "tables" / f"{table}.csv", frame.to_csv(index=False))
+                results.write_atomically(
+                    folder / "tables" / f"{table}.csv", frame.to_csv(index=False)
+                )
 
 
 # ---------------------------------------------------------------- claims
 
 
-def claims_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Gather what the chapters found of each claim: a table a paper, and how many have which verdict."""
+def claims_made(
+    folder: Path, chapters: list[Path], records: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Gather what the chapters found of each claim: a table a paper, and how many have which
+    verdict.
+    """
     claimed = claims.registered()
     written = (folder / "tables" / f"claims-{path.stem}.csv" for path in chapters)
-    found = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in written if path.exists()]
+    found = [
+        pd.read_csv(path, dtype=str, keep_default_na=False) for path in written if path.exists()
+    ]
     answered = pd.concat([claimed.iloc[:0].assign(records=""), *found])
     if unanswered := {*claimed["claim"]} - {*answered["claim"]}:
-        raise SnnlError(f"no chapter has a verdict on {len(unanswered)} of the claims in snnl_lib/paper/claims.csv, such as {min(unanswered)!r}")
-    answered = claimed[["claim"]].merge(answered, on="claim").rename(columns={"chapter": "page", "changes": "what would change our mind"})
-    columns = ["claim", "reported", "ours", "95 % interval", "verdict", "what would change our mind", "page", "records"]
+        raise SnnlError(
+            f"no chapter has a verdict on {len(unanswered)} of the claims in"
+            f" snnl_lib/paper/claims.csv, such as {min(unanswered)!r}"
+        )
+    answered = (
+        claimed[["claim"]]
+        .merge(answered, on="claim")
+        .rename(columns={"chapter": "page", "changes": "what would change our mind"})
+    )
+    columns = [
+        "claim",
+        "reported",
+        "ours",
+        "95 % interval",
+        "verdict",
+        "what would change our mind",
+        "page",
+        "records",
+    ]
     placed = answered.assign(claim=answered["claim"] + " (" + answered["where"] + ")")
-    tables = {f"claims-{paper.lower()}": placed.loc[placed["paper"] == paper, columns] for paper in claims.PAPERS}
-    short = answered.assign(**{name: answered[name].str.partition(" (")[0] for name in ("reported", "ours")})
-    tables["headline"] = short.loc[short["headline"] == "yes", ["claim", "reported", "ours", "verdict", "page", "records"]]
-    kinds = answered["verdict"].map(lambda verdict: next(kind for kind in claims.VERDICTS if verdict.startswith(kind)))
-    counts = pd.crosstab(answered["paper"], kinds.replace(AT_A_GLANCE), margins=True, margins_name="all three")
-    counts = counts.reindex(index=[*claims.PAPERS, "all three"], columns=[*dict.fromkeys(AT_A_GLANCE.values()), "not attempted", "all three"], fill_value=0)
+    tables = {
+        f"claims-{paper.lower()}": placed.loc[placed["paper"] == paper, columns]
+        for paper in claims.PAPERS
+    }
+    short = answered.assign(
+        **{name: answered[name].str.partition(" (")[0] for name in ("reported", "ours")}
+    )
+    tables["headline"] = short.loc[
+        short["headline"] == "yes", ["claim", "reported", "ours", "verdict", "page", "records"]
+    ]
+    kinds = answered["verdict"].map(
+        lambda verdict: next(kind for kind in claims.VERDICTS if verdict.startswith(kind))
+    )
+    counts = pd.crosstab(
+        answered["paper"], kinds.replace(AT_A_GLANCE), margins=True, margins_name="all three"
+    )
+    counts = counts.reindex(
+        index=[*claims.PAPERS, "all three"],
+        columns=[*dict.fromkeys(AT_A_GLANCE.values()), "not attempted", "all three"],
+        fill_value=0,
+    )
     counts = counts.rename(columns={"all three": "claims"}).rename_axis("paper").reset_index()
     return tables | {"verdicts": counts.assign(records=BUILT)}
 
@@ -64,32 +111,59 @@ def claims_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> di
 # ---------------------------------------------------------------- equations
 
 
-def equations_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Index the equations of each paper: where each is derived, what computes it, and which test compares the two."""
+def equations_made(
+    folder: Path, chapters: list[Path], records: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Index the equations of each paper: where each is derived, what computes it, and which test
+    compares the two.
+    """
     text = {path.stem: path.read_text() for path in chapters}
     with (ROOT / "book" / "equations.csv").open(newline="") as file:
         listed = list(csv.DictReader(file))
     labels = {label for page in text.values() for label in re.findall(r"\(((?:eq|cb)-\d+)\)", page)}
     if odd := labels ^ {row["label"] for row in listed}:
-        raise SnnlError(f"the equation {min(odd)} is in a chapter or in book/equations.csv, and not in the other")
+        raise SnnlError(
+            f"the equation {min(odd)} is in a chapter or in book/equations.csv, and not in the"
+            " other"
+        )
     api = "".join(path.read_text() for path in (ROOT / "book" / "api").glob("*.md"))
     tables = {"eq": [], "cb": []}
     for row in listed:
         (stem,) = (stem for stem, page in text.items() if f"({row['label']})" in page)
-        function = f"{{py:obj}}`~{row['function']}`" if row["function"] in api else f"`{row['function']}`"
-        cells = {"equation": f"{{eq}}`{row['label']}`", "what it is": row["what"], "page": stem, "function": function, "test": _test(row)}
+        function = (
+            f"{{py:obj}}`~{row['function']}`" if row["function"] in api else f"`{row['function']}`"
+        )
+        cells = {
+            "equation": f"{{eq}}`{row['label']}`",
+            "what it is": row["what"],
+            "page": stem,
+            "function": function,
+            "test": _test(row),
+        }
         tables[row["label"].split("-")[0]].append(cells)
-    return {f"equations-{part}": pd.DataFrame(rows).assign(records=BUILT) for part, rows in tables.items()}
+    return {
+        f"equations-{part}": pd.DataFrame(rows).assign(records=BUILT)
+        for part, rows in tables.items()
+    }
 
 
 def _test(row):
-    """Name the test of an equation. Raises SnnlError unless it exists, and the function, and the function's docstring names the equation."""
+    """Name the test of an equation. Raises SnnlError unless it exists, and the function, and the
+    function's docstring names the equation.
+    """
     module, name = row["function"].rsplit(".", 1)
     value = getattr(importlib.import_module(module), name, None)
     number = int(row["label"].split("-")[1])
-    spans = re.findall(r"Eqs?\. (\d+)(?:(?:-| and )(\d+))?", inspect.getdoc(value) or "") if value else []
+    spans = (
+        re.findall(r"Eqs?\. (\d+)(?:(?:-| and )(\d+))?", inspect.getdoc(value) or "")
+        if value
+        else []
+    )
     if not any(int(first) <= number <= int(last or first) for first, last in spans):
-        raise SnnlError(f"book/equations.csv: {row['function']} does not exist, or its docstring does not name Eq. {number}")
+        raise SnnlError(
+            f"book/equations.csv: {row['function']} does not exist, or its docstring does not name"
+            f" Eq. {number}"
+        )
     file, test = row["test"].split("::")
     if not (ROOT / file).exists() or f"def {test}(" not in (ROOT / file).read_text():
         raise SnnlError(f"book/equations.csv: there is no test {row['test']}")
@@ -100,25 +174,59 @@ def _test(row):
 
 
 def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Write a page for each experiment with all of its recorded runs, and one file with their records; returns the table of experiments."""
+    """Write a page for each experiment with all of its recorded runs, and one file with their
+    records; returns the table of experiments.
+    """
     rows = []
     for name, experiment in experiments.EXPERIMENTS.items():
         own = records[records["experiment"] == name]
         runs, hours = own.drop_duplicates("key"), own.drop_duplicates("key")["seconds"].sum() / 3600
-        row = {"page": f"runs/{name}", "what it is": experiment.title, "recorded": len(runs), "not ok": (runs["status"] != "ok").sum()}
-        rows.append(row | {"stale": (runs["revision"] < experiment.revision).sum(), "hours of computing": f"{hours:,.1f}", "records": BUILT})
-        results.write_atomically(folder / "runs" / "tables" / f"{name}.csv", own.drop(columns="rows").to_csv(index=False))
+        row = {
+            "page": f"runs/{name}",
+            "what it is": experiment.title,
+            "recorded": len(runs),
+            "not ok": (runs["status"] != "ok").sum(),
+        }
+        rows.append(
+            row
+            | {
+                "stale": (runs["revision"] < experiment.revision).sum(),
+                "hours of computing": f"{hours:,.1f}",
+                "records": BUILT,
+            }
+        )
+        results.write_atomically(
+            folder / "runs" / "tables" / f"{name}.csv", own.drop(columns="rows").to_csv(index=False)
+        )
         results.write_atomically(folder / "runs" / f"{name}.md", _page_of_runs(name, own))
     return {"runs": pd.DataFrame(rows)}
 
 
 def _page_of_runs(name, records):
-    """The page of an experiment: runs that differ by the seed alone stand together; what many share is told once, by a letter and a number."""
+    """The page of an experiment: runs that differ by the seed alone stand together; what many share
+    is told once, by a letter and a number.
+    """
     letters = {}
     for column, mark in (("versions", "V"), ("device", "D"), ("fingerprint", "F")):
-        letters[column] = {text: f"{mark}{number}" for number, text in enumerate(dict.fromkeys(records[column]), start=1)}
-    lines = [f"# Runs of {name}", "", f"{experiments.EXPERIMENTS[name].title}. All records as one file: {{download}}`CSV <tables/{name}.csv>`."]
-    lines += [f"In the repository each is a file under `results/{name}/`, named after its settings and its seed. What is shortened in the tables:", ""]
+        letters[column] = {
+            text: f"{mark}{number}"
+            for number, text in enumerate(dict.fromkeys(records[column]), start=1)
+        }
+    lines = [
+        f"# Runs of {name}",
+        "",
+        (
+            f"{experiments.EXPERIMENTS[name].title}. All records as one file: {{download}}`CSV"
+            f" <tables/{name}.csv>`."
+        ),
+    ]
+    lines += [
+        (
+            f"In the repository each is a file under `results/{name}/`, named after its settings"
+            " and its seed. What is shortened in the tables:"
+        ),
+        "",
+    ]
     lines += [f"- {letter}: `{text}`" for own in letters.values() for text, letter in own.items()]
     records = records.assign(group=[groups(f"{name}/{key}")[0] for key in records["key"]])
     for dataset, own in records.groupby("dataset", sort=False):
@@ -131,70 +239,185 @@ def _page_of_runs(name, records):
 def _group(name, group, records, letters):
     """One setting with all of its seeds: what it is, its runs, the command that makes them again."""
     first, key = records.iloc[0], group.split("/", 1)[1]
-    settings = ", ".join(f"{name} {value}" for name, value in json.loads(first["settings"]).items() if value is not None)
-    wide = records.pivot_table(index="key", columns="metric", values="value", sort=False, dropna=False)
-    scores, current = list(records["metric"].unique()[:SHOWN_SCORES]), experiments.EXPERIMENTS[name].revision
+    settings = ", ".join(
+        f"{name} {value}"
+        for name, value in json.loads(first["settings"]).items()
+        if value is not None
+    )
+    wide = records.pivot_table(
+        index="key", columns="metric", values="value", sort=False, dropna=False
+    )
+    scores, current = (
+        list(records["metric"].unique()[:SHOWN_SCORES]),
+        experiments.EXPERIMENTS[name].revision,
+    )
     rows = []
     for run in records.drop_duplicates("key").sort_values("seed").itertuples():
         stale = f"stale: revision {run.revision}, now {current}" if run.revision < current else ""
-        row = [run.seed, "; ".join(filter(None, (run.status, run.reason, stale))), f"{run.n_train:,} / {run.n_test:,}"]
+        row = [
+            run.seed,
+            "; ".join(filter(None, (run.status, run.reason, stale))),
+            f"{run.n_train:,} / {run.n_test:,}",
+        ]
         row += [report.show_number(wide.loc[run.key, metric], metric) for metric in scores]
         row += [f"{run.seconds:,.0f}", run.created[:10], run.commit]
-        rows.append(row + [letters[column][getattr(run, column)] for column in ("versions", "device", "fingerprint")])
-    head = ["seed", "status", "documents (train / test)", *scores, "seconds", "made", "commit", "versions", "device", "data"]
+        rows.append(
+            row
+            + [
+                letters[column][getattr(run, column)]
+                for column in ("versions", "device", "fingerprint")
+            ]
+        )
+    head = [
+        "seed",
+        "status",
+        "documents (train / test)",
+        *scores,
+        "seconds",
+        "made",
+        "commit",
+        "versions",
+        "device",
+        "data",
+    ]
     head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    what = f"**{first['model']}**, {first['embedding']}, alpha {first['alpha']:g}, temperature {first['temperature']}; {settings}"
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    what = (
+        f"**{first['model']}**, {first['embedding']}, alpha {first['alpha']:g}, temperature"
+        f" {first['temperature']}; {settings}"
+    )
     seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
-    again = f"python -m snnl_lib run {name} --dataset {first['dataset']} --seeds {seeds} --again --keys '{key}'"
+    again = (
+        f"python -m snnl_lib run {name} --dataset {first['dataset']} --seeds {seeds} --again --keys"
+        f" '{key}'"
+    )
     table = f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return [f"({label_of(group)})=", "", what, "", "```{raw} html", table, "```", "", "```", again, "```", ""]
+    return [
+        f"({label_of(group)})=",
+        "",
+        what,
+        "",
+        "```{raw} html",
+        table,
+        "```",
+        "",
+        "```",
+        again,
+        "```",
+        "",
+    ]
 
 
 # ---------------------------------------------------------------- status and cost
 
 
-def status_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Tell what this build executed, on what and for how long, and what of the full profile is recorded, stale, missing or out of reach."""
+def status_made(
+    folder: Path, chapters: list[Path], records: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Tell what this build executed, on what and for how long, and what of the full profile is
+    recorded, stale, missing or out of reach.
+    """
     made, where = [], []
     for path in chapters:
         note = nbformat.read(folder / path.name, 4).metadata["snnl"]  # of build.execute
-        row = {"page": path.stem, "profile": note["profile"], "data": note["dataset"], "seeds": note["seeds"], "minutes": f"{note['seconds'] / 60:.1f}"}
-        row |= {"peak memory": f"{note['memory_mb']:,} MB", "when (UTC)": note["created"][:16].replace("T", " ")}
+        row = {
+            "page": path.stem,
+            "profile": note["profile"],
+            "data": note["dataset"],
+            "seeds": note["seeds"],
+            "minutes": f"{note['seconds'] / 60:.1f}",
+        }
+        row |= {
+            "peak memory": f"{note['memory_mb']:,} MB",
+            "when (UTC)": note["created"][:16].replace("T", " "),
+        }
         made.append(row)
         where.append({name: note[name] for name in ("device", "versions", "commit")})
     recorded, reasons = [], Counter()
     for name, experiment in experiments.EXPERIMENTS.items():
         verdicts = [(verdict, needs) for _, verdict, needs in experiments.status(name)]
         runs = records[records["experiment"] == name].drop_duplicates("key")
-        row = {"page": f"runs/{name}", "recorded": len(runs), "not ok": (runs["status"] != "ok").sum(), "revision": experiment.revision}
-        row |= {"stale": (runs["revision"] < experiment.revision).sum(), "missing": sum(verdict != "done" and not needs for verdict, needs in verdicts)}
-        recorded.append(row | {"out of reach": sum(verdict != "done" and bool(needs) for verdict, needs in verdicts)})
+        row = {
+            "page": f"runs/{name}",
+            "recorded": len(runs),
+            "not ok": (runs["status"] != "ok").sum(),
+            "revision": experiment.revision,
+        }
+        row |= {
+            "stale": (runs["revision"] < experiment.revision).sum(),
+            "missing": sum(verdict != "done" and not needs for verdict, needs in verdicts),
+        }
+        recorded.append(
+            row
+            | {
+                "out of reach": sum(
+                    verdict != "done" and bool(needs) for verdict, needs in verdicts
+                )
+            }
+        )
         reasons.update(needs for verdict, needs in verdicts if verdict != "done" and needs)
     tables = {"status-chapters": pd.DataFrame(made), "status-runs": pd.DataFrame(recorded)}
-    tables["status-where"] = pd.DataFrame(where).value_counts(sort=False).rename("chapters").reset_index()
-    tables["status-reasons"] = pd.DataFrame(reasons.most_common() or [("nothing is out of reach", 0)], columns=["why a run is out of reach here", "runs "])
+    tables["status-where"] = (
+        pd.DataFrame(where).value_counts(sort=False).rename("chapters").reset_index()
+    )
+    tables["status-reasons"] = pd.DataFrame(
+        reasons.most_common() or [("nothing is out of reach", 0)],
+        columns=["why a run is out of reach here", "runs "],
+    )
     return {name: table.assign(records=BUILT) for name, table in tables.items()}
 
 
-def performance_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Tell what each chapter costs, as ``python -m benchmarks.chapters`` measured it, and what the recorded runs took."""
+def performance_made(
+    folder: Path, chapters: list[Path], records: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Tell what each chapter costs, as ``python -m benchmarks.chapters`` measured it, and what the
+    recorded runs took.
+    """
     measured = report.benchmark("chapters").set_index("chapter")
     rows = []
     for path in chapters:
         row = {"page": path.stem, "minutes": "not measured"}
         if path.stem in measured.index:
             own = measured.loc[path.stem]
-            row |= {"minutes": f"{own['seconds'] / 60:.1f}", "peak memory": f"{own['memory']:,.0f} MB", "data": own["dataset"], "expected": own["expected"]}
+            row |= {
+                "minutes": f"{own['seconds'] / 60:.1f}",
+                "peak memory": f"{own['memory']:,.0f} MB",
+                "data": own["dataset"],
+                "expected": own["expected"],
+            }
         rows.append(row)
     took = []
     for name in experiments.EXPERIMENTS:
         runs = records[records["experiment"] == name].drop_duplicates("key")
-        row = {"page": f"runs/{name}", "recorded": len(runs), "median seconds": f"{runs['seconds'].median():,.0f}", "longest": f"{runs['seconds'].max():,.0f}"}
-        took.append(row | {"hours in all": f"{runs['seconds'].sum() / 3600:,.1f}", "devices": "; ".join(runs["device"].unique()), "records": BUILT})
-    chapters_took = pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
+        row = {
+            "page": f"runs/{name}",
+            "recorded": len(runs),
+            "median seconds": f"{runs['seconds'].median():,.0f}",
+            "longest": f"{runs['seconds'].max():,.0f}",
+        }
+        took.append(
+            row
+            | {
+                "hours in all": f"{runs['seconds'].sum() / 3600:,.1f}",
+                "devices": "; ".join(runs["device"].unique()),
+                "records": BUILT,
+            }
+        )
+    chapters_took = (
+        pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
+    )
     return {"performance-chapters": chapters_took, "performance-runs": pd.DataFrame(took)}
 
 
-MADE = {"claims": claims_made, "equations": equations_made, "runs": runs_made, "status": status_made, "performance": performance_made}
-"""What makes the tables of each page, by its name; each takes the folder, the chapters and all records."""
+MADE = {
+    "claims": claims_made,
+    "equations": equations_made,
+    "runs": runs_made,
+    "status": status_made,
+    "performance": performance_made,
+}
+"""What makes the tables of each page, by its name; each takes the folder, the chapters and all
+records.
+"""

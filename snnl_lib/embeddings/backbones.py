@@ -1,4 +1,5 @@
-"""Published transformers by name: where their weights are, what names them, texts as their word pieces. ``encoders`` loads them.
+"""Published transformers by name: where their weights are, what names them, texts as their word
+pieces. ``encoders`` loads them.
 
 Texts are cut by the package transformers, which is imported where it is needed, and so is torch.
 """
@@ -29,7 +30,9 @@ class BackboneError(SnnlError):
 
 @dataclass(frozen=True)
 class Backbone:
-    """A published transformer: its name on the Hugging Face hub, and how the vectors of its pieces become one."""
+    """A published transformer: its name on the Hugging Face hub, and how the vectors of its pieces
+    become one.
+    """
 
     source: str
     pooling: str
@@ -45,7 +48,8 @@ BACKBONES = {
 
 
 def parse(embedding: str) -> tuple[str, str]:
-    """Read the name of an embedding as a backbone and a pooling: its own, or one that is named after a hyphen.
+    """Read the name of an embedding as a backbone and a pooling: its own, or one that is named
+    after a hyphen.
 
     >>> parse("minilm"), parse("minilm-cls")
     (('minilm', 'mean'), ('minilm', 'cls'))
@@ -60,7 +64,9 @@ def parse(embedding: str) -> tuple[str, str]:
 
 
 def _import(name):
-    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets; no bar of it is shown. Raises SnnlError without it."""
+    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets;
+    no bar of it is shown. Raises SnnlError without it.
+    """
     require(name)
     from tqdm import TqdmWarning
 
@@ -74,22 +80,40 @@ def _hub_folder(source):
     """Find a model in the hub's own cache, where earlier downloads by any program lie."""
     try:
         cache = Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
-        if not (cache / f"models--{source.replace('/', '--')}").is_dir():  # before asking what takes a third of a second to import
+        if not (
+            cache / f"models--{source.replace('/', '--')}"
+        ).is_dir():  # before asking what takes a third of a second to import
             return None
         return Path(_import("huggingface_hub").snapshot_download(source, local_files_only=True))
-    except Exception:  # not whole in the cache, for which the hub's library has several errors, or no such library
+    except (
+        Exception
+    ):  # not whole in the cache, for which the hub's library has several errors, or no such library
         return None
 
 
 def _find(name):
     """Return the folder of a backbone that comes in no package, or None."""
-    source, places = _known(name).source, [folder for folder in (data.user_folder("backbones"), data.cache_dir() / "backbones") if folder]
+    source, places = (
+        _known(name).source,
+        [
+            folder
+            for folder in (data.user_folder("backbones"), data.cache_dir() / "backbones")
+            if folder
+        ],
+    )
     folders = [folder / name for folder in places] + [_hub_folder(source)]
     return next((folder for folder in folders if folder and _weights(folder)), None)
 
 
 def _weights(folder):
-    return next((folder / file for file in ("model.safetensors", "pytorch_model.bin") if (folder / file).exists()), None)
+    return next(
+        (
+            folder / file
+            for file in ("model.safetensors", "pytorch_model.bin")
+            if (folder / file).exists()
+        ),
+        None,
+    )
 
 
 def _known(name):
@@ -102,12 +126,14 @@ def _known(name):
 def backbone_folder(name: str) -> Iterator[Path]:
     """Give the folder (a Path) with a backbone's weights and tokeniser for the time of the block.
 
-    ``name`` is one of ``BACKBONES``. ``minilm`` comes in a package; others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the
-    cache, then in the hub's own cache, and never fetched; with a pack only what it holds is there. Raises BackboneError for an unknown name
-    or weights that are not there, which says where they belong and what fetches them; DataError if the package is out of reach.
+    ``name`` is one of ``BACKBONES``. ``minilm`` comes in a package; others are looked for in
+    ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the hub's own cache, and never
+    fetched; with a pack only what it holds is there. Raises BackboneError for an unknown name or
+    weights that are not there, which says where they belong and what fetches them; DataError if the
+    package is out of reach.
     """
     backbone = _known(name)
-    if pack.opened:
+    if pack.opened():
         with tempfile.TemporaryDirectory() as scratch:
             for file, content in _packed(name).items():
                 (Path(scratch) / file).write_bytes(content)
@@ -125,35 +151,46 @@ def backbone_folder(name: str) -> Iterator[Path]:
 
 
 def _packed(name):
-    if name not in pack.opened.backbones:
-        raise BackboneError(f"the weights of {name} are not in the pack {pack.opened.path}: run it without --pack")
-    return pack.opened.backbones[name]
+    if name not in pack.opened().backbones:
+        raise BackboneError(
+            f"the weights of {name} are not in the pack {pack.opened().path}: run it without --pack"
+        )
+    return pack.opened().backbones[name]
 
 
 def files_to_pack(name: str) -> dict[str, bytes]:
-    """Return the files of a backbone for a pack (name -> content), its weights rounded to float16, which halves them; they are read as float32 again.
+    """Return the files of a backbone for a pack (name -> content), its weights rounded to float16,
+    which halves them; they are read as float32 again.
 
-    Rounding moves a weight by up to a part in 2,048, tiny ones by more. Measured on 200 texts of each of the seven corpora, MiniLM's embedding of a text
-    keeps a cosine of 0.999999 to the published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is cached apart
-    (``cache_key``), and its records say so. Raises BackboneError as ``backbone_folder``.
+    Rounding moves a weight by up to a part in 2,048, tiny ones by more. Measured on 200 texts of
+    each of the seven corpora, MiniLM's embedding of a text keeps a cosine of 0.999999 to the
+    published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is
+    cached apart (``cache_key``), and its records say so. Raises BackboneError as
+    ``backbone_folder``.
     """
     require("safetensors")
     from safetensors.torch import load_file, save
 
     with backbone_folder(name) as folder:
-        weights = {key: own.half() if own.is_floating_point() else own for key, own in load_file(folder / "model.safetensors").items()}
+        weights = {
+            key: own.half() if own.is_floating_point() else own
+            for key, own in load_file(folder / "model.safetensors").items()
+        }
         kept = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-        return {file: (folder / file).read_bytes() for file in kept} | {"model.safetensors": save(weights, {"format": "pt"})}
+        return {file: (folder / file).read_bytes() for file in kept} | {
+            "model.safetensors": save(weights, {"format": "pt"})
+        }
 
 
 def at_hand(name: str) -> bool:
-    """Tell whether the backbone of that name is on this machine, or in a package; with a pack, in that. Raises BackboneError for an unknown name.
+    """Tell whether the backbone of that name is on this machine, or in a package; with a pack, in
+    that. Raises BackboneError for an unknown name.
 
     >>> at_hand("minilm")
     True
     """
     known = _known(name)
-    return name in pack.opened.backbones if pack.opened else bool(known.package or _find(name))
+    return name in pack.opened().backbones if pack.opened() else bool(known.package or _find(name))
 
 
 @cache
@@ -163,9 +200,11 @@ def _digest(path, size, modified):
 
 
 def fingerprint(name: str) -> str:
-    """Name a backbone's weights as published (those in a pack, too), for the fingerprint of a record. Raises BackboneError if they are not at hand."""
-    if pack.opened and _packed(name):
-        return pack.opened.facts["backbones"][name]
+    """Name a backbone's weights as published (those in a pack, too), for the fingerprint of a
+    record. Raises BackboneError if they are not at hand.
+    """
+    if pack.opened() and _packed(name):
+        return pack.opened().facts["backbones"][name]
     if package := _known(name).package:
         return data.package_fingerprint(package)
     with backbone_folder(name) as folder:
@@ -174,8 +213,10 @@ def fingerprint(name: str) -> str:
 
 
 def cache_key(name: str) -> str:
-    """Name a backbone's weights as they are read here, so that what comes from rounded ones is cached apart. Raises BackboneError as ``fingerprint``."""
-    return fingerprint(name) + ("-float16" if pack.opened else "")
+    """Name a backbone's weights as they are read here, so that what comes from rounded ones is
+    cached apart. Raises BackboneError as ``fingerprint``.
+    """
+    return fingerprint(name) + ("-float16" if pack.opened() else "")
 
 
 # ---------------------------------------------------------------- texts as word pieces
@@ -183,11 +224,13 @@ def cache_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """N texts as word pieces, without those at the two ends: what ``tokenize`` returns. ``len`` gives N.
+    """N texts as word pieces, without those at the two ends: what ``tokenize`` returns. ``len``
+    gives N.
 
-    ``ids`` and ``words`` are lists of N int32 arrays [L], one a text: each piece's number in the vocabulary, and the number of the word it
-    belongs to, from 0. ``start``, ``end`` and ``pad`` are the numbers of the pieces at the ends and of the one that fills up;
-    ``cut`` says how many texts were longer than 128 pieces, ends included, and were cut off there.
+    ``ids`` and ``words`` are lists of N int32 arrays [L], one a text: each piece's number in the
+    vocabulary, and the number of the word it belongs to, from 0. ``start``, ``end`` and ``pad`` are
+    the numbers of the pieces at the ends and of the one that fills up; ``cut`` says how many texts
+    were longer than 128 pieces, ends included, and were cut off there.
     """
 
     ids: list[np.ndarray]
@@ -201,7 +244,8 @@ class Pieces:
         return len(self.ids)
 
     def batch(self, ids: list[np.ndarray], device="cpu") -> tuple:
-        """Put B texts, int arrays ``ids``, between the pieces at the ends and fill up to the longest.
+        """Put B texts, int arrays ``ids``, between the pieces at the ends and fill up to the
+        longest.
 
         Returns two tensors on the device, numbers and a mask of what is text, both int64 [B, L].
         """
@@ -216,9 +260,11 @@ class Pieces:
 
 
 def tokenize(texts: list[str], name: str) -> Pieces:
-    """Cut N texts into the word pieces of the backbone of that name, at most 126 a text; an empty text has none.
+    """Cut N texts into the word pieces of the backbone of that name, at most 126 a text; an empty
+    text has none.
 
-    Raises ValueError for an empty list or what is not text, BackboneError for an unknown name and for weights that are not here.
+    Raises ValueError for an empty list or what is not text, BackboneError for an unknown name and
+    for weights that are not here.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
     >>> pieces.ids
@@ -229,12 +275,20 @@ def tokenize(texts: list[str], name: str) -> Pieces:
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     tokenizer = _tokenizer(name)
-    found = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False)
+    found = tokenizer(
+        list(texts),
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
     room = MAX_PIECES - 2
     ids = [np.array(own[:room], dtype=np.int32) for own in found["input_ids"]]
     words = [np.array(own.word_ids[:room], dtype=np.int32) for own in found.encodings]
     cut = sum(len(own) > room for own in found["input_ids"])
-    return Pieces(ids, words, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, cut)
+    return Pieces(
+        ids, words, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, cut
+    )
 
 
 @cache
@@ -245,9 +299,11 @@ def _tokenizer(name):
 
 @contextlib.contextmanager
 def open_backbone(name: str) -> Iterator[tuple]:
-    """Give the package transformers and the folder of a backbone for the time of the block. Raises as ``backbone_folder``.
+    """Give the package transformers and the folder of a backbone for the time of the block. Raises
+    as ``backbone_folder``.
 
-    In the block transformers draws no bars of its own and does not list the weights of heads that are not used.
+    In the block transformers draws no bars of its own and does not list the weights of heads that
+    are not used.
     """
     _known(name)
     transformers = _import("transformers")

@@ -1,4 +1,5 @@
-"""What tells InferSent's encoders apart before one is loaded: the inference pairs and the recipe of ``infersent-nli``, the published weights.
+"""What tells InferSent's encoders apart before one is loaded: the inference pairs and the recipe of
+``infersent-nli``, the published weights.
 
 The encoders themselves are in ``infersent``, which imports torch.
 """
@@ -11,7 +12,14 @@ from snnl_lib import data
 from snnl_lib.data import readers
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
-RECIPE = {"units": UNITS, "hidden": 512, "epochs": 6, "batch_size": 256, "learning_rate": 5e-4, "seed": 42}
+RECIPE = {
+    "units": UNITS,
+    "hidden": 512,
+    "epochs": 6,
+    "batch_size": 256,
+    "learning_rate": 5e-4,
+    "seed": 42,
+}
 """How ``infersent-nli`` is trained: Adam, the epoch with the best accuracy on SNLI dev is kept."""
 
 PAIRS = {
@@ -30,7 +38,14 @@ def pairs_fingerprint() -> str:
 def pairs_folder() -> Path:
     """Find the folder of the inference pairs. Raises DataError if there is none."""
     places = [folder for folder in (data.user_folder("snli"), data.cache_dir() / "snli") if folder]
-    folder = next((place for place in places if all((place / f"{split}.parquet").exists() for split in PAIRS)), None)
+    folder = next(
+        (
+            place
+            for place in places
+            if all((place / f"{split}.parquet").exists() for split in PAIRS)
+        ),
+        None,
+    )
     if folder is None:
         raise data.DataError(
             f"the inference pairs are not on this machine (looked in {' and '.join(map(str, places))}): put train.parquet, dev.parquet and test.parquet "
@@ -40,21 +55,27 @@ def pairs_folder() -> Path:
 
 
 def load_pairs() -> dict:
-    """Load natural-language-inference pairs: ``train``, ``dev`` and ``test`` as frames with ``premise``, ``hypothesis`` and ``label``.
+    """Load natural-language-inference pairs: ``train``, ``dev`` and ``test`` as frames with
+    ``premise``, ``hypothesis`` and ``label``.
 
-    Labels are 0 entailment, 1 neutral, 2 contradiction. dev and test are SNLI's own; train is the part of the file from
-    ``PAIR_SOURCES`` (48,523 pairs). Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
+    Labels are 0 entailment, 1 neutral, 2 contradiction. dev and test are SNLI's own; train is the
+    part of the file from ``PAIR_SOURCES`` (48,523 pairs). Raises DataError if the files are not
+    under ``SNNL_DATA`` or the cache.
     """
     folder = pairs_folder()
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")
         frames[split] = readers.read_parquet(folder / f"{split}.parquet")
-    frames["train"] = frames["train"][frames["train"]["source"].isin(PAIR_SOURCES)].reset_index(drop=True)
+    frames["train"] = frames["train"][frames["train"]["source"].isin(PAIR_SOURCES)].reset_index(
+        drop=True
+    )
     return frames
 
 
 def weights_fingerprint(path: Path) -> str:
-    """Return the first 8 hex digits of the sha256 of a file of weights (no checksum of the published ones is published)."""
+    """Return the first 8 hex digits of the sha256 of a file of weights (no checksum of the
+    published ones is published).
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:8]

@@ -1,4 +1,5 @@
-"""Transformers that turn a text into one vector: backbones with their weights, pooling, embeddings (ClusterBERT paper, Secs. 3.1 and 4.1).
+"""Transformers that turn a text into one vector: backbones with their weights, pooling, embeddings
+(ClusterBERT paper, Secs. 3.1 and 4.1).
 
 An encoder is used as published, or fine-tuned by ``clusterbert`` and ``sccl``.
 """
@@ -10,14 +11,23 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from snnl_lib.embeddings.backbones import BACKBONES, POOLINGS, BackboneError, Pieces, open_backbone, tokenize
+from snnl_lib.embeddings.backbones import (
+    BACKBONES,
+    POOLINGS,
+    BackboneError,
+    Pieces,
+    open_backbone,
+    tokenize,
+)
 
 
 class SentenceEncoder(nn.Module):
-    """A transformer and its pooling: ``cls`` takes the vector of the first piece, ``mean`` the mean over a text's pieces, ends included.
+    """A transformer and its pooling: ``cls`` takes the vector of the first piece, ``mean`` the mean
+    over a text's pieces, ends included.
 
-    ``cls`` is z = enc(x) of the ClusterBERT paper (Sec. 3.1). ``transformer`` is a model of transformers that returns ``last_hidden_state``
-    [B, L, D]. Raises ValueError for another ``pooling``.
+    ``cls`` is z = enc(x) of the ClusterBERT paper (Sec. 3.1). ``transformer`` is a model of
+    transformers that returns ``last_hidden_state`` [B, L, D]. Raises ValueError for another
+    ``pooling``.
 
     >>> pieces = tokenize(["rain again", "wind"], "minilm")
     >>> load_encoder("minilm")(*pieces.batch(pieces.ids)).shape
@@ -31,7 +41,9 @@ class SentenceEncoder(nn.Module):
         self.transformer, self.pooling = transformer, pooling
 
     def forward(self, ids, mask):
-        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], those where ``mask`` [B, L] is 1."""
+        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], those where ``mask`` [B,
+        L] is 1.
+        """
         hidden = self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":
             return hidden[:, 0]
@@ -40,44 +52,67 @@ class SentenceEncoder(nn.Module):
 
 
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
-    """Load the backbone of that name with its published weights, in float32 and ready for use (``eval``).
+    """Load the backbone of that name with its published weights, in float32 and ready for use
+    (``eval``).
 
-    ``pooling`` is ``cls`` or ``mean``; default: the one it was trained with. Raises BackboneError for an unknown name and for weights that
-    are not here or damaged, ValueError for an unknown pooling.
+    ``pooling`` is ``cls`` or ``mean``; default: the one it was trained with. Raises BackboneError
+    for an unknown name and for weights that are not here or damaged, ValueError for an unknown
+    pooling.
 
     >>> load_encoder("minilm").pooling, load_encoder("minilm", "cls").pooling
     ('mean', 'cls')
     """
     with open_backbone(name) as (transformers, folder):
         try:
-            transformer = transformers.AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32)
+            transformer = transformers.AutoModel.from_pretrained(
+                folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32
+            )
         except Exception as error:  # damaged weights or settings can raise nearly anything
-            raise BackboneError(f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again") from error
+            raise BackboneError(
+                f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again"
+            ) from error
     return SentenceEncoder(transformer, pooling or BACKBONES[name].pooling).eval()
 
 
 def load_language_model(name: str):
-    """Load a backbone as a causal language model that can also look at a vector from outside; what its weights lack starts at random.
+    """Load a backbone as a causal language model that can also look at a vector from outside; what
+    its weights lack starts at random.
 
     Raises BackboneError if the weights are not here, or of a kind that cannot decode.
     """
     with open_backbone(name) as (transformers, folder):
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)  # its own: a shared one would make the encoder causal
+        config = transformers.AutoConfig.from_pretrained(
+            folder, local_files_only=True
+        )  # its own: a shared one would make the encoder causal
         config.is_decoder = config.add_cross_attention = True
         try:
-            return transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
+            return transformers.AutoModelForCausalLM.from_pretrained(
+                folder, config=config, local_files_only=True, dtype=torch.float32
+            )
         except ValueError as error:
-            raise BackboneError(f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa") from error
+            raise BackboneError(
+                f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa"
+            ) from error
 
 
 def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.ndarray:
-    """Return a backbone's embeddings of texts as float32 array [N, D], with a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``."""
-    return encode(load_encoder(name, pooling), tokenize(texts, name), device=device, progress=name if sys.stderr.isatty() else None)
+    """Return a backbone's embeddings of texts as float32 array [N, D], with a progress bar on a
+    terminal. Raises as ``tokenize`` and ``load_encoder``.
+    """
+    return encode(
+        load_encoder(name, pooling),
+        tokenize(texts, name),
+        device=device,
+        progress=name if sys.stderr.isatty() else None,
+    )
 
 
 @torch.no_grad()
-def encode(encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None) -> np.ndarray:
-    """Return the embeddings of N texts as float32 array [N, D], without dropout; texts of like length go together.
+def encode(
+    encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None
+) -> np.ndarray:
+    """Return the embeddings of N texts as float32 array [N, D], without dropout; texts of like
+    length go together.
 
     Args:
         encoder: is moved to the device, and is trained or not afterwards as before.
@@ -93,10 +128,15 @@ def encode(encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="c
     """
     was_training = encoder.training
     encoder.to(device).eval()
-    order = np.argsort([-len(own) for own in pieces.ids], kind="stable")  # the longest first: what does not fit into memory shows at once
+    order = np.argsort(
+        [-len(own) for own in pieces.ids], kind="stable"
+    )  # the longest first: what does not fit into memory shows at once
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     bar = parts if progress is None else tqdm(parts, desc=progress, unit="batch", leave=False)
-    found = [encoder(*pieces.batch([pieces.ids[i] for i in part], device)).float().cpu().numpy() for part in bar]
+    found = [
+        encoder(*pieces.batch([pieces.ids[i] for i in part], device)).float().cpu().numpy()
+        for part in bar
+    ]
     encoder.train(was_training)
     vectors = np.empty((len(pieces), found[0].shape[1]), dtype=np.float32)
     vectors[order] = np.concatenate(found)

@@ -1,4 +1,6 @@
-"""The grids of the image paper: points on which the loss alone is minimised, and images clustered in many ways. ``images`` carries them out."""
+"""The grids of the image paper: points on which the loss alone is minimised, and images clustered
+in many ways. ``images`` carries them out.
+"""
 
 import math
 from collections.abc import Iterator
@@ -13,8 +15,16 @@ POINTS, DIMENSIONS = 300, 2
 
 
 def annealing_cells(profile: dict) -> Iterator[Cell]:
-    """The article's picture: gradient descent on the loss alone, at a falling temperature and at fixed ones."""
-    own = {"epochs": profile["annealing_epochs"], "optimizer": "sgd", "learning_rate": 10.0, "distance": "sqeuclidean", "classes": 4}
+    """The article's picture: gradient descent on the loss alone, at a falling temperature and at
+    fixed ones.
+    """
+    own = {
+        "epochs": profile["annealing_epochs"],
+        "optimizer": "sgd",
+        "learning_rate": 10.0,
+        "distance": "sqeuclidean",
+        "classes": 4,
+    }
     for temperature in ("annealed", "1.0", "0.5", "0.1"):
         yield Cell("points", "points", 1, own, temperature, n_train=POINTS, dataset=DRAWN)
     for reading, changes in (
@@ -24,7 +34,15 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
         ("10 classes", {"classes": 10}),
     ):
         for temperature in ("annealed", "1.0"):
-            yield Cell("points", "points", 1, own | changes | {"reading": reading}, temperature, n_train=POINTS, dataset=DRAWN)
+            yield Cell(
+                "points",
+                "points",
+                1,
+                own | changes | {"reading": reading},
+                temperature,
+                n_train=POINTS,
+                dataset=DRAWN,
+            )
 
 
 def _settings(profile, model, **changes):
@@ -34,9 +52,22 @@ def _settings(profile, model, **changes):
     if model == "pca":
         return starts | {"components": COMPONENTS} | changes
     if model in DEEP:
-        steps = {"dec": {"max_steps": profile["deep_steps"]}, "idec": {"max_steps": profile["deep_steps"]}, "vade": {"epochs": profile["vade_epochs"]}}
-        return starts | {"pretrain_epochs": profile["pretrain_epochs"]} | steps.get(model, {}) | changes
-    own = {"supcon": {"layers": "projection"}, "ae": {"scaling": "none", "layers": "none"}, "ae-d": {"scaling": "none", "layers": "sum"}}[model]
+        steps = {
+            "dec": {"max_steps": profile["deep_steps"]},
+            "idec": {"max_steps": profile["deep_steps"]},
+            "vade": {"epochs": profile["vade_epochs"]},
+        }
+        return (
+            starts
+            | {"pretrain_epochs": profile["pretrain_epochs"]}
+            | steps.get(model, {})
+            | changes
+        )
+    own = {
+        "supcon": {"layers": "projection"},
+        "ae": {"scaling": "none", "layers": "none"},
+        "ae-d": {"scaling": "none", "layers": "sum"},
+    }[model]
     return starts | own | {"epochs": profile["image_epochs"]} | changes
 
 
@@ -44,8 +75,27 @@ def image_cells(profile: dict) -> Iterator[Cell]:
     """The article's results table: test scores of each way of clustering, on each data set."""
     for dataset in DATASETS:
 
-        def cell(model, alpha=0, temperature="annealed", seeds=5, dataset=dataset, n_train=profile["image_train"], needs="", **changes):
-            return Cell("pixels", model, alpha, _settings(profile, model, **changes), temperature, seeds, n_train, needs, dataset)
+        def cell(
+            model,
+            alpha=0,
+            temperature="annealed",
+            seeds=5,
+            dataset=dataset,
+            n_train=profile["image_train"],
+            needs="",
+            **changes,
+        ):
+            return Cell(
+                "pixels",
+                model,
+                alpha,
+                _settings(profile, model, **changes),
+                temperature,
+                seeds,
+                n_train,
+                needs,
+                dataset,
+            )
 
         yield cell("original", seeds=None)
         yield cell("pca", seeds=None)
@@ -58,7 +108,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         yield cell("ae-d", 1, temperature="1.0", reading="fixed temperature 1")
         yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
         if profile["sentence_vectors"]:  # the papers' own numbers of images, for a GPU
-            for model, cost in zip(DEEP, ("half an hour", "an hour", "an hour", "two hours", "an hour"), strict=True):
+            for model, cost in zip(
+                DEEP, ("half an hour", "an hour", "an hour", "two hours", "an hour"), strict=True
+            ):
                 yield cell(model, seeds=3, n_train=ALL, needs=f"{cost} on a CPU core")
 
 
@@ -69,16 +121,50 @@ def label_cells(profile: dict) -> Iterator[Cell]:
         for n_train in (*profile["image_labels"], profile["image_train"]):
             reading = {"reading": f"{n_train:,} labels"}
             if n_train < profile["image_train"]:
-                yield Cell("pixels", "ae-d", 1, _settings(profile, "ae-d", steps_per_epoch=steps, **reading), seeds=5, n_train=n_train, dataset=dataset)
+                yield Cell(
+                    "pixels",
+                    "ae-d",
+                    1,
+                    _settings(profile, "ae-d", steps_per_epoch=steps, **reading),
+                    seeds=5,
+                    n_train=n_train,
+                    dataset=dataset,
+                )
             for model in ("lda", "logreg", "logreg-predictions"):
-                yield Cell("pixels", model, 0, _settings(profile, model, **reading), seeds=5, n_train=n_train, dataset=dataset)
+                yield Cell(
+                    "pixels",
+                    model,
+                    0,
+                    _settings(profile, model, **reading),
+                    seeds=5,
+                    n_train=n_train,
+                    dataset=dataset,
+                )
 
 
 def tsne_cells(profile: dict) -> Iterator[Cell]:
-    """The article's picture of original and disentangled representations, in two and in three dimensions."""
+    """The article's picture of original and disentangled representations, in two and in three
+    dimensions.
+    """
     for dataset in DATASETS:
         for dimensions in (2, 3):
-            own = {"perplexity": 50, "learning_rate": 10, "iterations": profile["image_tsne_iterations"], "dimensions": dimensions, "points": 2000}
-            own |= {"reading": f"{dimensions}-D"} | ({"shown_classes": 10} if dataset == "emnist_balanced" else {})
+            own = {
+                "perplexity": 50,
+                "learning_rate": 10,
+                "iterations": profile["image_tsne_iterations"],
+                "dimensions": dimensions,
+                "points": 2000,
+            }
+            own |= {"reading": f"{dimensions}-D"} | (
+                {"shown_classes": 10} if dataset == "emnist_balanced" else {}
+            )
             for model, alpha in (("original", 0), ("ae-d", 1)):
-                yield Cell("pixels", model, alpha, _settings(profile, model) | own, seeds=1, n_train=profile["image_train"], dataset=dataset)
+                yield Cell(
+                    "pixels",
+                    model,
+                    alpha,
+                    _settings(profile, model) | own,
+                    seeds=1,
+                    n_train=profile["image_train"],
+                    dataset=dataset,
+                )

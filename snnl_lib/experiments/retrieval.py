@@ -1,4 +1,6 @@
-"""Does an embedding keep its meaning (Sec. 4.4 of the ClusterBERT paper)? Candidates are ranked by their cosine to a query."""
+"""Does an embedding keep its meaning (Sec. 4.4 of the ClusterBERT paper)? Candidates are ranked by
+their cosine to a query.
+"""
 
 from dataclasses import dataclass
 from itertools import chain, compress
@@ -17,8 +19,9 @@ CHUNK = 256  # queries at a time, for the memory
 class Retrieval:
     """A ranking task: what each query is compared with, and what should come first.
 
-    ``queries`` are Q strings, ``texts`` N distinct ones. ``candidates`` has for each query an int array [C] of rows of ``texts``, and ``relevant`` an
-    int array of positions in that, from 0 to C - 1; C differs from query to query. ``source`` says in words where all this is from.
+    ``queries`` are Q strings, ``texts`` N distinct ones. ``candidates`` has for each query an int
+    array [C] of rows of ``texts``, and ``relevant`` an int array of positions in that, from 0 to C
+    - 1; C differs from query to query. ``source`` says in words where all this is from.
     """
 
     queries: list[str]
@@ -31,18 +34,22 @@ class Retrieval:
 def load_retrieval(name: str, split: str = "test") -> Retrieval:
     """Load a ranking task by name, fetching it if need be.
 
-    - ``trecqa``: a question's candidates are sentences, relevant are those that answer it (Wang et al. 2007); 65 questions of dev, 68 of test.
-    - ``askubuntu``: a question's candidates are 20 others that BM25 found, relevant are those that people marked as similar (Lei et al. 2016);
-      titles only, as in the code of the TSDAE paper, since the ClusterBERT paper does not say which text it takes.
+    - ``trecqa``: a question's candidates are sentences, relevant are those that answer it (Wang et
+      al. 2007); 65 questions of dev, 68 of test.
+    - ``askubuntu``: a question's candidates are 20 others that BM25 found, relevant are those that
+      people marked as similar (Lei et al. 2016); titles only, as in the code of the TSDAE paper,
+      since the ClusterBERT paper does not say which text it takes.
 
-    Queries whose candidates are all relevant or all not say nothing about a ranking and are left out, as in the literature on both.
+    Queries whose candidates are all relevant or all not say nothing about a ranking and are left
+    out, as in the literature on both.
 
     Args:
         name: ``trecqa`` or ``askubuntu``.
         split: ``dev`` or ``test``.
 
     Raises:
-        DataError: an unknown name, a wrong checksum, or a task that is out of reach; it says what to do.
+        DataError: an unknown name, a wrong checksum, or a task that is out of reach; it says what
+            to do.
         SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
         ValueError: a split other than ``dev`` and ``test``.
 
@@ -60,14 +67,22 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
     queries, candidates, relevant = zip(*usable, strict=True)
     row_of = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(candidates)))}
     rows = [np.array([row_of[text] for text in texts]) for texts in candidates]
-    return Retrieval(list(queries), list(row_of), rows, [np.flatnonzero(found) for found in relevant], f"{form.description}, from {place}")
+    return Retrieval(
+        list(queries),
+        list(row_of),
+        rows,
+        [np.flatnonzero(found) for found in relevant],
+        f"{form.description}, from {place}",
+    )
 
 
 def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
-    """Make a ranking task of any texts: find each of the distinct ones, among all, by what ``delete_words`` leaves of it (``map`` is ``mrr`` here).
+    """Make a ranking task of any texts: find each of the distinct ones, among all, by what
+    ``delete_words`` leaves of it (``map`` is ``mrr`` here).
 
-    A ``ratio`` of 0.6 is that of the TSDAE paper; the ClusterBERT paper, which trains by such noise, names none. The ``seed`` settles the words
-    deleted. Raises ValueError for fewer than two distinct texts, a text without a word, and a ratio outside [0, 1].
+    A ``ratio`` of 0.6 is that of the TSDAE paper; the ClusterBERT paper, which trains by such
+    noise, names none. The ``seed`` settles the words deleted. Raises ValueError for fewer than two
+    distinct texts, a text without a word, and a ratio outside [0, 1].
 
     >>> denoise(["rain fell again on the town today", "wind"]).queries
     ['rain the town today', 'wind']
@@ -77,11 +92,18 @@ def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
         raise ValueError(f"texts must hold two distinct ones or more, got {texts}")
     rows = np.arange(len(texts))
     queries = [delete_words(text, ratio, random) for text in texts]
-    return Retrieval(queries, texts, [rows] * len(texts), list(rows[:, None]), f"{ratio:g} of the words deleted, seed {seed}")
+    return Retrieval(
+        queries,
+        texts,
+        [rows] * len(texts),
+        list(rows[:, None]),
+        f"{ratio:g} of the words deleted, seed {seed}",
+    )
 
 
 def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
-    """Delete each word of a text with the chance ``ratio``; one drawn by ``random`` stays where none would. Words are what white space parts.
+    """Delete each word of a text with the chance ``ratio``; one drawn by ``random`` stays where
+    none would. Words are what white space parts.
 
     Raises ValueError for a text without a word, and a ratio outside [0, 1].
 
@@ -91,7 +113,9 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     """
     words = text.split()
     if not words or not 0 <= ratio <= 1:
-        raise ValueError(f"a text must have a word and the ratio lie in [0, 1], got {text!r:.60} and {ratio}")
+        raise ValueError(
+            f"a text must have a word and the ratio lie in [0, 1], got {text!r:.60} and {ratio}"
+        )
     kept = kept_words(len(words), ratio, random)
     return text if kept.all() else " ".join(compress(words, kept))
 
@@ -101,8 +125,9 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
 
     Args:
         task: what to rank.
-        embed: a function from a list of distinct strings to an array with as many rows [M, D]; called once, with the texts and the queries. A row of
-            zeros has the cosine 0 to all others.
+        embed: a function from a list of distinct strings to an array with as many rows [M, D];
+            called once, with the texts and the queries. A row of zeros has the cosine 0 to all
+            others.
 
     Returns:
         ``map`` and ``mrr`` of ``metrics.retrieval_scores``, and ``queries``, how many there were.
@@ -120,14 +145,24 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = vectors / np.where(lengths == 0, 1, lengths)
     row_of = {text: row for row, text in enumerate(texts)}
-    return retrieval_scores(_rankings(task, vectors[: len(task.texts)], vectors[[row_of[query] for query in task.queries]])) | {"queries": len(task.queries)}
+    return retrieval_scores(
+        _rankings(
+            task, vectors[: len(task.texts)], vectors[[row_of[query] for query in task.queries]]
+        )
+    ) | {"queries": len(task.queries)}
 
 
 def _rankings(task, texts, queries):
     for start in range(0, len(queries), CHUNK):
         part = slice(start, start + CHUNK)
-        # A matrix product can round equal rows differently: cosines that agree in 12 digits are ties.
-        for row, candidates, relevant in zip(np.round(queries[part] @ texts.T, 12), task.candidates[part], task.relevant[part], strict=True):
+        # A matrix product can round equal rows differently: cosines that agree in 12
+        # digits are ties.
+        for row, candidates, relevant in zip(
+            np.round(queries[part] @ texts.T, 12),
+            task.candidates[part],
+            task.relevant[part],
+            strict=True,
+        ):
             mask = np.zeros(len(candidates), dtype=bool)
             mask[relevant] = True
             yield row[candidates], mask

@@ -1,6 +1,8 @@
-"""The classification experiments of the text paper (Tables 1-2): what one run does. ``text_grids`` says which runs there are.
+"""The classification experiments of the text paper (Tables 1-2): what one run does. ``text_grids``
+says which runs there are.
 
-Where the paper is silent the choice is made here, in ``CHOICES``, and shown next to the table it can move.
+Where the paper is silent the choice is made here, in ``CHOICES``, and shown next to the table it
+can move.
 """
 
 import numpy as np
@@ -49,35 +51,53 @@ def cross_entropy(output, features, labels):
 
 
 def entanglement(features, labels) -> float:
-    """Measure Eq. 4 at one common temperature (``CHOICES["entanglement"]``), comparable between runs; log(classes) is what chance gives."""
+    """Measure Eq. 4 at one common temperature (``CHOICES["entanglement"]``), comparable between
+    runs; log(classes) is what chance gives.
+    """
     first = slice(ENTANGLEMENT_DOCUMENTS)
-    return soft_nearest_neighbor_loss(torch.as_tensor(features[first]), torch.as_tensor(labels[first]), temperature=0.1).item()
+    return soft_nearest_neighbor_loss(
+        torch.as_tensor(features[first]), torch.as_tensor(labels[first]), temperature=0.1
+    ).item()
 
 
 def standardize(train_x, test_x):
-    """Give each feature a training mean of 0 and standard deviation of 1 (``CHOICES["standardising"]``); arrays [N, D], float32."""
+    """Give each feature a training mean of 0 and standard deviation of 1
+    (``CHOICES["standardising"]``); arrays [N, D], float32.
+    """
     mean, deviation = train_x.mean(axis=0), train_x.std(axis=0)
-    deviation[train_x.min(axis=0) == train_x.max(axis=0)] = 1  # where rounding can leave the deviation a little above 0
+    deviation[train_x.min(axis=0) == train_x.max(axis=0)] = (
+        1  # where rounding can leave the deviation a little above 0
+    )
     return (train_x - mean) / deviation, (test_x - mean) / deviation
 
 
 def supervised_contrastive_loss(features, labels, temperature):
-    """Compute the supervised contrastive loss of Khosla et al. (2020) on cosines, "out" form: a rival of Eq. 4.
+    """Compute the supervised contrastive loss of Khosla et al. (2020) on cosines, "out" form: a
+    rival of Eq. 4.
 
-    Like Eq. 4 it is a softmax over the rest of the batch, but the mean over the class mates stands outside the logarithm, so
-    that every class mate has to be near, and not only one. features [B, D], labels [B]; anchors without a class mate are left out.
+    Like Eq. 4 it is a softmax over the rest of the batch, but the mean over the class mates stands
+    outside the logarithm, so that every class mate has to be near, and not only one. features [B,
+    D], labels [B]; anchors without a class mate are left out.
     """
     unit = F.normalize(features, dim=1)
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
     logits = (unit @ unit.T / temperature).masked_fill(itself, torch.finfo(unit.dtype).min / 4)
     mates = (labels[:, None] == labels) & ~itself
-    losses = -((logits - logits.logsumexp(dim=1, keepdim=True)) * mates).sum(dim=1) / mates.sum(dim=1).clamp_min(1)
+    losses = -((logits - logits.logsumexp(dim=1, keepdim=True)) * mates).sum(dim=1) / mates.sum(
+        dim=1
+    ).clamp_min(1)
     return losses.sum() / mates.any(dim=1).sum().clamp_min(1)
 
 
 def number(temperature):
     """Turn a spec's temperature into what ``train`` takes."""
-    return temperature if temperature == "annealed" else 1.0 if temperature == "none" else float(temperature)
+    return (
+        temperature
+        if temperature == "annealed"
+        else 1.0
+        if temperature == "none"
+        else float(temperature)
+    )
 
 
 # ---------------------------------------------------------------- one run
@@ -88,11 +108,22 @@ def build_classifier(spec: Spec, in_features: int, classes: int):
     if spec.model == "cnn":
         sizes = {name: spec[name] for name in ("filters", "positions", "kernel")}
         return build(ConvNet, in_features, classes, **sizes, seed=spec.seed)
-    return build(FeedForwardNet, in_features, classes, spec["hidden_sizes"], before_relu=spec.get("before_relu", False), seed=spec.seed)
+    return build(
+        FeedForwardNet,
+        in_features,
+        classes,
+        spec["hidden_sizes"],
+        before_relu=spec.get("before_relu", False),
+        seed=spec.seed,
+    )
 
 
 def _inputs(spec, task):
-    return standardize(task.train_x, task.test_x) if spec.get("standardize") else (task.train_x, task.test_x)
+    return (
+        standardize(task.train_x, task.test_x)
+        if spec.get("standardize")
+        else (task.train_x, task.test_x)
+    )
 
 
 def _with_output(hidden, output):
@@ -102,17 +133,29 @@ def _with_output(hidden, output):
 def _train_classifier(spec, train_x, train_y, task, device, after_epoch=None, progress=None):
     model = build_classifier(spec, train_x.shape[1], task.classes)
     history = train(
-        model, train_x, train_y, cross_entropy, epochs=spec["epochs"], seed=spec.seed, alpha=spec.alpha, temperature=number(spec.temperature),
-        layers=spec["layers"], select=_with_output if spec.get("with_output") else None,
-        regularizer=supervised_contrastive_loss if spec.model == "supcon" else None, device=device, after_epoch=after_epoch, progress=progress,
-    )  # fmt: skip
+        model,
+        train_x,
+        train_y,
+        cross_entropy,
+        epochs=spec["epochs"],
+        seed=spec.seed,
+        alpha=spec.alpha,
+        temperature=number(spec.temperature),
+        layers=spec["layers"],
+        select=_with_output if spec.get("with_output") else None,
+        regularizer=supervised_contrastive_loss if spec.model == "supcon" else None,
+        device=device,
+        after_epoch=after_epoch,
+        progress=progress,
+    )
     return model, history
 
 
 def run_classification(spec: Spec, task, device, progress) -> Outcome:
     """Train a classifier on Eq. 7 and score it on the test documents.
 
-    With ``held_out`` a share of the training documents is kept back, and the epoch with the best accuracy on it is reported.
+    With ``held_out`` a share of the training documents is kept back, and the epoch with the best
+    accuracy on it is reported.
     """
     (train_x, test_x), train_y = _inputs(spec, task), task.train_y
     kept_back = round(len(train_y) * spec.get("held_out", 0))
@@ -120,14 +163,25 @@ def run_classification(spec: Spec, task, device, progress) -> Outcome:
     best = {"held_acc": -1.0}
 
     def after_epoch(model):
-        found = {"test_acc": metrics.classification_scores(task.test_y, forward(model, test_x).argmax(axis=1))["acc"]}
+        found = {
+            "test_acc": metrics.classification_scores(
+                task.test_y, forward(model, test_x).argmax(axis=1)
+            )["acc"]
+        }
         if kept_back:
-            found["held_acc"] = metrics.classification_scores(held_y, forward(model, held_x).argmax(axis=1))["acc"]
+            found["held_acc"] = metrics.classification_scores(
+                held_y, forward(model, held_x).argmax(axis=1)
+            )["acc"]
             if found["held_acc"] > best["held_acc"]:
-                best.update(held_acc=found["held_acc"], weights={name: value.clone() for name, value in model.state_dict().items()})
+                best.update(
+                    held_acc=found["held_acc"],
+                    weights={name: value.clone() for name, value in model.state_dict().items()},
+                )
         return found
 
-    model, history = _train_classifier(spec, train_x[kept_back:], train_y[kept_back:], task, device, after_epoch, progress)
+    model, history = _train_classifier(
+        spec, train_x[kept_back:], train_y[kept_back:], task, device, after_epoch, progress
+    )
     if history.diverged:
         return Outcome({}, history.curve, "diverged", history.diverged)
     if kept_back:
@@ -153,7 +207,9 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
         return run_classification(spec, task, device, progress)
     (train_x, test_x), curve = _inputs(spec, task), None
     if spec.model == "ffn-knn":  # neighbours in the last hidden layer
-        model, history = _train_classifier(spec, train_x, task.train_y, task, device, progress=progress)
+        model, history = _train_classifier(
+            spec, train_x, task.train_y, task, device, progress=progress
+        )
         curve, layer = history.curve, f"hidden{len(spec['hidden_sizes'])}"
         if history.diverged:
             return Outcome({}, curve, "diverged", history.diverged)

@@ -11,9 +11,17 @@ from snnl_lib import require
 from snnl_lib.report import LABELS, LOWER_IS_BETTER, interval
 
 _SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
-PALETTE = dict(zip(_SHOWN, ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"], strict=True))
+PALETTE = dict(
+    zip(
+        _SHOWN,
+        ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"],
+        strict=True,
+    )
+)
 MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
-"""Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker shape of their own."""
+"""Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker shape of
+their own.
+"""
 
 
 def style() -> None:
@@ -22,12 +30,18 @@ def style() -> None:
     import matplotlib as mpl
     import seaborn as sns
 
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc={"figure.dpi": 110, "savefig.bbox": "tight", "axes.titlelocation": "left"})
+    sns.set_theme(
+        context="notebook",
+        style="whitegrid",
+        palette="colorblind",
+        rc={"figure.dpi": 110, "savefig.bbox": "tight", "axes.titlelocation": "left"},
+    )
     mpl.rcParams["figure.constrained_layout.use"] = True
 
 
 def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title: str):
-    """Draw every run as a point with the 95 % interval of the mean, and the paper's mean as a black bar.
+    """Draw every run as a point with the 95 % interval of the mean, and the paper's mean as a black
+    bar.
 
     One panel for each (records, rows of a ``paper_table``, metric, name of the vertical axis).
     """
@@ -35,16 +49,37 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     import matplotlib.pyplot as plt
 
     columns = {4: 2, 6: 3}.get(len(panels), len(panels))
-    figure, axes = plt.subplots(len(panels) // columns, columns, figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns), squeeze=False)
+    figure, axes = plt.subplots(
+        len(panels) // columns,
+        columns,
+        figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns),
+        squeeze=False,
+    )
     for axis, (records, paper, metric, name) in zip(axes.flat, panels, strict=True):
         labels = list(dict.fromkeys(paper["label"]))
         for x, label in enumerate(labels):
-            ours = records[(records["label"] == label) & (records["metric"] == metric)].dropna(subset="value")
+            ours = records[(records["label"] == label) & (records["metric"] == metric)].dropna(
+                subset="value"
+            )
             offsets = x + np.linspace(-0.16, 0.16, len(ours))
-            for whole, marker in ((ours["status"] == "ok", MARKERS[label]), (ours["status"] != "ok", "x")):
-                axis.scatter(offsets[whole], ours["value"][whole], color=PALETTE[label], marker=marker, s=34, alpha=0.8)
+            for whole, marker in (
+                (ours["status"] == "ok", MARKERS[label]),
+                (ours["status"] != "ok", "x"),
+            ):
+                axis.scatter(
+                    offsets[whole],
+                    ours["value"][whole],
+                    color=PALETTE[label],
+                    marker=marker,
+                    s=34,
+                    alpha=0.8,
+                )
             axis.vlines(x + 0.3, *interval(ours["value"]), color=PALETTE[label], linewidth=2.5)
-            mean = paper[(paper["label"] == label) & (paper["metric"] == metric) & (paper["statistic"] == "mean")]["value"]
+            mean = paper[
+                (paper["label"] == label)
+                & (paper["metric"] == metric)
+                & (paper["statistic"] == "mean")
+            ]["value"]
             axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
         axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
         axis.set_xlim(-0.6, len(labels) - 0.4)
@@ -52,8 +87,24 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
         if metric == "chs":
             axis.set_yscale("log")
     signs = [
-        plt.Line2D([], [], color="grey", marker="o", linestyle="", label="one of our runs (a cross: collapsed)"),
-        plt.Line2D([], [], color="grey", marker="|", linestyle="", markersize=12, markeredgewidth=2.5, label="95 % interval of our mean"),
+        plt.Line2D(
+            [],
+            [],
+            color="grey",
+            marker="o",
+            linestyle="",
+            label="one of our runs (a cross: collapsed)",
+        ),
+        plt.Line2D(
+            [],
+            [],
+            color="grey",
+            marker="|",
+            linestyle="",
+            markersize=12,
+            markeredgewidth=2.5,
+            label="95 % interval of our mean",
+        ),
         plt.Line2D([], [], color="black", linewidth=1.6, label="the paper's mean"),
     ]
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
@@ -67,9 +118,24 @@ def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    curves = curves.assign(label=[LABELS.get((model, alpha), model) for model, alpha in zip(curves["model"], curves["alpha"], strict=True)])
+    curves = curves.assign(
+        label=[
+            LABELS.get((model, alpha), model)
+            for model, alpha in zip(curves["model"], curves["alpha"], strict=True)
+        ]
+    )
     figure, axis = plt.subplots(figsize=(7.5, 3.6))
-    sns.lineplot(curves, x="epoch", y=column, hue="label", style="label", units="seed", estimator=None, palette=PALETTE, ax=axis)
+    sns.lineplot(
+        curves,
+        x="epoch",
+        y=column,
+        hue="label",
+        style="label",
+        units="seed",
+        estimator=None,
+        palette=PALETTE,
+        ax=axis,
+    )
     axis.set(xlabel="epoch", ylabel=ylabel)
     sns.move_legend(axis, "center left", bbox_to_anchor=(1, 0.5), frameon=False, title=None)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -87,9 +153,13 @@ class Html:
 
 
 def interactive(figure, name: str, instead: str) -> Html:
-    """Show a plotly figure where a reader may turn it or ask for a point; ``instead`` is the sentence for who runs no scripts.
+    """Show a plotly figure where a reader may turn it or ask for a point; ``instead`` is the
+    sentence for who runs no scripts.
 
-    The library of plotly is in the output, or where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a chapter).
+    The library of plotly is in the output, or where the build of the book puts it for all pages
+    (``SNNL_PLOTLY``, its address seen from a chapter).
     """
-    drawn = figure.to_html(full_html=False, include_plotlyjs=os.environ.get("SNNL_PLOTLY") or True, div_id=name)
+    drawn = figure.to_html(
+        full_html=False, include_plotlyjs=os.environ.get("SNNL_PLOTLY") or True, div_id=name
+    )
     return Html(f"{drawn}<noscript>{html.escape(instead)}</noscript>")

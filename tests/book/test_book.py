@@ -1,4 +1,6 @@
-"""The chapters as they are committed, and the real chapters executed: one with good parameters, some with bad ones."""
+"""The chapters as they are committed, and the real chapters executed: one with good parameters,
+some with bad ones.
+"""
 
 import json
 import os
@@ -25,7 +27,10 @@ def test_every_chapter_is_in_the_table_of_contents():
     toc = re.findall(r"file: book/(\S+)", (ROOT / "_toc.yml").read_text())
     assert set(names) <= set(toc)
     assert {path.stem for path in (ROOT / "book").glob("*.md")} - {"index"} <= set(toc)
-    assert all((ROOT / "book" / f"{name}.ipynb").exists() or (ROOT / "book" / f"{name}.md").exists() for name in toc)
+    assert all(
+        (ROOT / "book" / f"{name}.ipynb").exists() or (ROOT / "book" / f"{name}.md").exists()
+        for name in toc
+    )
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
@@ -34,16 +39,26 @@ def test_a_chapter_is_committed_without_outputs_and_with_parameters(path):
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
     tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     assert len(tagged) == 1
-    assert set(re.findall(r"^(\w+): \w+ = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {"profile", "seeds", "dataset", "device"}
-    assert "experiments.parameters(globals()" in "".join(cells[cells.index(tagged[0]) + 1]["source"])
+    assert set(re.findall(r"^(\w+): \w+ = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {
+        "profile",
+        "seeds",
+        "dataset",
+        "device",
+    }
+    assert "experiments.parameters(globals()" in "".join(
+        cells[cells.index(tagged[0]) + 1]["source"]
+    )
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
 def test_papermill_tells_what_each_parameter_takes(path):
     told = papermill.inspect_notebook(path)
     assert {name: (own["inferred_type_name"], own["default"]) for name, own in told.items()} == {
-        "profile": ("str", '"quick"'), "seeds": ("list", "[42]"), "dataset": ("str", '"auto"'), "device": ("str", '"auto"'),
-    }  # fmt: skip
+        "profile": ("str", '"quick"'),
+        "seeds": ("list", "[42]"),
+        "dataset": ("str", '"auto"'),
+        "device": ("str", '"auto"'),
+    }
     assert all(name in told["profile"]["help"] for name in experiments.PROFILES)
     kind = re.search(r'globals\(\), kind=\\"([a-z ]+)', path.read_text())
     named = set(re.findall(r"\w+", told["dataset"]["help"])) & {*data.available_datasets()}
@@ -58,7 +73,9 @@ def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
     cells = json.loads(path.read_text())["cells"]
     for cell in code_cells(path):
         lines = "".join(cell["source"]).splitlines()
-        hidden = {"remove-cell", "parameters"} & {*cell["metadata"].get("tags", [])}  # the same in every chapter
+        hidden = {"remove-cell", "parameters"} & {
+            *cell["metadata"].get("tags", [])
+        }  # the same in every chapter
         assert len(lines) <= 15 or hidden, "\n".join(lines)
     prose = sum(cell["cell_type"] == "markdown" for cell in cells)
     assert prose >= 0.45 * len(cells)
@@ -68,24 +85,51 @@ def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
 def test_every_figure_has_alt_text_and_every_table_a_file(path):
-    text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown")
+    text = "\n".join(
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text())["cells"]
+        if cell["cell_type"] == "markdown"
+    )
     figures = re.findall(r"```\{glue:figure\}.*?```", text, re.DOTALL)
     assert all(re.search(r"^:alt: \S.{30,}", figure, re.MULTILINE) for figure in figures)
-    tables = re.findall(r"```\{run-table\} (\S+)\n(?::.*\n)*:name: \S+\n(?::.*\n)*\n(.+)\n```", text)
-    assert len(tables) == text.count("{run-table}") and "{csv-table}" not in text and all(len(caption) > 30 for _, caption in tables)
-    assert not re.findall(r"^```\{[^\n]*`", text, re.MULTILINE)  # a backtick in a directive's title makes it no directive, without a warning
+    tables = re.findall(
+        r"```\{run-table\} (\S+)\n(?::.*\n)*:name: \S+\n(?::.*\n)*\n(.+)\n```", text
+    )
+    assert (
+        len(tables) == text.count("{run-table}")
+        and "{csv-table}" not in text
+        and all(len(caption) > 30 for _, caption in tables)
+    )
+    assert not re.findall(
+        r"^```\{[^\n]*`", text, re.MULTILINE
+    )  # a backtick in a directive's title makes it no directive, without a warning
 
 
 def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatch):
     from sphinx.application import Sphinx
 
     monkeypatch.syspath_prepend(ROOT / "book" / "_tools" / "_ext")
-    (tmp_path / "index.rst").write_text(".. math:: a\n   :label: eq-19\n\n.. math:: b\n   :label: cb-5\n\n:eq:`cb-5` and :eq:`eq-19`\n")
-    app = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "doctrees", "html", {"extensions": "snnl_book,sphinx.ext.mathjax"}, status=None, warning=None)
+    (tmp_path / "index.rst").write_text(
+        ".. math:: a\n   :label: eq-19\n\n.. math:: b\n   :label: cb-5\n\n:eq:`cb-5` and"
+        " :eq:`eq-19`\n"
+    )
+    app = Sphinx(
+        tmp_path,
+        None,
+        tmp_path / "out",
+        tmp_path / "doctrees",
+        "html",
+        {"extensions": "snnl_book,sphinx.ext.mathjax"},
+        status=None,
+        warning=None,
+    )
     app.build()
     page = (tmp_path / "out" / "index.html").read_text()
     assert re.findall(r'class="eqno">\((\d+)\)', page) == ["19", "5"]
-    assert re.findall(r'href="#equation-(\S+)">\((\d+)\)</a>', page) == [("cb-5", "5"), ("eq-19", "19")]
+    assert re.findall(r'href="#equation-(\S+)">\((\d+)\)</a>', page) == [
+        ("cb-5", "5"),
+        ("eq-19", "19"),
+    ]
 
 
 ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts")
@@ -93,24 +137,54 @@ ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts")
 
 def execute(chapter, output, *parameters, results):
     environment = os.environ | {"SNNL_RESULTS": str(results), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "papermill", str(ROOT / "book" / f"{chapter}.ipynb"), str(output), "--cwd", str(output.parent)]
-    return subprocess.run([*command, "-k", "python3", "--no-progress-bar", *parameters], env=environment, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(ROOT / "book" / f"{chapter}.ipynb"),
+        str(output),
+        "--cwd",
+        str(output.parent),
+    ]
+    return subprocess.run(
+        [*command, "-k", "python3", "--no-progress-bar", *parameters],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("chapter", names)
 def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
-    (tmp_path / "results").symlink_to(ROOT / "results")  # read only in this profile: tiny runs go to _build
+    (tmp_path / "results").symlink_to(
+        ROOT / "results"
+    )  # read only in this profile: tiny runs go to _build
     results = tmp_path / "records"
     results.mkdir()
     for folder in (ROOT / "results").iterdir():
         (results / folder.name).symlink_to(folder)
     output = tmp_path / "out.ipynb"
-    dataset = {"12_images": "auto"}.get(chapter, "newsgroups20_openings" if chapter in ON_SHORT_TEXTS else "newsgroups4")
+    dataset = {"12_images": "auto"}.get(
+        chapter, "newsgroups20_openings" if chapter in ON_SHORT_TEXTS else "newsgroups4"
+    )
     done = execute(
-        chapter, output, "-p", "profile", "tiny", "-p", "dataset", dataset, "-r", "seeds", "42" if chapter in ON_SHORT_TEXTS else "42,73", results=results
+        chapter,
+        output,
+        "-p",
+        "profile",
+        "tiny",
+        "-p",
+        "dataset",
+        dataset,
+        "-r",
+        "seeds",
+        "42" if chapter in ON_SHORT_TEXTS else "42,73",
+        results=results,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    errors = [out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"]
+    errors = [
+        out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"
+    ]
     assert not errors, errors
     for table in re.findall(r"\{run-table\} ([\w-]+)", output.read_text()):
         assert (tmp_path / "tables" / f"{table}.csv").exists()
@@ -130,18 +204,35 @@ def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, m
     assert message in done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("chapter", [pytest.param(ON_SHORT_TEXTS[0], marks=pytest.mark.slow), ON_SHORT_TEXTS[1]])
-def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(chapter, packages, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "chapter", [pytest.param(ON_SHORT_TEXTS[0], marks=pytest.mark.slow), ON_SHORT_TEXTS[1]]
+)
+def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(
+    chapter, packages, tmp_path, monkeypatch
+):
     monkeypatch.delenv("SNNL_DATA", raising=False)
     monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)
     (tmp_path / "results").mkdir()
-    done = execute(chapter, tmp_path / "out.ipynb", "-p", "profile", "tiny", "-p", "device", "cpu", results=tmp_path / "results")
+    done = execute(
+        chapter,
+        tmp_path / "out.ipynb",
+        "-p",
+        "profile",
+        "tiny",
+        "-p",
+        "device",
+        "cpu",
+        results=tmp_path / "results",
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     tables = {path.stem: path.read_text() for path in (tmp_path / "tables").glob("*.csv")}
     if chapter == "13_clusterbert":
-        assert "Not on the machine that made this page: stackoverflow, biomedical" in (tmp_path / "out.ipynb").read_text()
+        assert (
+            "Not on the machine that made this page: stackoverflow, biomedical"
+            in (tmp_path / "out.ipynb").read_text()
+        )
         assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
         assert tables["c13-verdicts"].count("not attempted") == 8
     else:
@@ -158,6 +249,10 @@ def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path
     parameters = ("-p", "profile", "tiny", "-p", "dataset", "emnist_balanced")
     done = execute("12_images", tmp_path / "out.ipynb", *parameters, results=tmp_path / "results")
     assert done.returncode == 0, done.stderr[-3000:]
-    said = "".join("".join(out.get("text", "")) for cell in code_cells(tmp_path / "out.ipynb") for out in cell["outputs"])
+    said = "".join(
+        "".join(out.get("text", ""))
+        for cell in code_cells(tmp_path / "out.ipynb")
+        for out in cell["outputs"]
+    )
     assert "not here: with a network `python -m snnl_lib data fetch emnist_balanced`" in said
     assert "No reconstructions: emnist_balanced is not on this machine." in said

@@ -1,4 +1,6 @@
-"""The hidden first cell of the chapters: what it says and asks of pip, the buttons that start a chapter elsewhere, and chapters run from the wheel alone."""
+"""The hidden first cell of the chapters: what it says and asks of pip, the buttons that start a
+chapter elsewhere, and chapters run from the wheel alone.
+"""
 
 import json
 import os
@@ -27,10 +29,14 @@ def code(address=""):
 
 @pytest.fixture
 def bare(monkeypatch):
-    """A machine without what chapters need: ``missing`` modules are not found, and pip is not run but noted in ``calls``, with what it is to answer."""
+    """A machine without what chapters need: ``missing`` modules are not found, and pip is not run
+    but noted in ``calls``, with what it is to answer.
+    """
     machine = SimpleNamespace(missing={"snnl_lib", "spacy"}, calls=[], status=0, error="")
     find = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name: None if name in machine.missing else find(name))
+    monkeypatch.setattr(
+        util, "find_spec", lambda name: None if name in machine.missing else find(name)
+    )
 
     def run(command, **_):
         machine.calls.append(command)
@@ -47,28 +53,36 @@ def bare(monkeypatch):
 @pytest.mark.parametrize("path", CHAPTERS, ids=[path.stem for path in CHAPTERS])
 def test_a_chapter_has_the_cell_before_its_parameters_with_the_address_of_the_book(path):
     cells = json.loads(path.read_text())["cells"]
-    place = next(i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
+    place = next(
+        i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])
+    )
     assert cells[place - 1] == BOOTSTRAP["cell"](BOOTSTRAP["address"]())
     assert sum("SNNL_SOURCE" in "".join(cell["source"]) for cell in cells) == 1
 
 
 def test_writing_the_cell_again_changes_nothing_and_a_new_address_changes_it_alone(tmp_path):
     (tmp_path / "book" / "_tools").mkdir(parents=True)
-    (tmp_path / "book" / "_tools" / "bootstrap.py").write_bytes((ROOT / "book" / "_tools" / "bootstrap.py").read_bytes())
+    (tmp_path / "book" / "_tools" / "bootstrap.py").write_bytes(
+        (ROOT / "book" / "_tools" / "bootstrap.py").read_bytes()
+    )
     (tmp_path / "_config.yml").write_bytes((ROOT / "_config.yml").read_bytes())
     (copy,) = [tmp_path / "book" / path.name for path in CHAPTERS[:1]]
     copy.write_bytes(CHAPTERS[0].read_bytes())
     write = [sys.executable, str(tmp_path / "book" / "_tools" / "bootstrap.py")]
     subprocess.run(write, check=True)
     assert copy.read_bytes() == CHAPTERS[0].read_bytes()
-    (tmp_path / "_config.yml").write_text("repository: {url: https://github.com/someone/some-book/}")
+    (tmp_path / "_config.yml").write_text(
+        "repository: {url: https://github.com/someone/some-book/}"
+    )
     subprocess.run(write, check=True)
     cells, others = (json.loads(path.read_text())["cells"] for path in (copy, CHAPTERS[0]))
     (changed,) = [cell for cell, other in zip(cells, others, strict=True) if cell != other]
     assert '"git+https://github.com/someone/some-book"' in "".join(changed["source"])
 
 
-def test_where_all_is_installed_the_cell_does_nothing_and_leaves_no_name_that_a_parameter_could_be(bare, capsys):
+def test_where_all_is_installed_the_cell_does_nothing_and_leaves_no_name_that_a_parameter_could_be(
+    bare, capsys
+):
     bare.missing = set()
     scope = {"profile": "tiny", "seeds": [42], "dataset": "newsgroups4", "device": "cpu"}
     loaded = set(sys.modules)
@@ -77,16 +91,34 @@ def test_where_all_is_installed_the_cell_does_nothing_and_leaves_no_name_that_a_
     assert experiments.parameters(scope).profile == "tiny"
 
 
-def test_what_is_missing_is_installed_from_the_source_and_what_is_here_stays_as_it_is(bare, monkeypatch, tmp_path, capsys):
+def test_what_is_missing_is_installed_from_the_source_and_what_is_here_stays_as_it_is(
+    bare, monkeypatch, tmp_path, capsys
+):
     monkeypatch.chdir(tmp_path)
     wheel = "snnl_book-0.1.0-py3-none-any.whl"
-    for source, place in ((wheel, (tmp_path / wheel).as_uri()), ("https://example.org/a.whl", "https://example.org/a.whl")):
+    for source, place in (
+        (wheel, (tmp_path / wheel).as_uri()),
+        ("https://example.org/a.whl", "https://example.org/a.whl"),
+    ):
         monkeypatch.setenv("SNNL_SOURCE", source)
         exec(code("https://github.com/someone/some-book"), {})
         pins = [f"{name}=={metadata.version(name)}" for name in PINNED]
-        assert bare.calls.pop() == [sys.executable, "-m", "pip", "install", "-q", f"snnl-book[text,transformers,book] @ {place}", *pins]
+        assert bare.calls.pop() == [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            f"snnl-book[text,transformers,book] @ {place}",
+            *pins,
+        ]
         said, error = capsys.readouterr()
-        assert said == f"Not installed: snnl_lib, spacy. Installing what chapters need from {source}, which takes minutes.\n" and error == ""
+        assert (
+            said
+            == f"Not installed: snnl_lib, spacy. Installing what chapters need from {source}, which"
+            " takes minutes.\n"
+            and error == ""
+        )
 
 
 def test_without_a_source_the_cell_takes_the_address_and_pins_only_what_is_here(bare):
@@ -101,12 +133,22 @@ def test_without_a_source_the_cell_takes_the_address_and_pins_only_what_is_here(
     ("source", "error", "reason"),
     [
         ("", "", "the book has no address of its own yet"),
-        ("a.whl", "WARNING: slow\nERROR: No matching distribution found for spacy\nERROR: more", "ERROR: No matching distribution found for spacy"),
-        ("a.whl", "error: externally-managed-environment\n", "error: externally-managed-environment"),
+        (
+            "a.whl",
+            "WARNING: slow\nERROR: No matching distribution found for spacy\nERROR: more",
+            "ERROR: No matching distribution found for spacy",
+        ),
+        (
+            "a.whl",
+            "error: externally-managed-environment\n",
+            "error: externally-managed-environment",
+        ),
         ("a.whl", "No module named pip", "pip failed"),
     ],
 )
-def test_where_nothing_can_be_installed_one_sentence_says_what_to_set(bare, monkeypatch, source, error, reason):
+def test_where_nothing_can_be_installed_one_sentence_says_what_to_set(
+    bare, monkeypatch, source, error, reason
+):
     monkeypatch.setenv("SNNL_SOURCE", source)
     bare.status, bare.error = 1, error
     with pytest.raises(SystemExit) as stopped:
@@ -116,13 +158,19 @@ def test_where_nothing_can_be_installed_one_sentence_says_what_to_set(bare, monk
     assert len(bare.calls) == bool(source)
 
 
-def test_a_chapter_goes_on_where_only_an_extra_is_out_of_reach_and_after_a_mere_complaint_of_pip(bare, monkeypatch):
+def test_a_chapter_goes_on_where_only_an_extra_is_out_of_reach_and_after_a_mere_complaint_of_pip(
+    bare, monkeypatch
+):
     bare.missing, bare.status = {"plotly"}, 1
     exec(code(), {})
     monkeypatch.setenv("SNNL_SOURCE", "a.whl")
     exec(code(), {})
     assert len(bare.calls) == 1
-    bare.missing, bare.status, bare.error = {"snnl_lib"}, 0, "ERROR: pip's dependency resolver does not take into account ...\n"
+    bare.missing, bare.status, bare.error = (
+        {"snnl_lib"},
+        0,
+        "ERROR: pip's dependency resolver does not take into account ...\n",
+    )
     exec(code(), {})
 
 
@@ -130,20 +178,34 @@ def test_a_chapter_goes_on_where_only_an_extra_is_out_of_reach_and_after_a_mere_
 
 
 @pytest.mark.parametrize("address", ["", "https://github.com/someone/some-book"])
-def test_a_chapter_has_a_button_for_colab_once_there_is_an_address_and_never_shows_the_cell(address, tmp_path):
+def test_a_chapter_has_a_button_for_colab_once_there_is_an_address_and_never_shows_the_cell(
+    address, tmp_path
+):
     (tmp_path / "book" / "_tools").mkdir(parents=True)
     (tmp_path / "book" / "_tools" / "_ext").symlink_to(ROOT / "book" / "_tools" / "_ext")
     (tmp_path / "book" / "references.bib").write_text("")
-    (tmp_path / "_config.yml").write_text((ROOT / "_config.yml").read_text().replace('  url: ""', f'  url: "{address}"'))
-    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: book/chapter\n")
+    (tmp_path / "_config.yml").write_text(
+        (ROOT / "_config.yml").read_text().replace('  url: ""', f'  url: "{address}"')
+    )
+    (tmp_path / "_toc.yml").write_text(
+        "format: jb-book\nroot: index\nchapters:\n- file: book/chapter\n"
+    )
     (tmp_path / "index.md").write_text("# Title\n")
     title = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": ["# A chapter"]}
     notebook = json.loads(CHAPTERS[0].read_text()) | {"cells": [title, BOOTSTRAP["cell"](address)]}
     (tmp_path / "book" / "chapter.ipynb").write_text(json.dumps(notebook))
-    done = subprocess.run([Path(sys.executable).parent / "jupyter-book", "build", tmp_path, "-W", "-q"], capture_output=True, text=True)
+    done = subprocess.run(
+        [Path(sys.executable).parent / "jupyter-book", "build", tmp_path, "-W", "-q"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     page = (tmp_path / "_build" / "html" / "book" / "chapter.html").read_text()
-    expected = [f"https://colab.research.google.com/github/{address[19:]}/blob/main/book/chapter.ipynb"] if address else []
+    expected = (
+        [f"https://colab.research.google.com/github/{address[19:]}/blob/main/book/chapter.ipynb"]
+        if address
+        else []
+    )
     assert re.findall(r'href="(https://colab[^"]*)"', page) == expected
     assert ("launch-buttons" in page) == bool(address)
     assert "A chapter" in page and "SNNL_SOURCE" not in page
@@ -155,14 +217,35 @@ def test_a_chapter_has_a_button_for_colab_once_there_is_an_address_and_never_sho
 def papermill(python, chapter, folder, **environment):
     """Execute a chapter in a folder outside of the checkout, with the profile tiny."""
     folder.mkdir(exist_ok=True)
-    inherited = {name: value for name, value in os.environ.items() if name not in ("SNNL_DATA", "SNNL_RESULTS", "PYTHONPATH")}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("SNNL_DATA", "SNNL_RESULTS", "PYTHONPATH")
+    }
     given = ["-p", "profile", "tiny", "-p", "device", "cpu", "-k", "python3", "--no-progress-bar"]
-    command = [python, "-m", "papermill", str(ROOT / "book" / f"{chapter}.ipynb"), str(folder / "out.ipynb"), *given]
-    return subprocess.run(command, cwd=folder, env=inherited | environment, capture_output=True, text=True)
+    command = [
+        python,
+        "-m",
+        "papermill",
+        str(ROOT / "book" / f"{chapter}.ipynb"),
+        str(folder / "out.ipynb"),
+        *given,
+    ]
+    return subprocess.run(
+        command, cwd=folder, env=inherited | environment, capture_output=True, text=True
+    )
 
 
-def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_records_that_came_with_it(unpacked_wheel, packages, tmp_path):
-    done = papermill(sys.executable, "appendix_clustering", tmp_path / "here", PYTHONPATH=str(unpacked_wheel), SNNL_SOURCE="")
+def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_records_that_came_with_it(
+    unpacked_wheel, packages, tmp_path
+):
+    done = papermill(
+        sys.executable,
+        "appendix_clustering",
+        tmp_path / "here",
+        PYTHONPATH=str(unpacked_wheel),
+        SNNL_SOURCE="",
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     tables = list((tmp_path / "here" / "tables").glob("*.csv"))
     assert tables and all("nothing recorded" not in path.read_text() for path in tables)
@@ -172,22 +255,35 @@ def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_recor
 
 @pytest.fixture(scope="session")
 def bare_environment(tmp_path_factory):
-    """An environment as a hosted notebook offers it: torch, numpy, pandas, scikit-learn and a kernel, without any of the book's packages."""
+    """An environment as a hosted notebook offers it: torch, numpy, pandas, scikit-learn and a
+    kernel, without any of the book's packages.
+    """
     folder = tmp_path_factory.mktemp("bare") / "env"
     venv.create(folder, with_pip=True)
     (python,) = folder.glob("*/python")
-    packages = [f"{name}=={metadata.version(name).partition('+')[0]}" for name in (*PINNED, "ipykernel", "papermill")]
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages], check=True)
+    packages = [
+        f"{name}=={metadata.version(name).partition('+')[0]}"
+        for name in (*PINNED, "ipykernel", "papermill")
+    ]
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages], check=True
+    )
     return python
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", [path.stem for path in CHAPTERS])
-def test_a_chapter_installs_what_it_needs_and_runs_where_only_torch_numpy_and_pandas_are(chapter, bare_environment, wheel, tmp_path):
+def test_a_chapter_installs_what_it_needs_and_runs_where_only_torch_numpy_and_pandas_are(
+    chapter, bare_environment, wheel, tmp_path
+):
     frozen = [bare_environment, "-m", "pip", "freeze"]
     before = subprocess.run(frozen, capture_output=True, text=True, check=True).stdout.splitlines()
     done = papermill(
-        str(bare_environment), chapter, tmp_path / "here", SNNL_SOURCE=str(wheel), PATH=f"{bare_environment.parent}{os.pathsep}{os.environ['PATH']}"
+        str(bare_environment),
+        chapter,
+        tmp_path / "here",
+        SNNL_SOURCE=str(wheel),
+        PATH=f"{bare_environment.parent}{os.pathsep}{os.environ['PATH']}",
     )
     assert done.returncode == 0, done.stderr[-3000:]
     after = subprocess.run(frozen, capture_output=True, text=True, check=True).stdout.splitlines()

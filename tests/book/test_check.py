@@ -1,4 +1,6 @@
-"""What `make check-book` finds wrong without a browser: links that lead nowhere, and downloads that are not what the records say."""
+"""What `make check-book` finds wrong without a browser: links that lead nowhere, and downloads that
+are not what the records say.
+"""
 
 import check
 import pytest
@@ -22,10 +24,24 @@ def pages(site, **texts):
 
 
 def test_a_link_leads_to_a_page_and_a_place_in_it(site):
-    there = '<a href="two.html#here">x</a><a href="https://example.org/x">x</a><a href="#top">x</a><p id="top"></p>'
+    there = (
+        '<a href="two.html#here">x</a><a href="https://example.org/x">x</a><a href="#top">x</a><p'
+        ' id="top"></p>'
+    )
     assert check.broken_links(pages(site, one=there, two='<p id="here"></p>')) == []
-    broken = check.broken_links(pages(site, one='<a href="two.html#gone">x</a><a href="three.html">x</a><a href="_downloads/t.csv">x</a>', two=""))
-    assert [line.partition("the link ")[2] for line in broken] == [f"{name} leads nowhere" for name in ("_downloads/t.csv", "three.html", "two.html#gone")]
+    broken = check.broken_links(
+        pages(
+            site,
+            one=(
+                '<a href="two.html#gone">x</a><a href="three.html">x</a><a'
+                ' href="_downloads/t.csv">x</a>'
+            ),
+            two="",
+        )
+    )
+    assert [line.partition("the link ")[2] for line in broken] == [
+        f"{name} leads nowhere" for name in ("_downloads/t.csv", "three.html", "two.html#gone")
+    ]
 
 
 def offered(site, table, name="shown.csv"):
@@ -56,22 +72,35 @@ def test_a_score_in_a_column_of_its_own_is_compared_too_where_one_setting_is_beh
     records = report.recorded("clustering", "ag_news")
     table = report.means(records, ["acc", "chs"])
     assert check.differences(offered(site, table)) == []
-    assert all(len(check.means_shown(row, row["records"].split())) == 2 for row in table.to_dict("records"))
-    (line,) = check.differences(offered(site, table.assign(chs=table["chs"].where(table["model"] != "Orig.", "1"))))
+    assert all(
+        len(check.means_shown(row, row["records"].split())) == 2 for row in table.to_dict("records")
+    )
+    (line,) = check.differences(
+        offered(site, table.assign(chs=table["chs"].where(table["model"] != "Orig.", "1")))
+    )
     assert "the mean of chs is" in line and line.endswith("and 1 in the table")
 
 
 def test_a_record_that_does_not_exist_and_a_file_changed_on_the_way_are_named(site, beside):
-    odd = beside.assign(records=beside["records"].str.replace("clustering/", "clusterings/", regex=False))
-    assert all("there is no record clusterings/" in line for line in check.differences(offered(site, odd)))
+    odd = beside.assign(
+        records=beside["records"].str.replace("clustering/", "clusterings/", regex=False)
+    )
+    assert all(
+        "there is no record clusterings/" in line for line in check.differences(offered(site, odd))
+    )
     found = offered(site, beside)
     (site / "_downloads" / "shown.csv").write_text("model,records\n")
-    assert check.differences(found) == ["one.html: the download shown.csv is not what was written when the book was built"]
+    assert check.differences(found) == [
+        "one.html: the download shown.csv is not what was written when the book was built"
+    ]
 
 
 def test_the_file_of_all_records_of_an_experiment_is_compared_value_by_value(site):
     records = results.load_results("lexicon").drop(columns="rows")
     assert check.differences(offered(site, records, "lexicon.csv")) == []
-    for odd in (records.assign(value=records["value"].where(records.index != 3, 0.5)), records.iloc[1:]):
+    for odd in (
+        records.assign(value=records["value"].where(records.index != 3, 0.5)),
+        records.iloc[1:],
+    ):
         (line,) = check.differences(offered(site, odd, "lexicon.csv"))
         assert line.startswith("lexicon.csv: 1 values are not those in results/, such as")

@@ -15,7 +15,9 @@ import pytest
 from snnl_lib import results
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Worked example")[2].partition("\n## ")[0]
+SECTION = (
+    (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Worked example")[2].partition("\n## ")[0]
+)
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
 PATCHES = [text for kind, text in BLOCKS if kind == "diff"]
 MODELS = {"pca", "ae", "c-d"}
@@ -27,65 +29,115 @@ def added(patch):
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory):
-    """A copy of the library to which every step of the example was applied, in its order: (folder, what each step that runs something said)."""
+    """A copy of the library to which every step of the example was applied, in its order: (folder,
+    what each step that runs something said).
+    """
     if not shutil.which("git"):
         pytest.skip("the patches are applied by git")
     scratch = tmp_path_factory.mktemp("contributing")
     copy = scratch / "checkout"
-    shutil.copytree(ROOT / "snnl_lib", copy / "snnl_lib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "snnl_lib", copy / "snnl_lib", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "requirements/data.txt"):
         (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SNNL_", "GIT_", "PYTHONPATH"))}
-    environment |= {"SNNL_DATA": str(scratch / "data"), "SNNL_CACHE": str(scratch / "cache"), "GIT_CEILING_DIRECTORIES": str(scratch)}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SNNL_", "GIT_", "PYTHONPATH"))
+    }
+    environment |= {
+        "SNNL_DATA": str(scratch / "data"),
+        "SNNL_CACHE": str(scratch / "cache"),
+        "GIT_CEILING_DIRECTORIES": str(scratch),
+    }
     environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     (scratch / "data").mkdir()
-    tools = {"python": [sys.executable, "-"], "diff": ["git", "apply", "-"], "bash": ["bash", "-e", "-"]}
+    tools = {
+        "python": [sys.executable, "-"],
+        "diff": ["git", "apply", "-"],
+        "bash": ["bash", "-e", "-"],
+    }
     said = []
     for kind, text in BLOCKS:
-        done = subprocess.run(tools[kind], input=text, cwd=copy, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"a step of CONTRIBUTING.md no longer works:\n{text}\n{done.stdout}{done.stderr}"
+        done = subprocess.run(
+            tools[kind], input=text, cwd=copy, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, (
+            f"a step of CONTRIBUTING.md no longer works:\n{text}\n{done.stdout}{done.stderr}"
+        )
         said += [done.stdout] if kind != "diff" else []
     return copy, said
 
 
 def test_the_table_counts_the_lines_that_each_patch_adds():
-    told = [int(count) for count in re.findall(r"^\| an? [a-z ]+ \|.*\| (\d+) \|$", SECTION, re.MULTILINE)]
+    told = [
+        int(count)
+        for count in re.findall(r"^\| an? [a-z ]+ \|.*\| (\d+) \|$", SECTION, re.MULTILINE)
+    ]
     assert len(PATCHES) == 4 and told == [added(patch) for patch in PATCHES]
 
 
 def test_the_files_that_are_named_are_those_that_the_patches_touch():
     rows = re.findall(r"^\| an? [a-z ]+ \|(.*)\| \d+ \|$", SECTION, re.MULTILINE)
     for row, patch in zip(rows, PATCHES, strict=True):
-        assert set(re.findall(r"`(\w+\.py)`", row)) == set(re.findall(r"^\+\+\+ b/snnl_lib/(\w+\.py)$", patch, re.MULTILINE))
+        assert set(re.findall(r"`(\w+\.py)`", row)) == set(
+            re.findall(r"^\+\+\+ b/snnl_lib/(\w+\.py)$", patch, re.MULTILINE)
+        )
 
 
 def test_the_worked_example_finds_its_data_and_records_its_runs(carried_out):
     copy, (written, commands, table) = carried_out
     assert written == ""
-    assert "reports: 216 + 72 documents, verified" in commands and "3 runs to do, 0 recorded" in commands
-    records = {path.name: results.read_record(path) for path in (copy / "_build" / "results" / "tiny" / "letters").glob("*.csv") if path.name.count(".") == 1}
+    assert (
+        "reports: 216 + 72 documents, verified" in commands
+        and "3 runs to do, 0 recorded" in commands
+    )
+    records = {
+        path.name: results.read_record(path)
+        for path in (copy / "_build" / "results" / "tiny" / "letters").glob("*.csv")
+        if path.name.count(".") == 1
+    }
     assert {frame["model"].iloc[0] for frame in records.values()} == MODELS and len(records) == 3
     for name, frame in records.items():
         scores = frame.set_index("metric")["value"]
-        assert set(frame["dataset"]) == {"reports"} and set(frame["embedding"]) == {"letters"} and name.startswith("reports-letters-")
-        assert set(frame["n_train"]) == {216} and set(frame["n_test"]) == {72} and scores["empty_test"] == 0 and 0 <= scores["acc"] <= 1
+        assert (
+            set(frame["dataset"]) == {"reports"}
+            and set(frame["embedding"]) == {"letters"}
+            and name.startswith("reports-letters-")
+        )
+        assert (
+            set(frame["n_train"]) == {216}
+            and set(frame["n_test"]) == {72}
+            and scores["empty_test"] == 0
+            and 0 <= scores["acc"] <= 1
+        )
         if set(frame["status"]) == {"ok"}:
             assert np.isfinite(scores).all()
         assert f"{scores['acc']:.6f}" in table
-    assert all(re.search(rf"^\s*reports\s+letters\s+{model}\s", table, re.MULTILINE) for model in MODELS)
+    assert all(
+        re.search(rf"^\s*reports\s+letters\s+{model}\s", table, re.MULTILINE) for model in MODELS
+    )
 
 
 def test_the_model_of_the_example_is_trained_by_the_loss_on_its_code(carried_out):
     copy, _ = carried_out
-    (path,) = (copy / "_build" / "results" / "tiny" / "letters").glob("*-c-d-a100-tannealed-s42-n300-*.curve.csv")
+    (path,) = (copy / "_build" / "results" / "tiny" / "letters").glob(
+        "*-c-d-a100-tannealed-s42-n300-*.curve.csv"
+    )
     first, *_ = csv.DictReader(path.read_text().splitlines())
     entanglement = (float(first["loss"]) - float(first["primary"])) / 100
-    assert 0 < entanglement < 2 * math.log(2), "one layer, which begins near the chance of two classes; AE(D) has seven"
+    assert 0 < entanglement < 2 * math.log(2), (
+        "one layer, which begins near the chance of two classes; AE(D) has seven"
+    )
 
 
 def test_nothing_of_the_example_is_in_the_library():
     from snnl_lib import data, embeddings
     from snnl_lib.experiments.grids import EXPERIMENTS
 
-    assert "reports" not in data.available_datasets() and "letters" not in (*embeddings.METHODS, *EXPERIMENTS)
+    assert "reports" not in data.available_datasets() and "letters" not in (
+        *embeddings.METHODS,
+        *EXPERIMENTS,
+    )

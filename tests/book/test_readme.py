@@ -1,4 +1,6 @@
-"""The README keeps its word: its example runs, its commands exist, its numbers are those of the records."""
+"""The README keeps its word: its example runs, its commands exist, its numbers are those of the
+records.
+"""
 
 import re
 from pathlib import Path
@@ -37,22 +39,37 @@ def test_the_make_commands_exist():
 )
 def test_the_numbers_are_the_records_means(row, experiment, label):
     (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
-    records = report.recorded(experiment, "ag_news", model="ffn" if experiment == "classification" else None)
+    records = report.recorded(
+        experiment, "ag_news", model="ffn" if experiment == "classification" else None
+    )
     ours = records[(records["label"] == label) & (records["metric"] == "acc")]["value"]
     assert len(ours) == 5
     assert line.split("|")[-2].strip() == f"{ours.mean():.3f}"
     paper = report.paper_table(1 if experiment == "classification" else 4)
-    theirs = paper.query("label == @label and metric == 'acc' and embedding == 'spacy' and statistic == 'mean'")["value"].item()
+    theirs = paper.query(
+        "label == @label and metric == 'acc' and embedding == 'spacy' and statistic == 'mean'"
+    )["value"].item()
     assert float(line.split("|")[-3]) == pytest.approx(theirs)
 
 
-@pytest.mark.parametrize(("row", "method"), [("*TF-IDF*", "TF-IDF"), ("*TSDAE*", "TSDAE"), ("*ClusterBERT*", "ClusterBERT")])
+@pytest.mark.parametrize(
+    ("row", "method"),
+    [("*TF-IDF*", "TF-IDF"), ("*TSDAE*", "TSDAE"), ("*ClusterBERT*", "ClusterBERT")],
+)
 def test_the_numbers_of_short_texts_are_the_records_means_once_both_seeds_are_recorded(row, method):
     (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
     chosen = "dataset == 'stackoverflow' and clusterer == 'kmeans' and metric == 'nmi_geometric'"
-    ours = report.short_texts().query(f"{chosen} and method == @method and asked == 2000 and not stale")["value"]
-    assert line.split("|")[-2].strip() == (f"{ours.mean():.3f}" if len(ours) == 2 else "not recorded yet")
-    theirs = report.paper_short_texts().query(f"{chosen} and label == @method + '+kmeans'")["value"].item()
+    ours = report.short_texts().query(
+        f"{chosen} and method == @method and asked == 2000 and not stale"
+    )["value"]
+    assert line.split("|")[-2].strip() == (
+        f"{ours.mean():.3f}" if len(ours) == 2 else "not recorded yet"
+    )
+    theirs = (
+        report.paper_short_texts()
+        .query(f"{chosen} and label == @method + '+kmeans'")["value"]
+        .item()
+    )
     assert float(line.split("|")[-3]) == pytest.approx(theirs)
 
 
@@ -61,18 +78,36 @@ def test_the_experiments_corpora_and_backbones_of_short_texts_are_named():
     assert {name for name, _ in commands} <= {*EXPERIMENTS, "paper"}
     assert {"clusterbert", "clusterbert-ablation", "retrieval"} <= {name for name, _ in commands}
     for name, options in commands:
-        found, given = specs(name) if name in EXPERIMENTS else [], dict(re.findall(r"--(\w+) ([\w-]+)", options))
-        for option, kind in (("models", "model"), ("embeddings", "embedding"), ("dataset", "dataset")):
-            assert given.get(option) in {None, *(getattr(spec, kind) for spec in found)}, (name, options)
-    assert {f"`{name}`" for name in (*DATASETS, *RANKINGS, *PUBLISHED)} <= set(re.findall(r"`[\w-]+`", README))
+        found, given = (
+            specs(name) if name in EXPERIMENTS else [],
+            dict(re.findall(r"--(\w+) ([\w-]+)", options)),
+        )
+        for option, kind in (
+            ("models", "model"),
+            ("embeddings", "embedding"),
+            ("dataset", "dataset"),
+        ):
+            assert given.get(option) in {None, *(getattr(spec, kind) for spec in found)}, (
+                name,
+                options,
+            )
+    assert {f"`{name}`" for name in (*DATASETS, *RANKINGS, *PUBLISHED)} <= set(
+        re.findall(r"`[\w-]+`", README)
+    )
 
 
-@pytest.mark.parametrize(("row", "dataset"), [("*MNIST*", "mnist"), ("*Fashion-MNIST*", "fashion_mnist")])
+@pytest.mark.parametrize(
+    ("row", "dataset"), [("*MNIST*", "mnist"), ("*Fashion-MNIST*", "fashion_mnist")]
+)
 def test_the_numbers_of_images_are_the_records_best_of_the_first_four_seeds(row, dataset):
     (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
     records = report.recorded("images", dataset, "pixels", seeds=PAPER_SEEDS[:4])
     ours = records[(records["label"] == "AE(D), alpha 1") & (records["metric"] == "acc")]["value"]
     assert len(ours) == 4
     assert line.split("|")[-2].strip() == f"{ours.max():.3f}"
-    theirs = report.literature().query("method == 'AE(D)' and metric == 'acc' and dataset == @dataset")["value"].item()
+    theirs = (
+        report.literature()
+        .query("method == 'AE(D)' and metric == 'acc' and dataset == @dataset")["value"]
+        .item()
+    )
     assert float(line.split("|")[-3]) == pytest.approx(theirs)

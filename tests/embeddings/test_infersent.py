@@ -1,4 +1,6 @@
-"""The sentence encoder: against an LSTM written out by hand, files of weights, and its training on a task made up for it."""
+"""The sentence encoder: against an LSTM written out by hand, files of weights, and its training on
+a task made up for it.
+"""
 
 import json
 import re
@@ -7,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from snnl_lib.embeddings.infersent import EncoderError, InferSent, encode, load_encoder, random_encoder, save_encoder, train_nli
+from snnl_lib.embeddings.infersent import (
+    EncoderError,
+    InferSent,
+    encode,
+    load_encoder,
+    random_encoder,
+    save_encoder,
+    train_nli,
+)
 from snnl_lib.embeddings.nli import RECIPE
 
 WORDS, SIZE, UNITS = 12, 5, 3
@@ -48,8 +58,13 @@ def logistic(x):
 
 
 def lstm_by_hand(words, weights, suffix):
-    """Hochreiter and Schmidhuber's cell step by step, in float64; the four gates lie below each other as input, forget, cell, output."""
-    w, u, b, c = (weights[f"enc_lstm.{name}_l0{suffix}"].double().numpy() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    """Hochreiter and Schmidhuber's cell step by step, in float64; the four gates lie below each
+    other as input, forget, cell, output.
+    """
+    w, u, b, c = (
+        weights[f"enc_lstm.{name}_l0{suffix}"].double().numpy()
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
     units = u.shape[1]
     h, cell, states = np.zeros(units), np.zeros(units), []
     for word in words:
@@ -68,27 +83,43 @@ def by_hand(rows, table, encoder):
     return np.concatenate([forward, backward], axis=1).max(axis=0)
 
 
-def test_a_sentence_is_the_maximum_over_an_lstm_in_either_direction_written_out_by_hand(encoder, table):
+def test_a_sentence_is_the_maximum_over_an_lstm_in_either_direction_written_out_by_hand(
+    encoder, table
+):
     texts = documents([3], [1, 2], [4, 4, 7, 0, 11, 5, 9])
     expected = [by_hand(rows, table, encoder) for rows in texts]
     np.testing.assert_allclose(vectors(encoder, texts, table), expected, rtol=0, atol=1e-6)
-    # The maximum of the long one comes from several places, so that taking the last state or the mean would be seen.
+    # The maximum of the long one comes from several places, so that taking the last state or
+    # the mean would be seen.
     assert np.abs(expected[2] - by_hand(texts[2][-1:], table, encoder)).max() > 0.01
-    assert np.abs(expected[2] - by_hand(texts[2][::-1], table, encoder)).max() > 0.01, "the order of words matters"
+    assert np.abs(expected[2] - by_hand(texts[2][::-1], table, encoder)).max() > 0.01, (
+        "the order of words matters"
+    )
 
 
 def test_the_encoder_has_the_size_of_the_published_one_unless_told_otherwise():
     with torch.device("meta"):  # 38 million weights, which nobody looks at
         shapes = {name: tuple(value.shape) for name, value in InferSent().state_dict().items()}
-    assert shapes["enc_lstm.weight_ih_l0"] == shapes["enc_lstm.weight_ih_l0_reverse"] == (4 * 2048, 300)
-    assert shapes["enc_lstm.weight_hh_l0"] == shapes["enc_lstm.weight_hh_l0_reverse"] == (4 * 2048, 2048)
+    assert (
+        shapes["enc_lstm.weight_ih_l0"]
+        == shapes["enc_lstm.weight_ih_l0_reverse"]
+        == (4 * 2048, 300)
+    )
+    assert (
+        shapes["enc_lstm.weight_hh_l0"]
+        == shapes["enc_lstm.weight_hh_l0_reverse"]
+        == (4 * 2048, 2048)
+    )
     assert len(shapes) == 8
 
 
 @pytest.mark.parametrize("padding", [0.0, 1e3, -1e3, float("nan")])
 def test_what_stands_after_the_end_of_a_sentence_does_not_count(encoder, table, padding):
     words = torch.full((2, 6, SIZE), padding)
-    words[0, :2], words[1] = torch.from_numpy(table[[1, 2]]), torch.from_numpy(table[[3, 4, 5, 6, 7, 8]])
+    words[0, :2], words[1] = (
+        torch.from_numpy(table[[1, 2]]),
+        torch.from_numpy(table[[3, 4, 5, 6, 7, 8]]),
+    )
     with torch.no_grad():
         found = encoder(words, torch.tensor([2, 6]))
         alone = encoder(words[:1, :2], torch.tensor([2]))
@@ -96,19 +127,28 @@ def test_what_stands_after_the_end_of_a_sentence_does_not_count(encoder, table, 
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 64])
-def test_neither_the_size_of_a_batch_nor_what_else_is_in_it_moves_a_vector(encoder, table, batch_size):
+def test_neither_the_size_of_a_batch_nor_what_else_is_in_it_moves_a_vector(
+    encoder, table, batch_size
+):
     random = np.random.default_rng(1)
-    texts = [random.integers(0, WORDS, length).astype(np.int32) for length in (5, 1, 9, 3, 3, 20, 2)]
+    texts = [
+        random.integers(0, WORDS, length).astype(np.int32) for length in (5, 1, 9, 3, 3, 20, 2)
+    ]
     expected = np.array([by_hand(rows, table, encoder) for rows in texts])
     order = random.permutation(len(texts))
-    np.testing.assert_allclose(vectors(encoder, texts, table, batch_size=batch_size), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        vectors(encoder, texts, table, batch_size=batch_size), expected, rtol=0, atol=1e-6
+    )
     shuffled = vectors(encoder, [texts[i] for i in order], table, batch_size=batch_size)
     np.testing.assert_allclose(shuffled, expected[order], rtol=0, atol=1e-6)
 
 
 def test_batches_hold_documents_of_similar_length(encoder, table):
     texts = [np.zeros(length, dtype=np.int32) for length in (9, 1, 8, 2, 1, 9)]
-    lengths = [sorted(len(texts[i]) for i in index) for index, _ in encode(encoder, texts, table, batch_size=2)]
+    lengths = [
+        sorted(len(texts[i]) for i in index)
+        for index, _ in encode(encoder, texts, table, batch_size=2)
+    ]
     assert lengths == [[1, 1], [2, 8], [9, 9]]
 
 
@@ -121,7 +161,9 @@ def test_words_without_a_vector_are_passed_over(encoder, table):
 def test_a_document_without_a_known_word_is_a_row_of_zeros_among_others_and_alone(encoder, table):
     found = vectors(encoder, documents([3], [], [-1, -1], [4]), table)
     assert found.any(axis=1).tolist() == [True, False, False, True]
-    np.testing.assert_array_equal(vectors(encoder, documents([], [-1]), table), np.zeros((2, 2 * UNITS)))
+    np.testing.assert_array_equal(
+        vectors(encoder, documents([], [-1]), table), np.zeros((2, 2 * UNITS))
+    )
 
 
 # ---------------------------------------------------------------- an encoder that is never trained
@@ -132,7 +174,10 @@ def test_a_random_encoder_has_the_same_bits_for_a_seed_whatever_ran_before():
     first = random_encoder(7, SIZE, UNITS).state_dict()
     torch.manual_seed(2)
     torch.rand(3)
-    second, other = random_encoder(7, SIZE, UNITS).state_dict(), random_encoder(8, SIZE, UNITS).state_dict()
+    second, other = (
+        random_encoder(7, SIZE, UNITS).state_dict(),
+        random_encoder(8, SIZE, UNITS).state_dict(),
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first)
 
@@ -141,7 +186,9 @@ def test_the_weights_of_a_random_encoder_are_uniform_within_one_over_the_root_of
     encoder = random_encoder(0, 300, 64)
     weights = torch.cat([value.flatten() for value in encoder.state_dict().values()]) * 64**0.5
     assert weights.abs().max() <= 1 and weights.abs().max() > 0.999
-    assert weights.std().item() == pytest.approx(1 / 3**0.5, rel=0.01) and weights.mean().item() == pytest.approx(0, abs=0.01)
+    assert weights.std().item() == pytest.approx(
+        1 / 3**0.5, rel=0.01
+    ) and weights.mean().item() == pytest.approx(0, abs=0.01)
     assert not encoder.training
 
 
@@ -158,20 +205,31 @@ def test_an_encoder_is_read_back_to_the_last_bit_with_its_own_size(encoder, tabl
     path = tmp_path / "a" / "encoder.pt"
     save_encoder(encoder, path)
     found = load_encoder(path)
-    assert not found.training and found.enc_lstm.hidden_size == UNITS and found.enc_lstm.input_size == SIZE
+    assert (
+        not found.training
+        and found.enc_lstm.hidden_size == UNITS
+        and found.enc_lstm.input_size == SIZE
+    )
     texts = documents([1, 2, 3], [4])
     assert np.array_equal(vectors(found, texts, table), vectors(encoder, texts, table))
-    assert [file.name for file in path.parent.iterdir()] == ["encoder.pt"], "no temporary file stays"
+    assert [file.name for file in path.parent.iterdir()] == ["encoder.pt"], (
+        "no temporary file stays"
+    )
 
 
 def test_the_old_format_of_the_published_weights_is_read_too(encoder, tmp_path):
     path = tmp_path / "infersent1.pkl"
     torch.save(encoder.state_dict(), path, _use_new_zipfile_serialization=False)
-    assert all(torch.equal(value, encoder.state_dict()[name]) for name, value in load_encoder(path).state_dict().items())
+    assert all(
+        torch.equal(value, encoder.state_dict()[name])
+        for name, value in load_encoder(path).state_dict().items()
+    )
 
 
 def test_missing_weights_are_an_error_that_names_them(tmp_path):
-    with pytest.raises(EncoderError, match=re.escape(f"the weights {tmp_path / 'no.pt'} are not there")):
+    with pytest.raises(
+        EncoderError, match=re.escape(f"the weights {tmp_path / 'no.pt'} are not there")
+    ):
         load_encoder(tmp_path / "no.pt")
 
 
@@ -182,7 +240,9 @@ def test_weights_cut_off_anywhere_are_an_error_that_names_them(encoder, tmp_path
     whole = path.read_bytes()
     for length in [*range(0, len(whole), 97), len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(EncoderError, match="is damaged or holds no InferSent encoder") as caught:
+        with pytest.raises(
+            EncoderError, match="is damaged or holds no InferSent encoder"
+        ) as caught:
             load_encoder(path)
         assert str(path) in str(caught.value)
 
@@ -195,11 +255,17 @@ class Harmful:
 
 
 OTHER_TENSORS = {
-    "one is missing": lambda weights: {name: value for name, value in weights.items() if name != "enc_lstm.bias_hh_l0"},
+    "one is missing": lambda weights: {
+        name: value for name, value in weights.items() if name != "enc_lstm.bias_hh_l0"
+    },
     "one too many": lambda weights: weights | {"enc_lstm.extra": torch.zeros(1)},
     "another shape": lambda weights: weights | {"enc_lstm.bias_hh_l0": torch.zeros(5)},
-    "one direction": lambda weights: {name: value for name, value in weights.items() if "reverse" not in name},
-    "other names": lambda weights: {name.removeprefix("enc_"): value for name, value in weights.items()},
+    "one direction": lambda weights: {
+        name: value for name, value in weights.items() if "reverse" not in name
+    },
+    "other names": lambda weights: {
+        name.removeprefix("enc_"): value for name, value in weights.items()
+    },
     "a tensor alone": lambda weights: weights["enc_lstm.bias_hh_l0"],
     "a list": lambda weights: list(weights.values()),
     "no tensors": lambda weights: dict.fromkeys(weights, 1.5),
@@ -207,9 +273,13 @@ OTHER_TENSORS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch, on a tensor asked for a name
+@pytest.mark.filterwarnings(
+    "ignore:Using a non-tuple sequence"
+)  # torch, on a tensor asked for a name
 @pytest.mark.parametrize("change", OTHER_TENSORS)
-def test_a_file_of_something_else_is_an_error_that_names_it_and_runs_none_of_its_code(encoder, tmp_path, change):
+def test_a_file_of_something_else_is_an_error_that_names_it_and_runs_none_of_its_code(
+    encoder, tmp_path, change
+):
     path = tmp_path / "encoder.pt"
     torch.save(OTHER_TENSORS[change](dict(encoder.state_dict())), path)
     with pytest.raises(EncoderError, match="is damaged or holds no InferSent encoder") as caught:
@@ -239,7 +309,9 @@ SMALL = {"units": 8, "hidden": 16, "batch_size": 32, "learning_rate": 0.01}
 
 @pytest.fixture(scope="module")
 def task():
-    """A made-up inference task that a tiny encoder can learn: entailed if a word comes back, contradicted if "not" (row 0) comes with it."""
+    """A made-up inference task that a tiny encoder can learn: entailed if a word comes back,
+    contradicted if "not" (row 0) comes with it.
+    """
     random = np.random.default_rng(0)
 
     def split(count):
@@ -248,10 +320,14 @@ def task():
         hypotheses = []
         for premise, label in zip(premises, labels, strict=True):
             other = random.choice(np.setdiff1d(np.arange(1, 6), premise))
-            hypotheses.append(np.array([[premise[0]], [other], [0, premise[0]]][label], dtype=np.int32))
+            hypotheses.append(
+                np.array([[premise[0]], [other], [0, premise[0]]][label], dtype=np.int32)
+            )
         return premises, hypotheses, labels
 
-    return {"train": split(600), "dev": split(150), "test": split(150)}, random.normal(size=(6, SIZE)).astype(np.float32)
+    return {"train": split(600), "dev": split(150), "test": split(150)}, random.normal(
+        size=(6, SIZE)
+    ).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +347,8 @@ def test_a_small_encoder_learns_a_task_that_can_be_learned(trained):
 
 
 def test_labels_drawn_by_chance_cannot_be_learned_for_new_pairs(task):
-    # What dev and test are scored on must be theirs: labels that say nothing leave an encoder at one of three.
+    # What dev and test are scored on must be theirs: labels that say nothing leave an encoder
+    # at one of three.
     pairs, table = task
     random = np.random.default_rng(2)
     drawn = {name: (*sides, random.permutation(labels)) for name, (*sides, labels) in pairs.items()}
@@ -280,11 +357,14 @@ def test_labels_drawn_by_chance_cannot_be_learned_for_new_pairs(task):
 
 
 def test_the_epoch_with_the_best_dev_accuracy_is_kept(task):
-    # Labels drawn by chance, so that the accuracy on dev goes up and down; the case meant has its best epoch between the first and the last.
+    # Labels drawn by chance, so that the accuracy on dev goes up and down; the case meant has
+    # its best epoch between the first and the last.
     whole, table = task
     for seed in range(10):
         random, lines = np.random.default_rng(seed), []
-        pairs = {name: (*sides, random.permutation(labels)) for name, (*sides, labels) in whole.items()}
+        pairs = {
+            name: (*sides, random.permutation(labels)) for name, (*sides, labels) in whole.items()
+        }
         encoder, scores = train_nli(pairs, table, epochs=6, progress=lines.append, **SMALL)
         dev = [float(re.search(r"dev accuracy ([\d.]+)", line)[1]) for line in lines]
         best = int(np.argmax(dev))
@@ -292,13 +372,20 @@ def test_the_epoch_with_the_best_dev_accuracy_is_kept(task):
             break
     else:
         pytest.fail("none of the cases is the one meant")
-    assert scores["nli_epoch"] == best and scores["nli_dev_acc"] == pytest.approx(dev[best], abs=5e-4)
+    assert scores["nli_epoch"] == best and scores["nli_dev_acc"] == pytest.approx(
+        dev[best], abs=5e-4
+    )
     stopped, same = train_nli(pairs, table, epochs=best + 1, **SMALL)  # a training that ends there
     assert same == scores
-    assert all(torch.equal(value, stopped.state_dict()[name]) for name, value in encoder.state_dict().items())
+    assert all(
+        torch.equal(value, stopped.state_dict()[name])
+        for name, value in encoder.state_dict().items()
+    )
 
 
-def test_training_gives_the_same_bits_for_a_seed_and_leaves_the_global_random_state_and_the_table_alone(task):
+def test_training_gives_the_same_bits_for_a_seed_and_leaves_the_global_random_state_and_the_table_alone(
+    task,
+):
     pairs, table = task
     pairs = pairs | {"train": tuple(part[:64] for part in pairs["train"])}
     before, words = torch.get_rng_state(), table.copy()
@@ -307,7 +394,9 @@ def test_training_gives_the_same_bits_for_a_seed_and_leaves_the_global_random_st
     torch.manual_seed(9)
     second, again = train_nli(pairs, table, epochs=1, **SMALL)
     other, _ = train_nli(pairs, table, epochs=1, seed=43, **SMALL)
-    assert scores == again and all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+    assert scores == again and all(
+        torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items()
+    )
     assert not torch.equal(first.enc_lstm.weight_hh_l0, other.enc_lstm.weight_hh_l0)
 
 
@@ -332,5 +421,11 @@ def test_the_recipe_is_what_train_nli_takes():
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 def test_pairs_that_are_not_whole_are_an_error(task, split, wrong):
     pairs, table = task
-    with pytest.raises(ValueError, match="each pair needs a premise, a hypothesis and a label, and each sentence at least one word"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "each pair needs a premise, a hypothesis and a label, and each sentence at least one"
+            " word"
+        ),
+    ):
         train_nli(pairs | {split: wrong}, table, epochs=1, **SMALL)

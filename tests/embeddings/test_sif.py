@@ -1,4 +1,6 @@
-"""Smooth inverse frequency: against arithmetic by hand and word by word, and what vectors of a corpus's own buy on real titles."""
+"""Smooth inverse frequency: against arithmetic by hand and word by word, and what vectors of a
+corpus's own buy on real titles.
+"""
 
 import hashlib
 import json
@@ -30,38 +32,74 @@ def documents(newsgroups4):
 # ---------------------------------------------------------------- sentence vectors
 
 
-AXES = {"rain": np.array([2.0, 0, 0]), "wind": np.array([0, 4.0, 0]), "all": np.array([0, 0, 1000.0]), "snow": np.array([1.0, 1, 1])}
-FIT = [["all"], ["rain"], ["wind", "wind"], ["of", "of", "of", "of"]]  # eight words, and a component along the third axis
+AXES = {
+    "rain": np.array([2.0, 0, 0]),
+    "wind": np.array([0, 4.0, 0]),
+    "all": np.array([0, 0, 1000.0]),
+    "snow": np.array([1.0, 1, 1]),
+}
+FIT = [
+    ["all"],
+    ["rain"],
+    ["wind", "wind"],
+    ["of", "of", "of", "of"],
+]  # eight words, and a component along the third axis
 RAIN, WIND = 0.001 / (0.001 + 1 / 8), 0.001 / (0.001 + 2 / 8)
 
 
 def test_a_document_is_the_weighted_mean_of_its_known_words_without_the_common_component_by_hand():
-    documents = [["rain"], ["wind"], ["rain", "wind"], ["rain", "rain", "wind"], ["all", "rain"], ["rain", "of", "zephyr"], ["all"]]
+    documents = [
+        ["rain"],
+        ["wind"],
+        ["rain", "wind"],
+        ["rain", "rain", "wind"],
+        ["all", "rain"],
+        ["rain", "of", "zephyr"],
+        ["all"],
+    ]
     expected = [
-        [2 * RAIN, 0, 0], [0, 4 * WIND, 0], [RAIN, 2 * WIND, 0], [4 / 3 * RAIN, 4 / 3 * WIND, 0],
+        [2 * RAIN, 0, 0],
+        [0, 4 * WIND, 0],
+        [RAIN, 2 * WIND, 0],
+        [4 / 3 * RAIN, 4 / 3 * WIND, 0],
         [RAIN, 0, 0],  # "all" counts as a word, and its part goes
-        [2 * RAIN, 0, 0],  # words without a vector do not count, though the frequencies of those that have one are shares of all words
+        [
+            2 * RAIN,
+            0,
+            0,
+        ],  # words without a vector do not count, though the frequencies of those that have one are shares of all words
         [0, 0, 0],
-    ]  # fmt: skip
+    ]
     found = sentence_vectors(documents, AXES, fit_documents=FIT)
     assert found.dtype == np.float32 and found.shape == (7, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_a_word_that_was_not_counted_has_weight_one():
-    np.testing.assert_allclose(sentence_vectors([["snow"], ["snow", "rain"]], AXES, fit_documents=FIT), [[1, 1, 0], [0.5 + RAIN, 0.5, 0]], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        sentence_vectors([["snow"], ["snow", "rain"]], AXES, fit_documents=FIT),
+        [[1, 1, 0], [0.5 + RAIN, 0.5, 0]],
+        rtol=1e-6,
+        atol=1e-9,
+    )
 
 
 def test_words_are_counted_and_the_component_found_in_the_fitted_documents_alone():
     documents = [["wind"], ["rain", "wind"], ["rain"]]
     by_itself = sentence_vectors(documents, AXES)
-    np.testing.assert_array_equal(sentence_vectors(documents, AXES, fit_documents=documents), by_itself)
+    np.testing.assert_array_equal(
+        sentence_vectors(documents, AXES, fit_documents=documents), by_itself
+    )
     assert np.abs(sentence_vectors(documents, AXES, fit_documents=FIT) - by_itself).max() > 1e-3
     together = sentence_vectors([*documents, ["all"]], AXES, fit_documents=FIT)
-    np.testing.assert_array_equal(together[:3], sentence_vectors(documents, AXES, fit_documents=FIT))  # what else is embedded moves nothing
+    np.testing.assert_array_equal(
+        together[:3], sentence_vectors(documents, AXES, fit_documents=FIT)
+    )  # what else is embedded moves nothing
 
 
-def test_real_documents_are_what_word_by_word_arithmetic_and_a_decomposition_of_the_whole_matrix_give(documents):
+def test_real_documents_are_what_word_by_word_arithmetic_and_a_decomposition_of_the_whole_matrix_give(
+    documents,
+):
     vectors = corpus_vectors(documents)
     counts = Counter(word for words in documents for word in words)
     means = np.zeros((200, sif.DIMENSIONS))
@@ -71,19 +109,28 @@ def test_real_documents_are_what_word_by_word_arithmetic_and_a_decomposition_of_
             mean += 1e-3 / (1e-3 + counts[word] / sum(counts.values())) * vectors[word] / len(known)
     component = np.linalg.svd(means)[2][0]
     found = sentence_vectors(documents, vectors)
-    np.testing.assert_allclose(found, means - np.outer(means @ component, component), rtol=0, atol=1e-6)
-    assert np.abs(found @ component).max() < 1e-6 < 0.1 < np.abs(means @ component).max(), "nothing is left along the component, where there was much"
+    np.testing.assert_allclose(
+        found, means - np.outer(means @ component, component), rtol=0, atol=1e-6
+    )
+    assert np.abs(found @ component).max() < 1e-6 < 0.1 < np.abs(means @ component).max(), (
+        "nothing is left along the component, where there was much"
+    )
 
 
 def test_documents_without_a_known_word_are_rows_of_zeros_that_has_words_finds():
-    found = sentence_vectors([["rain"], [], ["of"], ["zephyr", "of"], ["wind", "zephyr"]], AXES, fit_documents=FIT)
+    found = sentence_vectors(
+        [["rain"], [], ["of"], ["zephyr", "of"], ["wind", "zephyr"]], AXES, fit_documents=FIT
+    )
     assert has_words(found).tolist() == [True, False, False, False, True]
     assert sentence_vectors([[], ["of"]], AXES, fit_documents=FIT).tolist() == [[0, 0, 0]] * 2
 
 
 @pytest.mark.parametrize("fit_documents", [[], [[]], [["of", "zephyr"]]])
 def test_nothing_to_find_the_common_component_in_is_an_error(fit_documents):
-    with pytest.raises(ValueError, match=r"no word of fit_documents has a vector: there is no common component to remove"):
+    with pytest.raises(
+        ValueError,
+        match=r"no word of fit_documents has a vector: there is no common component to remove",
+    ):
         sentence_vectors([["rain"]], AXES, fit_documents=fit_documents)
 
 
@@ -108,40 +155,74 @@ def test_corpus_vectors_are_what_counting_pair_by_pair_and_a_dense_decomposition
     expected = left[:, :48] * np.sqrt(sizes[:48])
     vectors = corpus_vectors(documents)
     known = information.any(axis=1)
-    assert list(vectors) == [word for word, is_known in zip(words, known, strict=True) if is_known] and known.sum() > 300
+    assert (
+        list(vectors) == [word for word, is_known in zip(words, known, strict=True) if is_known]
+        and known.sum() > 300
+    )
     found = np.stack(list(vectors.values()))
-    np.testing.assert_allclose(found @ found.T, (expected @ expected.T)[known][:, known], rtol=0, atol=1e-8)  # signs and order are free
+    np.testing.assert_allclose(
+        found @ found.T, (expected @ expected.T)[known][:, known], rtol=0, atol=1e-8
+    )  # signs and order are free
 
 
 def test_a_word_that_stands_near_no_other_has_no_vector():
-    assert list(corpus_vectors([["wet", "rain"], ["it"], [], ["cold", "rain"]])) == ["wet", "rain", "cold"]
+    assert list(corpus_vectors([["wet", "rain"], ["it"], [], ["cold", "rain"]])) == [
+        "wet",
+        "rain",
+        "cold",
+    ]
 
 
 @pytest.mark.parametrize("documents", [[], [[]], [["rain"], ["wind"]], [["rain", "rain"]]])
 def test_a_corpus_without_words_near_each_other_is_an_error(documents):
-    with pytest.raises(ValueError, match="no two words stand near each other more often than by chance"):
+    with pytest.raises(
+        ValueError, match="no two words stand near each other more often than by chance"
+    ):
         corpus_vectors(documents)
 
 
 # ---------------------------------------------------------------- both
 
 
-def test_another_process_with_other_hashes_and_more_threads_gives_the_same_bits(own_cache, packages, tmp_path, newsgroups4):
+def test_another_process_with_other_hashes_and_more_threads_gives_the_same_bits(
+    own_cache, packages, tmp_path, newsgroups4
+):
     texts = [text[:300] for text in newsgroups4.test.texts[:500]]
-    expected = [hashlib.sha256(embed(texts, method).tobytes()).hexdigest() for method in ("sif", "sif-corpus")]
-    code = "import hashlib, json, sys; from snnl_lib.embeddings import embed; texts = json.load(sys.stdin); " + (
-        "print(*(hashlib.sha256(embed(texts, method).tobytes()).hexdigest() for method in ('sif', 'sif-corpus')))"
+    expected = [
+        hashlib.sha256(embed(texts, method).tobytes()).hexdigest()
+        for method in ("sif", "sif-corpus")
+    ]
+    code = (
+        "import hashlib, json, sys; from snnl_lib.embeddings import embed; texts ="
+        " json.load(sys.stdin); "
+        + "print(*(hashlib.sha256(embed(texts, method).tobytes()).hexdigest() for method in ('sif',"
+        " 'sif-corpus')))"
     )
     cache = tmp_path / "another-cache"
     cache.mkdir()
     (cache / "packages").symlink_to(packages.resolve(), target_is_directory=True)
-    environment = os.environ | {"SNNL_CACHE": str(cache), "PYTHONHASHSEED": "123", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    environment = os.environ | {
+        "SNNL_CACHE": str(cache),
+        "PYTHONHASHSEED": "123",
+        "OMP_NUM_THREADS": "2",
+        "OPENBLAS_NUM_THREADS": "2",
+    }
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environment, input=json.dumps(texts), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, expected, "")
 
 
-def test_on_programmers_titles_vectors_of_the_corpus_find_far_more_of_the_classes_than_general_ones(own_cache):
+def test_on_programmers_titles_vectors_of_the_corpus_find_far_more_of_the_classes_than_general_ones(
+    own_cache,
+):
     folder = data.user_folder("stackoverflow")
     if folder is None or not (folder / "texts.parquet").exists():
         pytest.skip("the StackOverflow titles are not on this machine: set SNNL_DATA")
@@ -150,6 +231,8 @@ def test_on_programmers_titles_vectors_of_the_corpus_find_far_more_of_the_classe
     nmi = {}
     for method in ("sif", "sif-corpus"):
         codes = embed(part["text"].tolist(), method, fit_texts=frame["text"].tolist())
-        nmi[method] = normalized_mutual_info_score(part["label"], KMeans(20, n_init=2, random_state=0).fit_predict(codes))
+        nmi[method] = normalized_mutual_info_score(
+            part["label"], KMeans(20, n_init=2, random_state=0).fit_predict(codes)
+        )
     assert codes.shape == (3000, sif.DIMENSIONS) and has_words(codes).mean() > 0.999
     assert nmi["sif"] < 0.15 < 0.35 < nmi["sif-corpus"]

@@ -54,7 +54,12 @@ def test_a_chapters_parameters_are_checked_and_returned():
         "np": np,
     }
     found = parameters(notebook | GOOD)
-    assert (found.profile, found.seeds, found.dataset, found.device) == ("tiny", (42, 73), "newsgroups4", "cpu")
+    assert (found.profile, found.seeds, found.dataset, found.device) == (
+        "tiny",
+        (42, 73),
+        "newsgroups4",
+        "cpu",
+    )
     assert parameters(GOOD | {"seeds": "42,73"}) == found
 
 
@@ -65,29 +70,56 @@ def test_a_chapters_data_set_auto_is_resolved(empty_cache):
 
 def test_a_chapter_on_short_texts_takes_short_texts_alone():
     assert parameters(GOOD | {"dataset": "bbc_sentences"}, "short texts").dataset == "bbc_sentences"
-    fitting = "stackoverflow, biomedical, searchsnippets, googlenews, bbc_sentences, ag_news_descriptions, newsgroups20_openings"
-    refused = f"the data set 'newsgroups4' holds texts, and this chapter is about short texts: choose auto or one of {fitting}$"
+    fitting = (
+        "stackoverflow, biomedical, searchsnippets, googlenews, bbc_sentences,"
+        " ag_news_descriptions, newsgroups20_openings"
+    )
+    refused = (
+        "the data set 'newsgroups4' holds texts, and this chapter is about short texts: choose"
+        f" auto or one of {fitting}$"
+    )
     with pytest.raises(ExperimentError, match=refused):
         parameters(GOOD, "short texts")
-    with pytest.raises(ExperimentError, match="the data set 'stackoverflow' holds short texts, and this chapter is about texts"):
+    with pytest.raises(
+        ExperimentError,
+        match="the data set 'stackoverflow' holds short texts, and this chapter is about texts",
+    ):
         parameters(GOOD | {"dataset": "stackoverflow"})
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"seed": 42}, "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds"),  # what papermill only warns of
+        (
+            {"seed": 42},
+            "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds",
+        ),  # what papermill only warns of
         ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
         ({"profile": None}, "profile must be text, got None"),
-        ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
+        (
+            {"dataset": "agnews"},
+            (
+                "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
+                " newsgroups20"
+            ),
+        ),
         (
             {"dataset": "mnist"},
-            "the data set 'mnist' holds images, and this chapter is about texts: choose auto or one of ag_news, newsgroups4, .* newsgroups20$",
+            (
+                "the data set 'mnist' holds images, and this chapter is about texts: choose auto or"
+                " one of ag_news, newsgroups4, .* newsgroups20$"
+            ),
         ),
         ({"dataset": 4}, "dataset must be text, got 4"),
         ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
         ({"device": 0}, "device must be text, got 0"),
-        ({"seeds": "a,b"}, "seeds must be whole numbers from 0 to 4294967295, as a list, one number or .* got 'a,b'"),
+        (
+            {"seeds": "a,b"},
+            (
+                "seeds must be whole numbers from 0 to 4294967295, as a list, one number or .* got"
+                " 'a,b'"
+            ),
+        ),
         ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
         ({"seeds": 42.5}, "seeds must be whole numbers .* got 42.5"),
     ],
@@ -107,7 +139,13 @@ def test_without_a_gpu_only_auto_and_cpu_are_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert check_device("auto") == check_device("cpu") == "cpu"
     for device in ("cuda", "cuda:0", "mps", "", "CPU"):
-        with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here: choose auto, cpu or, with an NVIDIA GPU, cuda"):
+        with pytest.raises(
+            ExperimentError,
+            match=(
+                f"the device '{device}' is not available here: choose auto, cpu or, with an NVIDIA"
+                " GPU, cuda"
+            ),
+        ):
             check_device(device)
 
 
@@ -124,9 +162,14 @@ def test_with_two_gpus_those_two_are_devices_and_no_other(monkeypatch):
 
 @pytest.mark.parametrize("driver", [False, True])
 def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
-    asked = f"experiments.gpu_driver = lambda: {driver}; experiments.check_device('auto'); print('torch' in sys.modules)"
+    asked = (
+        f"experiments.gpu_driver = lambda: {driver}; experiments.check_device('auto');"
+        " print('torch' in sys.modules)"
+    )
     code = f"import sys; from snnl_lib import experiments; {asked}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"{driver}\n"
 
 
@@ -135,7 +178,9 @@ def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
 
 @pytest.fixture
 def drawn(newsgroups4, monkeypatch):
-    """Draw a task from the real corpus: (seed, n_train, n_test) -> the task and the texts that were embedded for it, train and test."""
+    """Draw a task from the real corpus: (seed, n_train, n_test) -> the task and the texts that were
+    embedded for it, train and test.
+    """
 
     def draw(seed, n_train=300, n_test=200):
         asked, embed = [], embeddings.embed
@@ -167,13 +212,18 @@ def test_no_test_document_is_trained_on_and_none_is_drawn_twice(drawn, newsgroup
     _, train, test = drawn(42)
     assert len(train) == 300 and len(test) == 200
     # Counters, for the corpus itself repeats a few documents.
-    assert Counter(train) <= Counter(newsgroups4.train.texts) and Counter(test) <= Counter(newsgroups4.test.texts)
+    assert Counter(train) <= Counter(newsgroups4.train.texts) and Counter(test) <= Counter(
+        newsgroups4.test.texts
+    )
     assert not set(train) & set(test)
 
 
 def test_each_document_keeps_its_label_and_its_vector(drawn, newsgroups4):
     task, *texts = drawn(42)
-    for found, x, y, split in ((texts[0], task.train_x, task.train_y, newsgroups4.train), (texts[1], task.test_x, task.test_y, newsgroups4.test)):
+    for found, x, y, split in (
+        (texts[0], task.train_x, task.train_y, newsgroups4.train),
+        (texts[1], task.test_x, task.test_y, newsgroups4.test),
+    ):
         label = dict(zip(split.texts, split.labels, strict=True))
         assert [label[text] for text in found] == y.tolist()
         np.testing.assert_array_equal(embeddings.embed(found, "spacy"), x)
@@ -181,10 +231,13 @@ def test_each_document_keeps_its_label_and_its_vector(drawn, newsgroups4):
 
 
 def test_documents_are_drawn_from_the_whole_corpus(drawn, newsgroups4):
-    # Not the first ones: the four classes keep about their shares of the corpus, and the places are spread over it.
+    # Not the first ones: the four classes keep about their shares of the corpus, and the
+    # places are spread over it.
     task, train, _ = drawn(42)
     share = np.bincount(newsgroups4.train.labels) / len(newsgroups4.train)
-    assert np.abs(np.bincount(task.train_y) / 300 - share).max() < 0.09  # about three standard deviations
+    assert (
+        np.abs(np.bincount(task.train_y) / 300 - share).max() < 0.09
+    )  # about three standard deviations
     place = {text: i for i, text in enumerate(newsgroups4.train.texts)}
     assert np.abs(np.mean([place[text] for text in train]) / len(place) - 0.5) < 0.05
 
@@ -195,10 +248,18 @@ def test_more_documents_than_there_are_means_all_of_them(monkeypatch, own_cache)
 
 
 def invented_task(monkeypatch, n_train, n_test, embedding="spacy"):
-    """Five training and four test documents, some of which say nothing: the arithmetic of leaving out is what is looked at."""
-    train = Split(["rain and sun", "of the", "the cat", "xyzzyplugh", "dogs bark"], np.array([0, 1, 1, 0, 1]))
+    """Five training and four test documents, some of which say nothing: the arithmetic of leaving
+    out is what is looked at.
+    """
+    train = Split(
+        ["rain and sun", "of the", "the cat", "xyzzyplugh", "dogs bark"], np.array([0, 1, 1, 0, 1])
+    )
     test = Split(["", "wet rain", "a dog", "!!"], np.array([1, 0, 1, 0]))
-    monkeypatch.setattr(experiments, "_load", lambda name: Dataset(name, train, test, ("weather", "animals"), "", "", "0"))
+    monkeypatch.setattr(
+        experiments,
+        "_load",
+        lambda name: Dataset(name, train, test, ("weather", "animals"), "", "", "0"),
+    )
     return load_task.__wrapped__("invented", embedding, 42, n_train, n_test)
 
 
@@ -210,28 +271,56 @@ def test_documents_without_a_known_word_are_left_out_and_counted(monkeypatch, ow
     np.testing.assert_array_equal(task.test_x, embeddings.embed(["wet rain", "a dog"], "spacy"))
 
 
-def test_what_reads_texts_gets_those_of_a_corpus_none_left_out_in_the_order_of_the_vectors(monkeypatch, own_cache):
-    task, vectors = invented_task(monkeypatch, 5, None, experiments.TEXTS), invented_task(monkeypatch, 5, None)
+def test_what_reads_texts_gets_those_of_a_corpus_none_left_out_in_the_order_of_the_vectors(
+    monkeypatch, own_cache
+):
+    task, vectors = (
+        invented_task(monkeypatch, 5, None, experiments.TEXTS),
+        invented_task(monkeypatch, 5, None),
+    )
     assert (task.empty_train, task.empty_test, task.classes) == (0, 0, 2)
-    assert sorted(task.train_x) == ["dogs bark", "of the", "rain and sun", "the cat", "xyzzyplugh"] and task.test_x.tolist() == ["", "wet rain", "a dog", "!!"]
-    assert [{"rain and sun": 0, "xyzzyplugh": 0}.get(text, 1) for text in task.train_x] == task.train_y.tolist() and task.test_y.tolist() == [1, 0, 1, 0]
+    assert sorted(task.train_x) == [
+        "dogs bark",
+        "of the",
+        "rain and sun",
+        "the cat",
+        "xyzzyplugh",
+    ] and task.test_x.tolist() == ["", "wet rain", "a dog", "!!"]
+    assert [
+        {"rain and sun": 0, "xyzzyplugh": 0}.get(text, 1) for text in task.train_x
+    ] == task.train_y.tolist() and task.test_y.tolist() == [1, 0, 1, 0]
     known = np.isin(task.train_rows, vectors.train_rows)
-    np.testing.assert_array_equal(embeddings.embed(task.train_x[known].tolist(), "spacy"), vectors.train_x)
+    np.testing.assert_array_equal(
+        embeddings.embed(task.train_x[known].tolist(), "spacy"), vectors.train_x
+    )
 
 
 @pytest.mark.parametrize("method", ["tfidf", "sif", "sif-corpus"])
-def test_words_are_counted_in_the_training_documents_of_a_task_alone(packages, monkeypatch, newsgroups4, method):
+def test_words_are_counted_in_the_training_documents_of_a_task_alone(
+    packages, monkeypatch, newsgroups4, method
+):
     monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
     asked = []
-    monkeypatch.setattr(embeddings, "embed", lambda texts, method, *, fit_texts, device: asked.append((texts, fit_texts)) or np.ones((len(texts), 2)))
+    monkeypatch.setattr(
+        embeddings,
+        "embed",
+        lambda texts, method, *, fit_texts, device: (
+            asked.append((texts, fit_texts)) or np.ones((len(texts), 2))
+        ),
+    )
     load_task.__wrapped__("newsgroups4", method, 42, 30, 20)
     (train, itself), (test, fitted_on) = asked
     assert (len(train), len(test)) == (30, 20) and itself is None and fitted_on == train
 
 
 def test_tf_idf_of_a_task_knows_the_training_words_only(monkeypatch, own_cache):
-    train, test = Split(["cat dog", "cat bird"], np.array([0, 1])), Split(["cat fish", "fish"], np.array([0, 1]))
-    monkeypatch.setattr(experiments, "_load", lambda name: Dataset(name, train, test, ("a", "b"), "", "", "0"))
+    train, test = (
+        Split(["cat dog", "cat bird"], np.array([0, 1])),
+        Split(["cat fish", "fish"], np.array([0, 1])),
+    )
+    monkeypatch.setattr(
+        experiments, "_load", lambda name: Dataset(name, train, test, ("a", "b"), "", "", "0")
+    )
     task = load_task.__wrapped__("invented", "tfidf", 42, 2, None)
     assert task.train_x.shape == (2, 3) and task.test_x.shape == (1, 3) and task.empty_test == 1
 
@@ -240,40 +329,76 @@ def test_tf_idf_of_a_task_knows_the_training_words_only(monkeypatch, own_cache):
 
 
 def tiny(experiment, model, alpha=None, seed=42):
-    """The tiny spec of a model (the first one, or the one with this alpha) on the corpus that is always at hand."""
-    return next(spec for spec in specs(experiment, "tiny", "newsgroups4", seed) if spec.model == model and alpha in (None, spec.alpha))
+    """The tiny spec of a model (the first one, or the one with this alpha) on the corpus that is
+    always at hand.
+    """
+    return next(
+        spec
+        for spec in specs(experiment, "tiny", "newsgroups4", seed)
+        if spec.model == model and alpha in (None, spec.alpha)
+    )
 
 
 OF = {"lexicon": ("opinion_lexicon", "spacy-word"), "annealing": ("gaussian", "points")}
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_a_run_gives_every_metric_of_its_experiment_and_says_where_they_come_from(packages, experiment):
+def test_a_run_gives_every_metric_of_its_experiment_and_says_where_they_come_from(
+    packages, experiment
+):
     for spec in specs(experiment, "tiny", "newsgroups4", 42)[:2]:
         record = run(spec, "cpu")
         assert record.status == "ok" and record.reason == "" and record.spec == spec
-        more = {"snn"} if (experiment, spec.model) == ("labels", "ae-d") else set()  # of codes, and linear discriminant analysis has none
-        assert set(record.metrics) == {*EXPERIMENTS[experiment].metrics, "empty_train", "empty_test", *more}
+        more = (
+            {"snn"} if (experiment, spec.model) == ("labels", "ae-d") else set()
+        )  # of codes, and linear discriminant analysis has none
+        assert set(record.metrics) == {
+            *EXPERIMENTS[experiment].metrics,
+            "empty_train",
+            "empty_test",
+            *more,
+        }
         chance = 0.5 if experiment == "lexicon" else 0.25
         score = record.metrics.get("acc", record.metrics.get("neighbours"))
-        hopeless = (experiment, spec.model) == ("classification-rivals", "lda")  # 300 documents of 300 features
+        hopeless = (experiment, spec.model) == (
+            "classification-rivals",
+            "lda",
+        )  # 300 documents of 300 features
         hopeless |= experiment == "annealing"  # three steps from chance
         assert chance + 0.05 < score <= 1 or hopeless, "no better than chance"
         assert 0 <= record.metrics.get("snn", 0) < np.log(4) + 0.2
         asked = 100 if experiment == "labels" else 300, 0 if experiment == "annealing" else 200
-        assert (record.n_train + record.metrics["empty_train"], record.n_test + record.metrics["empty_test"]) == asked
-        assert record.fingerprint == experiments.fingerprint(*OF.get(experiment, ("newsgroups4", "spacy")))
+        assert (
+            record.n_train + record.metrics["empty_train"],
+            record.n_test + record.metrics["empty_test"],
+        ) == asked
+        assert record.fingerprint == experiments.fingerprint(
+            *OF.get(experiment, ("newsgroups4", "spacy"))
+        )
         assert record.seconds > 0 and record.device.startswith("CPU, one thread")
-        assert spec.get("epochs") is None if record.curve is None else record.curve["epoch"].tolist() == list(range(4 if experiment == "annealing" else 2))
+        assert (
+            spec.get("epochs") is None
+            if record.curve is None
+            else record.curve["epoch"].tolist()
+            == list(range(4 if experiment == "annealing" else 2))
+        )
         assert (record.points is not None) == (experiment in ("lexicon", "tsne", "annealing"))
     assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize(
     ("experiment", "model"),
-    [("classification", "ffn"), ("clustering", "pca"), ("clustering", "ae-d"), ("lexicon", "lc-d"), ("tsne", "original")],
+    [
+        ("classification", "ffn"),
+        ("clustering", "pca"),
+        ("clustering", "ae-d"),
+        ("lexicon", "lc-d"),
+        ("tsne", "original"),
+    ],
 )
-def test_the_same_seed_gives_the_same_bits_whatever_ran_before_and_another_seed_another_result(packages, experiment, model):
+def test_the_same_seed_gives_the_same_bits_whatever_ran_before_and_another_seed_another_result(
+    packages, experiment, model
+):
     spec = tiny(experiment, model)
     first = run(spec, "cpu")
     torch.manual_seed(999)  # global random states, which nothing may draw from
@@ -287,7 +412,11 @@ def test_the_same_seed_gives_the_same_bits_whatever_ran_before_and_another_seed_
     if first.points is not None:
         assert again.points.equals(first.points)
     other = run(tiny(experiment, model, seed=73), "cpu")
-    assert all(other.metrics[name] != first.metrics[name] for name in EXPERIMENTS[experiment].metrics if name in ("dbi", "chs", "snn", "kl"))
+    assert all(
+        other.metrics[name] != first.metrics[name]
+        for name in EXPERIMENTS[experiment].metrics
+        if name in ("dbi", "chs", "snn", "kl")
+    )
     assert first.points is None or not other.points.equals(first.points)
 
 
@@ -299,13 +428,26 @@ def test_a_run_leaves_the_global_random_states_alone(packages):
 
 
 @pytest.mark.parametrize(
-    ("experiment", "models"), [("classification", [("ffn", 0), ("ffn", 100), ("ffn", -100)]), ("clustering", [("ae", 0), ("lc-d", 100), ("ae-d", 100)])]
+    ("experiment", "models"),
+    [
+        ("classification", [("ffn", 0), ("ffn", 100), ("ffn", -100)]),
+        ("clustering", [("ae", 0), ("lc-d", 100), ("ae-d", 100)]),
+    ],
 )
-def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(packages, monkeypatch, experiment, models):
+def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(
+    packages, monkeypatch, experiment, models
+):
     started = []
 
     def noting(model, features, labels, primary, **settings):
-        started.append(([weights.clone() for weights in model.state_dict().values()], features, labels, settings))
+        started.append(
+            (
+                [weights.clone() for weights in model.state_dict().values()],
+                features,
+                labels,
+                settings,
+            )
+        )
         raise RuntimeError("far enough: what training starts from has been noted")
 
     monkeypatch.setattr(text if experiment == "classification" else clustering, "train", noting)
@@ -315,12 +457,16 @@ def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(packag
     for other_weights, other_features, other_labels, other_settings in started[1:]:
         assert all(torch.equal(a, b) for a, b in zip(weights, other_weights, strict=True))
         assert np.array_equal(features, other_features) and np.array_equal(labels, other_labels)
-        assert other_settings["seed"] == settings["seed"] == 42 and other_settings["epochs"] == settings["epochs"]
+        assert (
+            other_settings["seed"] == settings["seed"] == 42
+            and other_settings["epochs"] == settings["epochs"]
+        )
     assert [settings["alpha"] for *_, settings in started] == [alpha for _, alpha in models]
 
 
 def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatch):
-    # Features scaled to [0, 1]; LC(D)'s loss sees units 1-100 of the code, k-means all 128; the labels are the test documents'.
+    # Features scaled to [0, 1]; LC(D)'s loss sees units 1-100 of the code, k-means all 128;
+    # the labels are the test documents'.
     seen, train, scores = {}, clustering.train, metrics.clustering_scores
 
     def noting_train(model, features, labels, primary, **settings):
@@ -336,7 +482,11 @@ def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatc
     spec = tiny("clustering", "lc-d")
     record = run(spec, "cpu")
     assert (seen["low"], seen["high"]) == (0, 1)
-    hidden = {"encoder1": torch.zeros(2, 500), "code": torch.arange(128.0).repeat(2, 1), "decoder1": torch.zeros(2, 2000)}
+    hidden = {
+        "encoder1": torch.zeros(2, 500),
+        "code": torch.arange(128.0).repeat(2, 1),
+        "decoder1": torch.zeros(2, 2000),
+    }
     selected = seen["select"](hidden, None)
     assert list(selected) == ["code"] and torch.equal(selected["code"], hidden["code"][:, :100])
     assert seen["codes"].shape == (record.n_test, 128) and len(np.unique(seen["clusters"])) == 4
@@ -351,14 +501,21 @@ def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatc
 def test_the_scores_of_a_classifier_are_those_of_the_test_documents_at_the_last_epoch(packages):
     record = run(tiny("classification", "ffn"), "cpu")
     assert record.curve["test_acc"].iloc[-1] == record.metrics["acc"]
-    assert (record.metrics["acc"] * record.n_test) % 1 == pytest.approx(0, abs=1e-9) and record.n_test == 200
+    assert (record.metrics["acc"] * record.n_test) % 1 == pytest.approx(
+        0, abs=1e-9
+    ) and record.n_test == 200
 
 
 def test_entanglement_looks_at_the_first_2000_documents():
     generator = np.random.default_rng(0)
-    features, labels = generator.normal(size=(2100, 5)).astype(np.float32), generator.integers(0, 4, 2100)
+    features, labels = (
+        generator.normal(size=(2100, 5)).astype(np.float32),
+        generator.integers(0, 4, 2100),
+    )
     assert entanglement(features, labels) == entanglement(features[:2000], labels[:2000])
-    assert entanglement(features, labels) == pytest.approx(np.log(4), abs=0.1), "labels drawn by chance"
+    assert entanglement(features, labels) == pytest.approx(np.log(4), abs=0.1), (
+        "labels drawn by chance"
+    )
     assert entanglement(np.eye(4, 5, dtype=np.float32)[labels], labels) < 0.01, "classes apart"
 
 
@@ -368,7 +525,17 @@ def test_entanglement_looks_at_the_first_2000_documents():
 def constant_task(*args):
     """Documents that are all the same: nothing can be learned, and every code is one point."""
     labels, rows = np.arange(120) % 4, np.arange(120)
-    return Task(np.ones((120, 30), np.float32), labels, np.ones((120, 30), np.float32), labels, 4, 0, 0, rows, rows)
+    return Task(
+        np.ones((120, 30), np.float32),
+        labels,
+        np.ones((120, 30), np.float32),
+        labels,
+        4,
+        0,
+        0,
+        rows,
+        rows,
+    )
 
 
 @pytest.mark.parametrize(
@@ -394,9 +561,18 @@ def test_a_collapsed_run_is_recorded_as_collapsed(packages, results_folder, monk
 
 
 @pytest.mark.parametrize(
-    ("experiment", "model"), [("classification", "ffn"), ("clustering", "ae-d"), ("labels", "ae-d"), ("lexicon", "ae-d"), ("tsne", "lc-d")]
+    ("experiment", "model"),
+    [
+        ("classification", "ffn"),
+        ("clustering", "ae-d"),
+        ("labels", "ae-d"),
+        ("lexicon", "ae-d"),
+        ("tsne", "lc-d"),
+    ],
 )
-def test_a_diverged_run_is_recorded_as_diverged_with_its_curve(packages, results_folder, experiment, model):
+def test_a_diverged_run_is_recorded_as_diverged_with_its_curve(
+    packages, results_folder, experiment, model
+):
     spec = replace(tiny(experiment, model), alpha=1e39)  # beyond float32
     (record,) = run_all([spec], "cpu")
     assert record.status == "diverged" and "in epoch 0" in record.reason
@@ -407,15 +583,28 @@ def test_a_diverged_run_is_recorded_as_diverged_with_its_curve(packages, results
     assert results.load_curves(frame, kind="points").empty
 
 
-@pytest.mark.parametrize("error", [RuntimeError("CUDA out of\nmemory"), ValueError("a value"), MemoryError("no room"), FloatingPointError("overflow")])
-def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(packages, results_folder, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA out of\nmemory"),
+        ValueError("a value"),
+        MemoryError("no room"),
+        FloatingPointError("overflow"),
+    ],
+)
+def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(
+    packages, results_folder, monkeypatch, error
+):
     def broken(*args):
         raise error
 
     monkeypatch.setattr(clustering, "run_clustering", broken)
     spec = tiny("clustering", "ae")
     (record,) = run_all([spec], "cpu")
-    assert record.status == "failed" and record.reason == f"{type(error).__name__}: {' '.join(str(error).split())}"
+    assert (
+        record.status == "failed"
+        and record.reason == f"{type(error).__name__}: {' '.join(str(error).split())}"
+    )
     assert set(record.metrics) == {*EXPERIMENTS["clustering"].metrics, "empty_train", "empty_test"}
     assert results.judge([spec], {}) == {spec: "failed"}
 
@@ -448,37 +637,72 @@ def test_each_record_is_written_before_the_next_run_starts(packages, results_fol
         assert list(verdicts.values()) == ["done"] * done + ["missing"] * (4 - done)
 
 
-def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(packages, results_folder):
-    wanted = [spec for spec in specs("classification", "tiny", "newsgroups4", [42, 73]) if spec.model == "ffn"]
+def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(
+    packages, results_folder
+):
+    wanted = [
+        spec
+        for spec in specs("classification", "tiny", "newsgroups4", [42, 73])
+        if spec.model == "ffn"
+    ]
     alone = {record.spec: record for record in run_all(wanted, "cpu")}
     stacked = {record.spec: record for record in run_all(wanted, "cpu", stack=6)}
-    assert set(stacked) == set(alone) == set(wanted) and results.judge(wanted, {}) == dict.fromkeys(wanted, "done")
+    assert set(stacked) == set(alone) == set(wanted) and results.judge(wanted, {}) == dict.fromkeys(
+        wanted, "done"
+    )
     for spec, record in stacked.items():
         assert record.device == f"{alone[spec].device}, in a stack of 6" and 0 < record.seconds < 60
         for name, value in alone[spec].metrics.items():
-            assert record.metrics[name] == pytest.approx(value, abs=0.02), (str(spec), name)  # training makes more of a last bit
-        assert record.curve["loss"].tolist() == pytest.approx(alone[spec].curve["loss"].tolist(), rel=1e-3)
+            assert record.metrics[name] == pytest.approx(value, abs=0.02), (
+                str(spec),
+                name,
+            )  # training makes more of a last bit
+        assert record.curve["loss"].tolist() == pytest.approx(
+            alone[spec].curve["loss"].tolist(), rel=1e-3
+        )
 
 
-def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_beside_their_mean(monkeypatch):
-    wanted = [tiny("classification", "ffn", 0), tiny("classification", "ffn", 100), tiny("clustering", "pca"), tiny("tsne", "original")]
+def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_beside_their_mean(
+    monkeypatch,
+):
+    wanted = [
+        tiny("classification", "ffn", 0),
+        tiny("classification", "ffn", 100),
+        tiny("clustering", "pca"),
+        tiny("tsne", "original"),
+    ]
     took = [(wanted[0], 20.0), (wanted[1], 40.0), (wanted[1], 30.0), (wanted[2], 15.0)]
-    for elsewhere in (replace(wanted[0], n_train=7), replace(wanted[0], profile="quick")):  # with other documents it is no run alike
+    for elsewhere in (
+        replace(wanted[0], n_train=7),
+        replace(wanted[0], profile="quick"),
+    ):  # with other documents it is no run alike
         took.append((elsewhere, 1000.0))
     monkeypatch.setattr(
         results,
         "runs",
-        lambda experiment, profile: [results.Run(s.identity, 1, "", "ok", t) for s, t in took if (s.experiment, s.profile) == (experiment, profile)],
+        lambda experiment, profile: [
+            results.Run(s.identity, 1, "", "ok", t)
+            for s, t in took
+            if (s.experiment, s.profile) == (experiment, profile)
+        ],
     )
     assert experiments.typical_seconds(wanted) == pytest.approx([30, 30, 15, np.nan], nan_ok=True)
-    assert experiments.typical_seconds([replace(wanted[0], dataset="ag_news", embedding="other")]) == [30]
-    assert experiments.costs(wanted) == pytest.approx([30 / 25, 30 / 25, 15 / 25, 1]), "one that was never recorded counts as the mean"
+    assert experiments.typical_seconds(
+        [replace(wanted[0], dataset="ag_news", embedding="other")]
+    ) == [30]
+    assert experiments.costs(wanted) == pytest.approx([30 / 25, 30 / 25, 15 / 25, 1]), (
+        "one that was never recorded counts as the mean"
+    )
     took.clear()
-    assert experiments.costs(wanted) == [1, 1, 1, 1] and np.isnan(experiments.typical_seconds(wanted)).all()
+    assert (
+        experiments.costs(wanted) == [1, 1, 1, 1]
+        and np.isnan(experiments.typical_seconds(wanted)).all()
+    )
 
 
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
-    # Ctrl-C between two runs: what joblib says of the runs that it cancels would stand before the one sentence that is meant.
+    # Ctrl-C between two runs: what joblib says of the runs that it cancels would stand before
+    # the one sentence that is meant.
     monkeypatch.setattr(experiments, "_run_and_write", lambda spec, *args: time.sleep(0.05) or spec)
     wanted = specs("clustering", "tiny", "newsgroups4", range(3))
     with joblib.parallel_config(backend="threading"), warnings.catch_warnings():
@@ -488,10 +712,14 @@ def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
         runs.close()
 
 
-def test_a_data_set_that_is_not_here_is_fetched_before_the_runs_are_chosen(empty_cache, results_folder, monkeypatch):
+def test_a_data_set_that_is_not_here_is_fetched_before_the_runs_are_chosen(
+    empty_cache, results_folder, monkeypatch
+):
     fetched = []
     monkeypatch.setattr(data, "fetch", fetched.append)
-    assert experiments.outstanding("clustering", "tiny", "newsgroups4", 42) == []  # this fetch brings nothing
+    assert (
+        experiments.outstanding("clustering", "tiny", "newsgroups4", 42) == []
+    )  # this fetch brings nothing
     assert fetched == ["newsgroups4"]
 
 
@@ -501,16 +729,27 @@ def test_status_and_outstanding_follow_the_records(packages, results_folder):
     assert status(*arguments) == [(spec, "missing", "") for spec in wanted]
     assert experiments.outstanding(*arguments) == wanted
     list(run_all([wanted[0]], "cpu"))
-    assert [verdict for _, verdict, _ in status(*arguments)] == ["done", "missing", "missing", "missing"]
+    assert [verdict for _, verdict, _ in status(*arguments)] == [
+        "done",
+        "missing",
+        "missing",
+        "missing",
+    ]
     assert experiments.outstanding(*arguments) == wanted[1:]
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_folder, monkeypatch, experiment):
+def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(
+    results_folder, monkeypatch, experiment
+):
     monkeypatch.setattr(data, "fetch", lambda name: None)
     found = status(experiment, seeds=42)
-    assert found and [needs for _, _, needs in found] == [experiments.unmet(spec) for spec, _, _ in found]
-    assert experiments.runnable([spec for spec, _, _ in found], "cpu") == [spec for spec, _, _ in found if not experiments.unmet(spec, "cpu")]
+    assert found and [needs for _, _, needs in found] == [
+        experiments.unmet(spec) for spec, _, _ in found
+    ]
+    assert experiments.runnable([spec for spec, _, _ in found], "cpu") == [
+        spec for spec, _, _ in found if not experiments.unmet(spec, "cpu")
+    ]
 
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
@@ -520,18 +759,34 @@ def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
 
 
 def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
-    found = {experiments.fingerprint(name, method) for name in ("newsgroups4", "newsgroups20") for method in ("spacy", "tfidf", "sif-corpus")}
+    found = {
+        experiments.fingerprint(name, method)
+        for name in ("newsgroups4", "newsgroups20")
+        for method in ("spacy", "tfidf", "sif-corpus")
+    }
     assert len(found) == 6 and None not in found
-    assert experiments.fingerprint("newsgroups4", "spacy") == f"{data.describe('newsgroups4').forms[0].fingerprint}-c2b55dcb"
+    assert (
+        experiments.fingerprint("newsgroups4", "spacy")
+        == f"{data.describe('newsgroups4').forms[0].fingerprint}-c2b55dcb"
+    )
 
 
 @pytest.mark.slow
 def test_the_recorded_orig_row_comes_out_again():
-    # The check on the whole way from the corpus to the score: no training, so nothing but the pipeline can move it.
+    # The check on the whole way from the corpus to the score: no training, so nothing but the
+    # pipeline can move it.
     if data.locate("ag_news") is None:
         pytest.skip("AG News is not at hand")
     (spec,) = [spec for spec in specs("clustering", "full", "ag_news", 42) if spec.model == "pca"]
-    recorded = results.load_results("clustering").query("model == 'pca' and seed == 42").set_index("metric")["value"]
+    recorded = (
+        results.load_results("clustering")
+        .query("model == 'pca' and seed == 42")
+        .set_index("metric")["value"]
+    )
     found = run(spec, "cpu").metrics
     assert found == pytest.approx(recorded.to_dict(), rel=1e-3)
-    assert found["acc"] == pytest.approx(0.78, abs=0.015) and found["sil"] == pytest.approx(0.10, abs=0.015) and found["dbi"] == pytest.approx(2.72, abs=0.1)
+    assert (
+        found["acc"] == pytest.approx(0.78, abs=0.015)
+        and found["sil"] == pytest.approx(0.10, abs=0.015)
+        and found["dbi"] == pytest.approx(2.72, abs=0.1)
+    )

@@ -1,15 +1,21 @@
-"""Golden values: each experiment's tiny runs give the numbers in golden.csv, or the experiment has a new revision.
+"""Golden values: each experiment's tiny runs give the numbers in golden.csv, or the experiment has
+a new revision.
 
-A change that moves a number makes recorded results stale, and only the revision says so. When this test fails and the change is
-meant, raise the experiment's ``revision`` in snnl_lib/experiments/grids.py, then write the new values with ``python tests/experiments/test_golden.py``.
+A change that moves a number makes recorded results stale, and only the revision says so. When this
+test fails and the change is meant, raise the experiment's ``revision`` in
+snnl_lib/experiments/grids.py, then write the new values with ``python
+tests/experiments/test_golden.py``.
 
-The last bits of a processor's arithmetic change with the order of its sums, and training and k-means make more of them: a document moves from
-one cluster to another. So the values hold to ``TOLERANCE`` only for the arithmetic with which they were written (``ARITHMETIC``); elsewhere, as on
-another maker's processor, they are compared to ``ELSEWHERE``, with a warning. Some tiny runs have no golden values even so (``UNSTEADY``: what
-moves by more than the tolerance when each input is changed by a ten-millionth). UMAP and t-SNE are chaotic, as every layout made by many small
-steps is. Linear discriminant analysis of 300 documents of 300 features inverts what cannot be inverted, and the step at which logistic regression
-stops hangs on those bits. Two epochs of an autoencoder often end where a document or two lie halfway between two clusters, unless each feature is
-scaled. ``test_clustering.py`` looks at all of these.
+The last bits of a processor's arithmetic change with the order of its sums, and training and
+k-means make more of them: a document moves from one cluster to another. So the values hold to
+``TOLERANCE`` only for the arithmetic with which they were written (``ARITHMETIC``); elsewhere, as
+on another maker's processor, they are compared to ``ELSEWHERE``, with a warning. Some tiny runs
+have no golden values even so (``UNSTEADY``: what moves by more than the tolerance when each input
+is changed by a ten-millionth). UMAP and t-SNE are chaotic, as every layout made by many small steps
+is. Linear discriminant analysis of 300 documents of 300 features inverts what cannot be inverted,
+and the step at which logistic regression stops hangs on those bits. Two epochs of an autoencoder
+often end where a document or two lie halfway between two clusters, unless each feature is scaled.
+``test_clustering.py`` looks at all of these.
 """
 
 import conftest  # noqa: F401, I001 - before numpy and torch: this file also runs as a script, with one thread and the same kernels
@@ -37,50 +43,85 @@ ARITHMETIC = "89b35e62"  # of the machine that wrote golden.csv
 UNSTEADY = {  # experiment -> models, readings or embeddings
     "classification-rivals": {"lda"},
     "clustering-readings": {
-        "inputs not scaled", "one scale for all features", "squared error, inputs not scaled", "linear code", "k-means fitted on training codes",
+        "inputs not scaled",
+        "one scale for all features",
+        "squared error, inputs not scaled",
+        "linear code",
+        "k-means fitted on training codes",
     },
     "clustering-rivals": {"umap", "logreg", "logreg-predictions"},
-    "labels": {"100 labels", "tfidf", "clusterbert"},  # the last of which has golden values of its own experiment
+    "labels": {
+        "100 labels",
+        "tfidf",
+        "clusterbert",
+    },  # the last of which has golden values of its own experiment
     "tsne": {"original", "ae", "lc-d", "ae-d"},
     "images": {"n2d"},
     "clusterbert": {"UMAP + k-means", "UMAP + IDEC", "IDEC"},
-}  # fmt: skip
+}
 SENSITIVE = {
     "images": {"ae", "ae-d", "ae-10", "dec", "idec", "vade"},
     "clusterbert": {"tsdae", "clusterbert", "sccl"},
     "clusterbert-ablation": {"clusterbert"},
 }  # as unsteady, but with no other golden run: compared by the arithmetic that wrote them
-NOT_EVERYWHERE = {*PUBLISHED, *RANKINGS}  # weights and data that a machine may lack; golden rows are those that any can compute
+NOT_EVERYWHERE = {
+    *PUBLISHED,
+    *RANKINGS,
+}  # weights and data that a machine may lack; golden rows are those that any can compute
 SHORT = ("clusterbert", "clusterbert-ablation", "retrieval")
-HOW = "raise the revision of {!r} in snnl_lib/experiments/grids.py and regenerate with `python tests/experiments/test_golden.py`"
+HOW = (
+    "raise the revision of {!r} in snnl_lib/experiments/grids.py and regenerate with `python"
+    " tests/experiments/test_golden.py`"
+)
 
 
 def read_golden(path=GOLDEN):
     """Read golden values: (experiment, model, reading, alpha, metric) -> (revision, value)."""
     with path.open(newline="") as file:
         rows = csv.DictReader(file)
-        return {(r["experiment"], r["model"], r["reading"], float(r["alpha"]), r["metric"]): (int(r["revision"]), float(r["value"])) for r in rows}
+        return {
+            (r["experiment"], r["model"], r["reading"], float(r["alpha"]), r["metric"]): (
+                int(r["revision"]),
+                float(r["value"]),
+            )
+            for r in rows
+        }
 
 
 def dataset(experiment):
-    """Name the data of an experiment's golden values: MNIST for images, since only it is at hand wherever SNNL_DATA is set; for short texts the default."""
-    return {"images": "mnist"}.get(experiment, "newsgroups20_openings" if experiment in SHORT else "newsgroups4")
+    """Name the data of an experiment's golden values: MNIST for images, since only it is at hand
+    wherever SNNL_DATA is set; for short texts the default.
+    """
+    return {"images": "mnist"}.get(
+        experiment, "newsgroups20_openings" if experiment in SHORT else "newsgroups4"
+    )
 
 
 def what(spec):
-    """Tell a run from others of its model and alpha: by its reading, and where nothing but temperature or embedding differs by that."""
-    some = spec.n_train == PROFILES["tiny"]["short_documents"] and spec.model == "plain" and spec.get("clusterer") == "kmeans"
-    rest = {"annealing": f"at {spec.temperature}"} | dict.fromkeys(SHORT, f"on {spec.embedding}" + (" on some documents" if some else ""))
+    """Tell a run from others of its model and alpha: by its reading, and where nothing but
+    temperature or embedding differs by that.
+    """
+    some = (
+        spec.n_train == PROFILES["tiny"]["short_documents"]
+        and spec.model == "plain"
+        and spec.get("clusterer") == "kmeans"
+    )
+    rest = {"annealing": f"at {spec.temperature}"} | dict.fromkeys(
+        SHORT, f"on {spec.embedding}" + (" on some documents" if some else "")
+    )
     rest |= {"labels": "" if spec.embedding == "spacy" else f"on {spec.embedding}"}
     return " ".join(filter(None, [spec.get("reading"), rest.get(spec.experiment)]))
 
 
 def compute(experiment, left_out=frozenset()):
-    """Carry out the tiny runs of an experiment for seed 42 (not those in ``UNSTEADY``, and no models left out), in the form of ``read_golden``."""
+    """Carry out the tiny runs of an experiment for seed 42 (not those in ``UNSTEADY``, and no
+    models left out), in the form of ``read_golden``.
+    """
     return {
         (experiment, spec.model, what(spec), float(spec.alpha), metric): (spec.revision, value)
         for spec in specs(experiment, "tiny", dataset(experiment), 42)
-        if not {spec.model, spec.get("reading"), spec.embedding, spec.get("task")} & (UNSTEADY.get(experiment, set()) | left_out | NOT_EVERYWHERE)
+        if not {spec.model, spec.get("reading"), spec.embedding, spec.get("task")}
+        & (UNSTEADY.get(experiment, set()) | left_out | NOT_EVERYWHERE)
         for metric, value in run(spec, "cpu").metrics.items()
     }
 
@@ -89,9 +130,18 @@ def arithmetic():
     """Name this machine's arithmetic by what it makes of the same numbers (8 hex digits)."""
     torch.set_num_threads(1)
     random = np.random.default_rng(0)
-    x, weights = (torch.tensor(random.random(shape, dtype=np.float32) - 0.5).clone() for shape in ((256, 300), (300, 500)))
+    x, weights = (
+        torch.tensor(random.random(shape, dtype=np.float32) - 0.5).clone()
+        for shape in ((256, 300), (300, 500))
+    )
     unit = torch.nn.functional.normalize(x)
-    found = [x @ weights, torch.sigmoid(x @ weights), unit @ unit.T, torch.logsumexp(unit @ unit.T / 0.1, dim=1), x.var(dim=0).sqrt()]
+    found = [
+        x @ weights,
+        torch.sigmoid(x @ weights),
+        unit @ unit.T,
+        torch.logsumexp(unit @ unit.T / 0.1, dim=1),
+        x.var(dim=0).sqrt(),
+    ]
     return hashlib.sha256(b"".join(values.numpy().tobytes() for values in found)).hexdigest()[:8]
 
 
@@ -109,14 +159,22 @@ def complaints(golden, computed, tolerance=TOLERANCE):
             scale = abs(old) if row[4] == "chs" else 1
             same = (math.isnan(old) and math.isnan(value)) or abs(value - old) <= tolerance * scale
             if old_revision != revision:
-                found.append(f"{name}: golden.csv is of revision {old_revision}, the code of {revision}: regenerate with `python tests/experiments/test_golden.py`")
+                found.append(
+                    f"{name}: golden.csv is of revision {old_revision}, the code of {revision}:"
+                    " regenerate with `python tests/experiments/test_golden.py`"
+                )
             elif not same:
-                found.append(f"{name}: moved from {old:.6g} to {value:.6g} within revision {revision}; if that is meant, {HOW.format(row[0])}")
+                found.append(
+                    f"{name}: moved from {old:.6g} to {value:.6g} within revision {revision}; if"
+                    f" that is meant, {HOW.format(row[0])}"
+                )
     return found
 
 
 def regenerate(path, computed):
-    """Write golden values, unless one has moved while its revision has not: then return the complaints and leave the file."""
+    """Write golden values, unless one has moved while its revision has not: then return the
+    complaints and leave the file.
+    """
     golden = read_golden(path) if path.exists() else {}
     both = golden.keys() & computed.keys()
     moved = [row for row in both if golden[row][0] == computed[row][0]]
@@ -125,20 +183,42 @@ def regenerate(path, computed):
         with path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows([*row[:3], f"{row[3]:g}", row[4], revision, value] for row, (revision, value) in computed.items())
+            writer.writerows(
+                [*row[:3], f"{row[3]:g}", row[4], revision, value]
+                for row, (revision, value) in computed.items()
+            )
     return refused
 
 
 @pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "tsne"])
-def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(packages, experiment):
+def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(
+    packages, experiment
+):
     if data.locate(dataset(experiment)) is None and dataset(experiment) == "mnist":
         pytest.skip("MNIST is not on this machine")
-    left_out = SENSITIVE.get(experiment, frozenset()) if (here := arithmetic()) != ARITHMETIC else frozenset()
-    golden = {row: value for row, value in read_golden().items() if row[0] == experiment and row[1] not in left_out}
-    assert golden or left_out, f"golden.csv has no row of {experiment}: regenerate with `python tests/experiments/test_golden.py`"
+    left_out = (
+        SENSITIVE.get(experiment, frozenset())
+        if (here := arithmetic()) != ARITHMETIC
+        else frozenset()
+    )
+    golden = {
+        row: value
+        for row, value in read_golden().items()
+        if row[0] == experiment and row[1] not in left_out
+    }
+    assert golden or left_out, (
+        f"golden.csv has no row of {experiment}: regenerate with `python"
+        " tests/experiments/test_golden.py`"
+    )
     if here != ARITHMETIC:
-        warnings.warn(f"golden.csv was written with another arithmetic ({ARITHMETIC}, here {here}): values are compared to {ELSEWHERE}", stacklevel=1)
-    wrong = complaints(golden, compute(experiment, left_out), TOLERANCE if here == ARITHMETIC else ELSEWHERE)
+        warnings.warn(
+            f"golden.csv was written with another arithmetic ({ARITHMETIC}, here {here}): values"
+            f" are compared to {ELSEWHERE}",
+            stacklevel=1,
+        )
+    wrong = complaints(
+        golden, compute(experiment, left_out), TOLERANCE if here == ARITHMETIC else ELSEWHERE
+    )
     assert not wrong, "\n".join(wrong)
 
 
@@ -146,10 +226,13 @@ def test_golden_values_are_of_existing_experiments_and_what_has_none_exists_too(
     assert {row[0] for row in read_golden()} == set(EXPERIMENTS) - {"tsne"}
     for experiment, names in UNSTEADY.items():
         found = specs(experiment, "tiny", dataset(experiment), 42)
-        assert names <= {name for spec in found for name in (spec.model, spec.get("reading"), spec.embedding)}
+        assert names <= {
+            name for spec in found for name in (spec.model, spec.get("reading"), spec.embedding)
+        }
 
 
-# ---------------------------------------------------------------- the comparison itself, on invented values
+# ---------------------------------------------------------------- the comparison itself, on
+# invented values
 
 ROW, CHS = ("clustering", "ae", "", 0.0, "acc"), ("clustering", "ae", "", 0.0, "chs")
 
@@ -170,24 +253,50 @@ def test_values_within_the_tolerance_are_the_same(golden, computed):
 @pytest.mark.parametrize(
     ("golden", "computed", "said"),
     [
-        ({ROW: (1, 0.5)}, {ROW: (1, 0.5002)}, "moved from 0.5 to 0.5002 within revision 1; if that is meant, raise the revision of 'clustering'"),
+        (
+            {ROW: (1, 0.5)},
+            {ROW: (1, 0.5002)},
+            (
+                "moved from 0.5 to 0.5002 within revision 1; if that is meant, raise the revision"
+                " of 'clustering'"
+            ),
+        ),
         ({ROW: (1, 0.5)}, {ROW: (1, 0.4998)}, "moved from 0.5 to 0.4998"),
         ({CHS: (1, 1000.0)}, {CHS: (1, 1000.2)}, "moved from 1000 to 1000.2"),
         ({CHS: (1, 0.01)}, {CHS: (1, 0.01009)}, "moved from 0.01"),
         ({ROW: (1, 0.5)}, {ROW: (1, math.nan)}, "moved from 0.5 to nan"),
         ({ROW: (1, math.nan)}, {ROW: (1, 0.5)}, "moved from nan to 0.5"),
-        ({ROW: (1, 0.5)}, {ROW: (2, 0.5)}, "golden.csv is of revision 1, the code of 2: regenerate with `python tests/experiments/test_golden.py`"),
-        ({ROW: (2, 0.5)}, {ROW: (1, 0.5)}, "golden.csv is of revision 2, the code of 1: regenerate"),
+        (
+            {ROW: (1, 0.5)},
+            {ROW: (2, 0.5)},
+            (
+                "golden.csv is of revision 1, the code of 2: regenerate with `python"
+                " tests/experiments/test_golden.py`"
+            ),
+        ),
+        (
+            {ROW: (2, 0.5)},
+            {ROW: (1, 0.5)},
+            "golden.csv is of revision 2, the code of 1: regenerate",
+        ),
         ({}, {ROW: (1, 0.5)}, "not in golden.csv; raise the revision of 'clustering'"),
-        ({ROW: (1, 0.5)}, {}, "in golden.csv, but no longer computed; raise the revision of 'clustering'"),
+        (
+            {ROW: (1, 0.5)},
+            {},
+            "in golden.csv, but no longer computed; raise the revision of 'clustering'",
+        ),
     ],
 )
-def test_a_moved_value_another_revision_and_a_missing_row_are_told_with_what_to_do(golden, computed, said):
+def test_a_moved_value_another_revision_and_a_missing_row_are_told_with_what_to_do(
+    golden, computed, said
+):
     (sentence,) = complaints(golden, computed)
     assert said in sentence and "python tests/experiments/test_golden.py" in sentence
 
 
-@pytest.mark.parametrize(("value", "same"), [(0.549, True), (0.451, True), (0.551, False), (math.nan, False)])
+@pytest.mark.parametrize(
+    ("value", "same"), [(0.549, True), (0.451, True), (0.551, False), (math.nan, False)]
+)
 def test_with_another_arithmetic_values_are_compared_to_a_coarser_tolerance(value, same):
     assert (complaints({ROW: (1, 0.5)}, {ROW: (1, value)}, ELSEWHERE) == []) == same
     assert complaints({ROW: (1, 0.5)}, {ROW: (2, 0.5)}, ELSEWHERE), "the revision counts everywhere"
@@ -196,20 +305,33 @@ def test_with_another_arithmetic_values_are_compared_to_a_coarser_tolerance(valu
 def test_an_arithmetic_is_named_the_same_each_time_and_by_its_last_bits(monkeypatch):
     here, normalize = arithmetic(), torch.nn.functional.normalize
     assert arithmetic() == here
-    monkeypatch.setattr(torch.nn.functional, "normalize", lambda x: normalize(x.double()).float())  # rounded in another place
+    monkeypatch.setattr(
+        torch.nn.functional, "normalize", lambda x: normalize(x.double()).float()
+    )  # rounded in another place
     assert arithmetic() != here
 
 
-def test_the_script_writes_what_the_test_reads_and_refuses_a_value_that_moved_within_a_revision(tmp_path):
+def test_the_script_writes_what_the_test_reads_and_refuses_a_value_that_moved_within_a_revision(
+    tmp_path,
+):
     path = tmp_path / "golden.csv"
     assert regenerate(path, {ROW: (1, 0.1 + 0.2), CHS: (1, math.nan)}) == []
     assert complaints(read_golden(path), {ROW: (1, 0.1 + 0.2), CHS: (1, math.nan)}) == []
     before = path.read_text()
-    assert regenerate(path, {ROW: (1, 0.4), CHS: (1, math.nan)}), "the revision is what must move first"
+    assert regenerate(path, {ROW: (1, 0.4), CHS: (1, math.nan)}), (
+        "the revision is what must move first"
+    )
     assert path.read_text() == before
     assert regenerate(path, {ROW: (2, 0.4), CHS: (2, math.nan)}) == []
     assert read_golden(path)[ROW] == (2, 0.4)
 
 
 if __name__ == "__main__":
-    sys.exit("\n".join(regenerate(GOLDEN, {row: value for name in EXPERIMENTS for row, value in compute(name).items()})) or None)
+    sys.exit(
+        "\n".join(
+            regenerate(
+                GOLDEN, {row: value for name in EXPERIMENTS for row, value in compute(name).items()}
+            )
+        )
+        or None
+    )

@@ -1,4 +1,6 @@
-"""The grids of runs: what is in them, which runs a data set and seeds mean, and that none becomes another run unseen."""
+"""The grids of runs: what is in them, which runs a data set and seeds mean, and that none becomes
+another run unseen.
+"""
 
 import hashlib
 from collections import Counter
@@ -11,27 +13,45 @@ from snnl_lib import SnnlError, data
 from snnl_lib.experiments.grids import EXPERIMENTS, ExperimentError, parse_seeds, specs
 from snnl_lib.experiments.settings import PROFILES, Cell
 
-CLASSIFIERS = {(model, alpha, temperature) for model in ("ffn", "cnn") for alpha, temperature in ((0, "none"), (100, "annealed"), (-100, "annealed"))}
+CLASSIFIERS = {
+    (model, alpha, temperature)
+    for model in ("ffn", "cnn")
+    for alpha, temperature in ((0, "none"), (100, "annealed"), (-100, "annealed"))
+}
 
 
 @pytest.mark.parametrize(
     ("experiment", "grid"),
     [
         ("classification", CLASSIFIERS),
-        ("clustering", {("pca", 0, "none"), ("ae", 0, "none"), ("lc-d", 100, "annealed"), ("ae-d", 100, "annealed")}),
+        (
+            "clustering",
+            {
+                ("pca", 0, "none"),
+                ("ae", 0, "none"),
+                ("lc-d", 100, "annealed"),
+                ("ae-d", 100, "annealed"),
+            },
+        ),
     ],
 )
 def test_the_grid_is_the_papers(experiment, grid):
     found = [spec for spec in specs(experiment, "full", "newsgroups4") if spec.embedding == "spacy"]
     assert {(spec.model, spec.alpha, spec.temperature) for spec in found} == grid
-    assert Counter(spec.seed for spec in found) == dict.fromkeys((42, 1234, 73, 1024, 31415926), len(grid))
+    assert Counter(spec.seed for spec in found) == dict.fromkeys(
+        (42, 1234, 73, 1024, 31415926), len(grid)
+    )
     assert len(set(found)) == len(found) == 5 * len(grid)
-    assert {(spec.experiment, spec.profile, spec.dataset, spec.embedding) for spec in found} == {(experiment, "full", "newsgroups4", "spacy")}
+    assert {(spec.experiment, spec.profile, spec.dataset, spec.embedding) for spec in found} == {
+        (experiment, "full", "newsgroups4", "spacy")
+    }
     assert {spec.revision for spec in found} == {EXPERIMENTS[experiment].revision}
 
 
 def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_gpu():
-    found = [spec for spec in specs("classification", "full", "newsgroups4") if spec.embedding != "spacy"]
+    found = [
+        spec for spec in specs("classification", "full", "newsgroups4") if spec.embedding != "spacy"
+    ]
     rows = Counter((spec.embedding, spec.model, spec.n_train, bool(spec.needs)) for spec in found)
     assert rows == {
         ("infersent-random", "ffn", 20_000, False): 15,
@@ -41,9 +61,13 @@ def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_
         ("infersent-nli", "ffn", 1_000_000, True): 9,  # three seeds
         ("infersent", "ffn", 1_000_000, True): 15,
     }
-    assert {spec.seed for spec in found if spec.embedding == "infersent-nli"} == {42, 1234, 73}, "the first three, or they would not be paired"
+    assert {spec.seed for spec in found if spec.embedding == "infersent-nli"} == {42, 1234, 73}, (
+        "the first three, or they would not be paired"
+    )
     assert all(spec["standardize"] for spec in found)
-    assert {spec["hidden_sizes"] for spec in found if spec.model == "ffn"} == {(500,)}, "Sec. 2.1: one hidden layer on InferSent"
+    assert {spec["hidden_sizes"] for spec in found if spec.model == "ffn"} == {(500,)}, (
+        "Sec. 2.1: one hidden layer on InferSent"
+    )
     for profile in ("tiny", "quick"):  # 2,048 units in either direction are too many for a minute
         found = [spec for name in EXPERIMENTS for spec in specs(name, profile, "newsgroups4")]
         assert not any(spec.embedding.startswith("infersent") or spec.needs for spec in found)
@@ -51,9 +75,14 @@ def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_
 
 @pytest.mark.parametrize(
     ("profile", "n_train", "n_test", "epochs"),
-    [("tiny", 300, 200, {"ffn": 2, "cnn": 1, "ae": 2, "lc-d": 2, "ae-d": 2}), ("full", 20_000, None, {"ffn": 30, "cnn": 50, "ae": 30, "lc-d": 30, "ae-d": 30})],
+    [
+        ("tiny", 300, 200, {"ffn": 2, "cnn": 1, "ae": 2, "lc-d": 2, "ae-d": 2}),
+        ("full", 20_000, None, {"ffn": 30, "cnn": 50, "ae": 30, "lc-d": 30, "ae-d": 30}),
+    ],
 )
-@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name not in ("annealing", "images")])
+@pytest.mark.parametrize(
+    "experiment", [name for name in EXPERIMENTS if name not in ("annealing", "images")]
+)
 def test_a_profile_says_how_many_documents_and_epochs(experiment, profile, n_train, n_test, epochs):
     epochs = epochs | dict.fromkeys(("supcon", "ffn-knn"), epochs["ffn"])
     if experiment == "lexicon" and profile == "full":  # few words: more epochs
@@ -62,21 +91,41 @@ def test_a_profile_says_how_many_documents_and_epochs(experiment, profile, n_tra
         of_its_own = (
             spec.needs
             or experiment == "labels"
-            or (experiment in ("clustering", "clustering-readings", "clustering-rivals", "tsne") and spec.embedding != "spacy")
+            or (
+                experiment in ("clustering", "clustering-readings", "clustering-rivals", "tsne")
+                and spec.embedding != "spacy"
+            )
         )
         assert spec["n_test"] == n_test and (of_its_own or spec.n_train == n_train)
-        assert spec.get("epochs") == epochs.get(spec.model), "pca and the classifiers of scikit-learn have no epochs"
+        assert spec.get("epochs") == epochs.get(spec.model), (
+            "pca and the classifiers of scikit-learn have no epochs"
+        )
 
 
 def test_every_run_has_a_key_of_its_own():
-    found = [spec for name in EXPERIMENTS for profile in PROFILES for spec in specs(name, profile, "newsgroups4")]
-    assert len({(spec.experiment, spec.profile, spec.key("a")) for spec in found}) == len({spec.identity for spec in found}) == len(found)
+    found = [
+        spec
+        for name in EXPERIMENTS
+        for profile in PROFILES
+        for spec in specs(name, profile, "newsgroups4")
+    ]
+    assert (
+        len({(spec.experiment, spec.profile, spec.key("a")) for spec in found})
+        == len({spec.identity for spec in found})
+        == len(found)
+    )
 
 
 def test_no_run_has_become_another_one_unseen():
-    # Records are found by these. Where runs are meant to change, come or go, the two numbers below change with them.
+    # Records are found by these. Where runs are meant to change, come or go, the two numbers
+    # below change with them.
     named = [name for name in data.available_datasets() if data.describe(name).kind != "retrieval"]
-    found = {(*spec.identity, spec.key("")) for name in EXPERIMENTS for dataset in named for spec in specs(name, "full", dataset)}
+    found = {
+        (*spec.identity, spec.key(""))
+        for name in EXPERIMENTS
+        for dataset in named
+        for spec in specs(name, "full", dataset)
+    }
     assert len(found) == 4875
     assert hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:16] == "ccfb48655e5e9e82"
 
@@ -84,15 +133,29 @@ def test_no_run_has_become_another_one_unseen():
 def test_every_experiment_names_a_function_that_carries_it_out():
     for experiment in EXPERIMENTS.values():
         module, function = experiment.run.split(".")
-        assert function.startswith("run_") and callable(getattr(import_module(f"snnl_lib.{module}"), function))
+        assert function.startswith("run_") and callable(
+            getattr(import_module(f"snnl_lib.experiments.{module}"), function)
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("clasification",), "no experiment 'clasification': choose one of classification, classification-readings, classification-rivals, clustering"),
+        (
+            ("clasification",),
+            (
+                "no experiment 'clasification': choose one of classification,"
+                " classification-readings, classification-rivals, clustering"
+            ),
+        ),
         (("classification", "fast"), "no profile 'fast': choose one of tiny, quick, full"),
-        (("classification", "tiny", "agnews"), "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon, newsgroups20"),
+        (
+            ("classification", "tiny", "agnews"),
+            (
+                "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
+                " newsgroups20"
+            ),
+        ),
         (("classification", "tiny", "newsgroups4", []), "seeds must be whole numbers"),
     ],
 )
@@ -105,10 +168,16 @@ def test_an_unknown_name_in_a_grid_is_an_error_that_lists_the_known_ones(argumen
 def test_a_set_of_short_texts_means_the_runs_that_name_it(dataset, monkeypatch):
     for name in set(EXPERIMENTS) - {"annealing"}:  # which is on points, whatever the data set
         assert {spec.dataset for spec in specs(name, "tiny", dataset)} <= {dataset}
-        assert bool(specs(name, "tiny", dataset)) == (name in ("clusterbert", "clusterbert-ablation", "retrieval"))
+        assert bool(specs(name, "tiny", dataset)) == (
+            name in ("clusterbert", "clusterbert-ablation", "retrieval")
+        )
     cells = [Cell("spacy", "pca", 0, {}, dataset=own) for own in ("", "stackoverflow", "mnist")]
-    monkeypatch.setitem(EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], cells=lambda profile: cells))
-    assert {spec.dataset for spec in specs("clustering", "tiny", dataset)} == ({"stackoverflow"} if dataset == "stackoverflow" else set())
+    monkeypatch.setitem(
+        EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], cells=lambda profile: cells)
+    )
+    assert {spec.dataset for spec in specs("clustering", "tiny", dataset)} == (
+        {"stackoverflow"} if dataset == "stackoverflow" else set()
+    )
     assert {spec.dataset for spec in specs("clustering", "tiny", "newsgroups4")} == {"newsgroups4"}
 
 
@@ -130,10 +199,33 @@ def test_the_smallest_and_the_largest_seed_are_seeds():
 
 
 @pytest.mark.parametrize(
-    "seeds", [-1, [42, -1], "-1", True, [True], 42.0, [42.0], "42.0", 2**32, "", "[]", [], "forty-two", "42;73", "42,,73", ["42"], None, {}]
+    "seeds",
+    [
+        -1,
+        [42, -1],
+        "-1",
+        True,
+        [True],
+        42.0,
+        [42.0],
+        "42.0",
+        2**32,
+        "",
+        "[]",
+        [],
+        "forty-two",
+        "42;73",
+        "42,,73",
+        ["42"],
+        None,
+        {},
+    ],
 )
 def test_anything_else_for_seeds_is_an_error_that_shows_it(seeds):
-    with pytest.raises(ExperimentError, match="seeds must be whole numbers from 0 to 4294967295, as a list, one number or") as caught:
+    with pytest.raises(
+        ExperimentError,
+        match="seeds must be whole numbers from 0 to 4294967295, as a list, one number or",
+    ) as caught:
         parse_seeds(seeds)
     assert caught.match("got ")
 

@@ -1,4 +1,6 @@
-"""The grids of the image paper, and which runs a data set means where images, points and texts share an experiment."""
+"""The grids of the image paper, and which runs a data set means where images, points and texts
+share an experiment.
+"""
 
 from collections import Counter
 
@@ -20,24 +22,49 @@ ON_IMAGES = ("images", "labels", "tsne")
 
 
 @pytest.mark.parametrize("dataset", SETS)
-def test_the_table_has_the_rows_of_the_article_its_readings_and_the_papers_own_numbers_of_images(dataset):
+def test_the_table_has_the_rows_of_the_article_its_readings_and_the_papers_own_numbers_of_images(
+    dataset,
+):
     found = [spec for spec in specs("images", "full", "auto") if spec.dataset == dataset]
-    rows = Counter((spec.model, spec.alpha, spec.temperature, spec.get("reading", ""), spec.n_train, bool(spec.needs)) for spec in found)
+    rows = Counter(
+        (
+            spec.model,
+            spec.alpha,
+            spec.temperature,
+            spec.get("reading", ""),
+            spec.n_train,
+            bool(spec.needs),
+        )
+        for spec in found
+    )
     main = {
-        ("original", 0, "none", ""): 9, ("pca", 0, "none", ""): 9, ("ae", 0, "none", ""): 5,
-        ("ae-d", 1, "annealed", "alpha 1"): 5, ("ae-d", 100, "annealed", "alpha 100"): 5, ("supcon", 1, "0.1", ""): 5,
-        ("ae-d", 1, "1.0", "fixed temperature 1"): 5, ("ae-d", 1, "annealed", "100 epochs"): 3,
-    } | {(model, 0, "none", ""): 3 for model in DEEP}  # fmt: skip
-    assert rows == {(*row, 10_000, False): seeds for row, seeds in main.items()} | {(model, 0, "none", "", ALL, True): 3 for model in DEEP}
-    assert {spec.seed for spec in found if spec.model == "pca"} == set(MORE_SEEDS[:9]) and {spec.embedding for spec in found} == {"pixels"}
-    assert {spec.seed for spec in found if spec.model in DEEP} == {42, 1234, 73}, "the first three, or they would not be paired"
+        ("original", 0, "none", ""): 9,
+        ("pca", 0, "none", ""): 9,
+        ("ae", 0, "none", ""): 5,
+        ("ae-d", 1, "annealed", "alpha 1"): 5,
+        ("ae-d", 100, "annealed", "alpha 100"): 5,
+        ("supcon", 1, "0.1", ""): 5,
+        ("ae-d", 1, "1.0", "fixed temperature 1"): 5,
+        ("ae-d", 1, "annealed", "100 epochs"): 3,
+    } | {(model, 0, "none", ""): 3 for model in DEEP}
+    assert rows == {(*row, 10_000, False): seeds for row, seeds in main.items()} | {
+        (model, 0, "none", "", ALL, True): 3 for model in DEEP
+    }
+    assert {spec.seed for spec in found if spec.model == "pca"} == set(MORE_SEEDS[:9]) and {
+        spec.embedding for spec in found
+    } == {"pixels"}
+    assert {spec.seed for spec in found if spec.model in DEEP} == {42, 1234, 73}, (
+        "the first three, or they would not be paired"
+    )
     assert {spec.seed for spec in found if spec.model == "ae"} == {42, 1234, 73, 1024, 31415926}
 
 
 def test_small_profiles_leave_nothing_to_a_gpu_and_the_full_one_scores_all_test_images():
     for profile in ("tiny", "quick"):
         found = specs("images", profile, "mnist")
-        assert {spec.needs for spec in found} == {""} and {spec.n_train for spec in found} == {PROFILES[profile]["image_train"]}
+        assert {spec.needs for spec in found} == {""} and {spec.n_train for spec in found} == {
+            PROFILES[profile]["image_train"]
+        }
         assert {spec["n_test"] for spec in found} == {PROFILES[profile]["image_test"]}
     for experiment in ON_IMAGES:
         assert {spec["n_test"] for spec in specs(experiment, "full", "mnist")} == {None}
@@ -59,29 +86,54 @@ SETTINGS = {
 
 @pytest.mark.parametrize("model", SETTINGS)
 def test_settings_of_a_row_are_those_of_the_choices(model):
-    readings = {"fixed temperature 1": {}, "100 epochs": {"epochs": 100}, "alpha 1": {}, "alpha 100": {}, None: {}}
+    readings = {
+        "fixed temperature 1": {},
+        "100 epochs": {"epochs": 100},
+        "alpha 1": {},
+        "alpha 100": {},
+        None: {},
+    }
     for spec in specs("images", "full", "mnist", 42):
         if spec.model == model:
             reading = {"reading": spec["reading"]} if spec.get("reading") else {}
-            assert dict(spec.settings) == {"n_test": None, "kmeans_starts": 10} | SETTINGS[model] | reading | readings[spec.get("reading")]
+            assert (
+                dict(spec.settings)
+                == {"n_test": None, "kmeans_starts": 10}
+                | SETTINGS[model]
+                | reading
+                | readings[spec.get("reading")]
+            )
 
 
 def test_the_choices_name_the_numbers_of_the_grid():
     said, full = " ".join(images.CHOICES.values()), PROFILES["full"]
     for number in (
-        f"{image_grids.POINTS} points", f"{full['image_epochs']} epochs over {full['image_train']:,} labelled images", f"for {full['pretrain_epochs']} epochs",
-        f"{full['deep_steps']:,} steps", f"VaDE after {full['vade_epochs']} epochs", f"784-500-500-2000-{images.CODE_SIZE}", f"{images.PROJECTION} units",
+        f"{image_grids.POINTS} points",
+        f"{full['image_epochs']} epochs over {full['image_train']:,} labelled images",
+        f"for {full['pretrain_epochs']} epochs",
+        f"{full['deep_steps']:,} steps",
+        f"VaDE after {full['vade_epochs']} epochs",
+        f"784-500-500-2000-{images.CODE_SIZE}",
+        f"{images.PROJECTION} units",
         f"T = {image_grids.CONTRASTIVE_TEMPERATURE}",
-    ):  # fmt: skip
+    ):
         assert number in said
 
 
 def test_labels_on_images_are_few_to_many_each_for_as_many_steps_as_all():
     found = specs("labels", "full", "fashion_mnist")
     few = (100, 300, 1000, 3000)
-    assert Counter((spec.model, spec.alpha, spec.n_train, spec.get("steps_per_epoch")) for spec in found) == {
-        **{("ae-d", 1, size, 40): 5 for size in few},  # 10,000 images are 39 batches of 256 and a smaller one
-        **{(model, 0, size, None): 5 for model in ("lda", "logreg", "logreg-predictions") for size in (*few, 10_000)},
+    assert Counter(
+        (spec.model, spec.alpha, spec.n_train, spec.get("steps_per_epoch")) for spec in found
+    ) == {
+        **{
+            ("ae-d", 1, size, 40): 5 for size in few
+        },  # 10,000 images are 39 batches of 256 and a smaller one
+        **{
+            (model, 0, size, None): 5
+            for model in ("lda", "logreg", "logreg-predictions")
+            for size in (*few, 10_000)
+        },
     }
     assert {spec["reading"] for spec in found if spec.n_train == 3000} == {"3,000 labels"}
     assert {spec["epochs"] for spec in found if spec.model == "ae-d"} == {30}
@@ -90,11 +142,21 @@ def test_labels_on_images_are_few_to_many_each_for_as_many_steps_as_all():
 def test_maps_are_flat_and_in_space_of_2000_test_images():
     found = specs("tsne", "full", "auto")
     for dataset in SETS:
-        rows = Counter((spec.model, spec.alpha, spec["dimensions"], spec["points"], spec.get("shown_classes")) for spec in found if spec.dataset == dataset)
+        rows = Counter(
+            (spec.model, spec.alpha, spec["dimensions"], spec["points"], spec.get("shown_classes"))
+            for spec in found
+            if spec.dataset == dataset
+        )
         shown = 10 if dataset == "emnist_balanced" else None
-        assert rows == {(model, alpha, dimensions, 2000, shown): 1 for model, alpha in (("original", 0), ("ae-d", 1)) for dimensions in (2, 3)}
+        assert rows == {
+            (model, alpha, dimensions, 2000, shown): 1
+            for model, alpha in (("original", 0), ("ae-d", 1))
+            for dimensions in (2, 3)
+        }
     own = [spec for spec in found if spec.dataset in SETS]
-    assert {(spec.seed, spec["perplexity"], spec["learning_rate"], spec["iterations"]) for spec in own} == {(42, 50, 10, 5000)}
+    assert {
+        (spec.seed, spec["perplexity"], spec["learning_rate"], spec["iterations"]) for spec in own
+    } == {(42, 50, 10, 5000)}
 
 
 def test_points_move_at_four_temperatures_and_in_four_readings_at_two():
@@ -106,18 +168,33 @@ def test_points_move_at_four_temperatures_and_in_four_readings_at_two():
         "step 1": {"learning_rate": 1.0},
         "10 classes": {"classes": 10},
     }
-    assert Counter((spec.get("reading"), spec.temperature) for spec in found) == {(None, own): 10 for own in ("annealed", "1.0", "0.5", "0.1")} | {
-        (reading, own): 10 for reading in changed for own in ("annealed", "1.0")
-    }
+    assert Counter((spec.get("reading"), spec.temperature) for spec in found) == {
+        (None, own): 10 for own in ("annealed", "1.0", "0.5", "0.1")
+    } | {(reading, own): 10 for reading in changed for own in ("annealed", "1.0")}
     for spec in found:
         assert {name: spec[name] for name in main} == main | changed.get(spec.get("reading"), {})
-        assert (spec.dataset, spec.embedding, spec.model, spec.n_train, spec["epochs"]) == ("gaussian", "points", "points", 300, 50)
+        assert (spec.dataset, spec.embedding, spec.model, spec.n_train, spec["epochs"]) == (
+            "gaussian",
+            "points",
+            "points",
+            300,
+            50,
+        )
     assert {spec.seed for spec in found} == set(MORE_SEEDS) and len(set(MORE_SEEDS)) == 10
 
 
 def test_every_run_on_images_and_points_has_a_key_of_its_own():
-    found = [spec for name in (*ON_IMAGES, "annealing") for profile in PROFILES for spec in specs(name, profile, "auto")]
-    assert len({(spec.experiment, spec.profile, spec.key("a")) for spec in found}) == len({spec.identity for spec in found}) == len(found)
+    found = [
+        spec
+        for name in (*ON_IMAGES, "annealing")
+        for profile in PROFILES
+        for spec in specs(name, profile, "auto")
+    ]
+    assert (
+        len({(spec.experiment, spec.profile, spec.key("a")) for spec in found})
+        == len({spec.identity for spec in found})
+        == len(found)
+    )
 
 
 # ---------------------------------------------------------------- which runs a data set means
@@ -127,8 +204,12 @@ def test_every_run_on_images_and_points_has_a_key_of_its_own():
 @pytest.mark.parametrize("dataset", SETS)
 def test_a_set_of_images_means_the_runs_on_it_alone(experiment, dataset):
     found = specs(experiment, "full", dataset)
-    assert {spec.dataset for spec in found} <= {dataset} and {spec.embedding for spec in found} <= {"pixels"}
-    some = experiment in ("images", "tsne") or (experiment == "labels" and dataset != "emnist_balanced")
+    assert {spec.dataset for spec in found} <= {dataset} and {spec.embedding for spec in found} <= {
+        "pixels"
+    }
+    some = experiment in ("images", "tsne") or (
+        experiment == "labels" and dataset != "emnist_balanced"
+    )
     assert bool(found) == some
     whole = [spec for spec in specs(experiment, "full", "auto") if spec.dataset == dataset]
     assert found == whole, "the same runs as among all"
@@ -138,7 +219,10 @@ def test_a_set_of_images_means_the_runs_on_it_alone(experiment, dataset):
 @pytest.mark.parametrize("corpus", ["newsgroups4", "newsgroups20", "ag_news"])
 def test_a_corpus_means_the_runs_on_texts_alone(experiment, corpus):
     found = specs(experiment, "full", corpus)
-    assert {spec.dataset for spec in found} == {"images": set(), "lexicon": {"opinion_lexicon"}}.get(experiment, {corpus})
+    assert {spec.dataset for spec in found} == {
+        "images": set(),
+        "lexicon": {"opinion_lexicon"},
+    }.get(experiment, {corpus})
     assert not any(spec.embedding == "pixels" for spec in found)
 
 
@@ -146,7 +230,9 @@ def test_a_corpus_means_the_runs_on_texts_alone(experiment, corpus):
 def test_auto_means_the_texts_and_every_set_of_images_and_short_texts(experiment):
     found = specs(experiment, "full", "auto")
     own = {data.resolve("auto"), *SETS} | ({"bbc_sentences"} if experiment == "tsne" else set())
-    assert {spec.dataset for spec in found} == own - ({"emnist_balanced"} if experiment == "labels" else set())
+    assert {spec.dataset for spec in found} == own - (
+        {"emnist_balanced"} if experiment == "labels" else set()
+    )
     parts = [spec for dataset in own for spec in specs(experiment, "full", dataset)]
     assert len(found) == len(parts) and set(found) == set(parts)
 
@@ -158,5 +244,11 @@ def test_points_are_meant_whatever_the_data_set(dataset):
 
 @pytest.mark.parametrize("dataset", ["cifar10", "gaussian"])
 def test_a_set_of_images_that_nobody_knows_is_an_error_that_lists_the_known_ones(dataset):
-    with pytest.raises(DataError, match=f"there is no data set '{dataset}': choose one of .*mnist, fashion_mnist, emnist_balanced"):
+    with pytest.raises(
+        DataError,
+        match=(
+            f"there is no data set '{dataset}': choose one of .*mnist, fashion_mnist,"
+            " emnist_balanced"
+        ),
+    ):
         specs("images", "full", dataset)

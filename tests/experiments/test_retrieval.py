@@ -1,4 +1,6 @@
-"""Ranking tasks: what they hold, that nothing damaged is taken for good, and that what is scored is the cosine of each query to its own candidates."""
+"""Ranking tasks: what they hold, that nothing damaged is taken for good, and that what is scored is
+the cosine of each query to its own candidates.
+"""
 
 import csv
 import gzip
@@ -16,10 +18,18 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from snnl_lib import SnnlError, data, embeddings, experiments
 from snnl_lib.data import DataError, catalogue
 from snnl_lib.experiments import retrieval
-from snnl_lib.experiments.retrieval import Retrieval, delete_words, denoise, evaluate, load_retrieval
+from snnl_lib.experiments.retrieval import (
+    Retrieval,
+    delete_words,
+    denoise,
+    evaluate,
+    load_retrieval,
+)
 from snnl_lib.metrics import retrieval_scores
 
-trecqa_at_hand = pytest.mark.skipif(data.locate("trecqa") is None, reason="TREC-QA is not on this machine: set SNNL_DATA")
+trecqa_at_hand = pytest.mark.skipif(
+    data.locate("trecqa") is None, reason="TREC-QA is not on this machine: set SNNL_DATA"
+)
 
 
 def one_hot(texts):
@@ -27,20 +37,37 @@ def one_hot(texts):
 
 
 def word_counts(texts):
-    return TfidfVectorizer(token_pattern=r"\S+", use_idf=False, norm=None).fit_transform(texts).toarray()
+    return (
+        TfidfVectorizer(token_pattern=r"\S+", use_idf=False, norm=None)
+        .fit_transform(texts)
+        .toarray()
+    )
 
 
 # ---------------------------------------------------------------- TREC-QA
 
 
 @trecqa_at_hand
-@pytest.mark.parametrize(("split", "questions", "pairs", "right", "published"), [("dev", 65, 1117, 205, 81), ("test", 68, 1442, 248, 95)])
-def test_trecqa_holds_the_usable_questions_of_the_literature(split, questions, pairs, right, published):
+@pytest.mark.parametrize(
+    ("split", "questions", "pairs", "right", "published"),
+    [("dev", 65, 1117, 205, 81), ("test", 68, 1442, 248, 95)],
+)
+def test_trecqa_holds_the_usable_questions_of_the_literature(
+    split, questions, pairs, right, published
+):
     task, form = load_retrieval("trecqa", split), data.locate("trecqa")[0]
-    assert len(task.queries) == len(set(task.queries)) == len(task.candidates) == len(task.relevant) == questions
+    assert (
+        len(task.queries)
+        == len(set(task.queries))
+        == len(task.candidates)
+        == len(task.relevant)
+        == questions
+    )
     assert sum(map(len, task.candidates)) == pairs and sum(map(len, task.relevant)) == right
     assert form.documents[split == "test"] == published
-    assert len(set(task.texts)) == len(task.texts) == len(np.unique(np.concatenate(task.candidates)))
+    assert (
+        len(set(task.texts)) == len(task.texts) == len(np.unique(np.concatenate(task.candidates)))
+    )
     for candidates, relevant in zip(task.candidates, task.relevant, strict=True):
         assert 0 < len(relevant) < len(candidates) == len(np.unique(candidates))
     assert "SNNL_DATA" in task.source or "cache" in task.source
@@ -51,20 +78,32 @@ def test_the_right_answers_of_trecqa_are_not_swapped_with_the_wrong_ones():
     # A right answer shares more words with its question than a wrong one does.
     task = load_retrieval("trecqa")
     shared = {True: [], False: []}
-    for query, candidates, relevant in zip(task.queries, task.candidates, task.relevant, strict=True):
+    for query, candidates, relevant in zip(
+        task.queries, task.candidates, task.relevant, strict=True
+    ):
         for position, row in enumerate(candidates):
-            shared[position in relevant].append(len(set(data.words(query)) & set(data.words(task.texts[row]))))
+            shared[position in relevant].append(
+                len(set(data.words(query)) & set(data.words(task.texts[row])))
+            )
     assert np.mean(shared[True]) > np.mean(shared[False]) + 1
 
 
 @trecqa_at_hand
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_tfidf_ranks_answers_far_better_than_a_guess_and_as_word_overlap_does_in_the_literature(split, own_cache):
-    # Published for the test questions, MAP and MRR: random 0.397 and 0.493; from 0.571 and 0.627 for counted common words (Yih et al. 2013)
+def test_tfidf_ranks_answers_far_better_than_a_guess_and_as_word_overlap_does_in_the_literature(
+    split, own_cache
+):
+    # Published for the test questions, MAP and MRR: random 0.397 and 0.493; from 0.571 and
+    # 0.627 for counted common words (Yih et al. 2013)
     # to 0.694 and 0.765 for BM25 (the data's own README).
     task = load_retrieval("trecqa", split)
     scores = evaluate(task, lambda texts: embeddings.embed(texts, "tfidf"))
-    guesses = [evaluate(task, lambda texts, seed=seed: np.random.default_rng(seed).normal(size=(len(texts), 50))) for seed in range(10)]
+    guesses = [
+        evaluate(
+            task, lambda texts, seed=seed: np.random.default_rng(seed).normal(size=(len(texts), 50))
+        )
+        for seed in range(10)
+    ]
     assert scores["queries"] == len(task.queries)
     for name, low, high in (("map", 0.571, 0.694), ("mrr", 0.627, 0.765)):
         assert low < scores[name] < high
@@ -74,13 +113,25 @@ def test_tfidf_ranks_answers_far_better_than_a_guess_and_as_word_overlap_does_in
 
 
 @trecqa_at_hand
-def test_the_two_published_forms_of_trecqa_hold_the_same_and_have_one_fingerprint(tmp_path, monkeypatch):
+def test_the_two_published_forms_of_trecqa_hold_the_same_and_have_one_fingerprint(
+    tmp_path, monkeypatch
+):
     form, folder, _, parts = data.read("trecqa")
-    content = json.dumps([[(question, answers, right.tolist()) for question, answers, right in part] for part in parts])
-    assert {own.fingerprint for own in data.describe("trecqa").forms} == {hashlib.sha256(content.encode()).hexdigest()[:8]}
+    content = json.dumps(
+        [
+            [(question, answers, right.tolist()) for question, answers, right in part]
+            for part in parts
+        ]
+    )
+    assert {own.fingerprint for own in data.describe("trecqa").forms} == {
+        hashlib.sha256(content.encode()).hexdigest()[:8]
+    }
     if "dev.parquet" not in form.files:
         pytest.skip("TREC-QA is here as CSV")
-    frames, before = {name: retrieval_frame(folder / f"{name}.parquet") for name in ("dev", "test")}, load_retrieval("trecqa")
+    frames, before = (
+        {name: retrieval_frame(folder / f"{name}.parquet") for name in ("dev", "test")},
+        load_retrieval("trecqa"),
+    )
     (tmp_path / "trecqa").mkdir()
     for name, rows in frames.items():
         with (tmp_path / "trecqa" / f"{name}.csv").open("w", newline="") as file:
@@ -113,7 +164,8 @@ def test_a_damaged_file_of_trecqa_is_an_error_that_names_it(damaged, tmp_path, m
         load_retrieval("trecqa")
 
 
-# ---------------------------------------------------------------- AskUbuntu: the published layout, in small
+# ---------------------------------------------------------------- AskUbuntu: the published
+# layout, in small
 
 
 TEXTS = """9\thow do i enable updates ?\tupdate manager offers me updates .
@@ -130,7 +182,9 @@ TEST = "14\t9 9\t13 9 12 13\t4.0 3.0 2.0 4.0\n11\t12 16\t15 12 9\t3.0 2.0 1.0\n"
 
 @pytest.fixture
 def askubuntu(empty_cache, tmp_path, monkeypatch):
-    """A small AskUbuntu under SNNL_DATA, its text file the one whose checksum stands in the catalogue."""
+    """A small AskUbuntu under SNNL_DATA, its text file the one whose checksum stands in the
+    catalogue.
+    """
     folder = tmp_path / "data" / "askubuntu"
     folder.mkdir(parents=True)
     content = gzip.compress(TEXTS.encode())
@@ -139,28 +193,51 @@ def askubuntu(empty_cache, tmp_path, monkeypatch):
     (folder / "test.txt").write_text(TEST)
     entry = data.describe("askubuntu")
     files = entry.forms[0].files | {"text_tokenized.txt.gz": f"git:{git_name(content)}"}
-    monkeypatch.setattr(catalogue, "entries", lambda: {"askubuntu": replace(entry, forms=(replace(entry.forms[0], files=files),))})
+    monkeypatch.setattr(
+        catalogue,
+        "entries",
+        lambda: {"askubuntu": replace(entry, forms=(replace(entry.forms[0], files=files),))},
+    )
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     return folder
 
 
 def spelt_out(task):
     """Each query with its candidates in words, the relevant ones apart."""
-    for query, candidates, relevant in zip(task.queries, task.candidates, task.relevant, strict=True):
-        yield query, [task.texts[row] for row in candidates], [task.texts[row] for row in candidates[relevant]]
+    for query, candidates, relevant in zip(
+        task.queries, task.candidates, task.relevant, strict=True
+    ):
+        yield (
+            query,
+            [task.texts[row] for row in candidates],
+            [task.texts[row] for row in candidates[relevant]],
+        )
 
 
 def test_askubuntu_is_read_by_titles_without_the_queries_that_have_nothing_to_tell_apart(askubuntu):
     assert list(spelt_out(load_retrieval("askubuntu", "dev"))) == [
-        ("how do i enable updates ?", ["automatic updates", "my screen is black", "installing a plugin"], ["automatic updates"])
+        (
+            "how do i enable updates ?",
+            ["automatic updates", "my screen is black", "installing a plugin"],
+            ["automatic updates"],
+        )
     ]
     test = load_retrieval("askubuntu")
     assert list(spelt_out(test)) == [
         # a repeated candidate counts once, a similar question that is no candidate is one
-        ("automatic updates", ["my screen is black", "how do i enable updates ?", "installing a plugin"], ["how do i enable updates ?"]),
+        (
+            "automatic updates",
+            ["my screen is black", "how do i enable updates ?", "installing a plugin"],
+            ["how do i enable updates ?"],
+        ),
         (
             "how do i install flash ?",
-            ["café wifi", "installing a plugin", "how do i enable updates ?", "how do i install flash ?"],
+            [
+                "café wifi",
+                "installing a plugin",
+                "how do i enable updates ?",
+                "how do i install flash ?",
+            ],
             ["installing a plugin", "how do i install flash ?"],
         ),
     ]
@@ -171,8 +248,12 @@ def test_askubuntu_is_read_by_titles_without_the_queries_that_have_nothing_to_te
 
 
 def test_another_text_file_than_the_published_one_is_an_error(askubuntu):
-    (askubuntu / "text_tokenized.txt.gz").write_bytes(gzip.compress(TEXTS.replace("flash", "Flash").encode()))
-    with pytest.raises(DataError, match=r"text_tokenized.txt.gz is damaged or not the published file \(git "):
+    (askubuntu / "text_tokenized.txt.gz").write_bytes(
+        gzip.compress(TEXTS.replace("flash", "Flash").encode())
+    )
+    with pytest.raises(
+        DataError, match=r"text_tokenized.txt.gz is damaged or not the published file \(git "
+    ):
         load_retrieval("askubuntu")
 
 
@@ -187,23 +268,42 @@ def test_another_text_file_than_the_published_one_is_an_error(askubuntu):
         ("dev.txt", "<html>"),
     ],
 )
-def test_a_list_of_askubuntu_in_another_layout_is_an_error_that_names_the_line(askubuntu, name, line):
+def test_a_list_of_askubuntu_in_another_layout_is_an_error_that_names_the_line(
+    askubuntu, name, line
+):
     path = askubuntu / name
     path.write_text("\n".join([path.read_text().splitlines()[0], line, path.read_text()]))
-    with pytest.raises(SnnlError, match=rf"line 2 of .*{name} is not in the published layout, or names questions without a text: fetch it again"):
+    with pytest.raises(
+        SnnlError,
+        match=(
+            rf"line 2 of .*{name} is not in the published layout, or names questions without a"
+            r" text: fetch it again"
+        ),
+    ):
         load_retrieval("askubuntu", "dev")
 
 
-def test_askubuntu_out_of_reach_is_one_sentence_with_every_place_tried_and_what_to_do(empty_cache, no_network, tmp_path, monkeypatch):
+def test_askubuntu_out_of_reach_is_one_sentence_with_every_place_tried_and_what_to_do(
+    empty_cache, no_network, tmp_path, monkeypatch
+):
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
-    with pytest.raises(DataError, match="the data set 'askubuntu' is out of reach; tried SNNL_DATA") as caught:
+    with pytest.raises(
+        DataError, match="the data set 'askubuntu' is out of reach; tried SNNL_DATA"
+    ) as caught:
         load_retrieval("askubuntu")
     said = str(caught.value)
     assert "\n" not in said and "proxy" in said.lower()
-    for part in (str(tmp_path / "data"), str(empty_cache), "https://raw.githubusercontent.com/taolei87/askubuntu/4d0a9169ef0b"):
+    for part in (
+        str(tmp_path / "data"),
+        str(empty_cache),
+        "https://raw.githubusercontent.com/taolei87/askubuntu/4d0a9169ef0b",
+    ):
         assert part in said
-    assert "data fetch askubuntu" in said and "put text_tokenized.txt.gz and dev.txt and test.txt into a folder askubuntu/" in said
+    assert (
+        "data fetch askubuntu" in said
+        and "put text_tokenized.txt.gz and dev.txt and test.txt into a folder askubuntu/" in said
+    )
     assert [path for path in empty_cache.rglob("*") if path.is_file()] == []
 
 
@@ -216,13 +316,25 @@ def test_the_real_text_file_is_the_one_that_is_asked_for():
 
 
 def test_only_ranking_tasks_are_loaded_as_such_and_no_other_way():
-    with pytest.raises(DataError, match="no ranking task 'ag_news': choose one of trecqa, askubuntu"):
+    with pytest.raises(
+        DataError, match="no ranking task 'ag_news': choose one of trecqa, askubuntu"
+    ):
         load_retrieval("ag_news")
     with pytest.raises(ValueError, match="split must be 'dev' or 'test', got 'train'"):
         load_retrieval("trecqa", "train")
-    with pytest.raises(DataError, match=r"trecqa holds queries and candidates, not documents of classes: load it with snnl_lib.experiments.retrieval.load_retrieval"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"trecqa holds queries and candidates, not documents of classes: load it with"
+            r" snnl_lib.experiments.retrieval.load_retrieval"
+        ),
+    ):
         data.load_dataset("trecqa")
-    assert experiments.specs("clustering", dataset="trecqa") == experiments.specs("images", dataset="askubuntu") == []
+    assert (
+        experiments.specs("clustering", dataset="trecqa")
+        == experiments.specs("images", dataset="askubuntu")
+        == []
+    )
 
 
 # ---------------------------------------------------------------- a text and its noised copy
@@ -247,30 +359,44 @@ def test_words_are_deleted_at_the_ratio_asked_for_and_keep_their_order(ratio):
     for words, text in zip(kept, task.texts, strict=True):
         numbers = [int(word.split(".")[1]) for word in words]
         assert numbers == sorted(numbers) and set(words) <= set(text.split())
-    assert np.std([len(words) for words in kept]) == pytest.approx(math.sqrt(100 * ratio * (1 - ratio)), rel=0.2), "each word by itself"
+    assert np.std([len(words) for words in kept]) == pytest.approx(
+        math.sqrt(100 * ratio * (1 - ratio)), rel=0.2
+    ), "each word by itself"
 
 
 def test_one_word_is_always_left_and_any_can_be():
     assert all(len(query.split()) == 1 for query in denoise(LONG, ratio=1).queries)
     random = np.random.default_rng(0)
     left = [delete_words("one two three", 1, random) for _ in range(3000)]
-    assert {word: round(left.count(word) / 3000, 1) for word in set(left)} == {"one": 0.3, "two": 0.3, "three": 0.3}
+    assert {word: round(left.count(word) / 3000, 1) for word in set(left)} == {
+        "one": 0.3,
+        "two": 0.3,
+        "three": 0.3,
+    }
     lengths = [len(delete_words("one two three", 0.6, random).split()) for _ in range(3000)]
     assert np.mean(lengths) == pytest.approx(3 * 0.4 + 0.6**3, abs=0.06) and min(lengths) == 1
 
 
 def test_a_seed_settles_the_noise():
-    assert denoise(LONG, seed=1).queries == denoise(LONG, seed=1).queries != denoise(LONG, seed=2).queries
+    assert (
+        denoise(LONG, seed=1).queries
+        == denoise(LONG, seed=1).queries
+        != denoise(LONG, seed=2).queries
+    )
 
 
 def test_a_repeated_text_is_one_candidate_and_one_query():
     task = denoise(["rain today", "wind", "rain today"], ratio=0)
     assert (task.queries, task.texts) == (["rain today", "wind"], ["rain today", "wind"])
-    assert [rows.tolist() for rows in task.candidates] == [[0, 1], [0, 1]] and [rows.tolist() for rows in task.relevant] == [[0], [1]]
+    assert [rows.tolist() for rows in task.candidates] == [[0, 1], [0, 1]] and [
+        rows.tolist() for rows in task.relevant
+    ] == [[0], [1]]
 
 
 def test_finding_a_text_gets_harder_with_every_word_deleted(newsgroups4):
-    texts = [" ".join(data.words(text)[:12]) for text in newsgroups4.test.texts[:300] if data.words(text)]
+    texts = [
+        " ".join(data.words(text)[:12]) for text in newsgroups4.test.texts[:300] if data.words(text)
+    ]
     scores = [evaluate(denoise(texts, ratio=ratio), word_counts) for ratio in (0, 0.6, 0.9, 1)]
     assert all(score["map"] == score["mrr"] for score in scores)
     found = [score["mrr"] for score in scores]
@@ -297,7 +423,9 @@ def test_texts_that_cannot_be_noised_are_refused(texts, ratio, shown):
 def drawn_task(seed=0, queries=23, texts=40):
     random = np.random.default_rng(seed)
     candidates = [random.permutation(texts)[: random.integers(2, 15)] for _ in range(queries)]
-    relevant = [random.permutation(len(rows))[: random.integers(1, len(rows))] for rows in candidates]
+    relevant = [
+        random.permutation(len(rows))[: random.integers(1, len(rows))] for rows in candidates
+    ]
     asked = [f"q{i}" if i % 3 else f"t{i}" for i in range(queries)]  # some queries are texts too
     return Retrieval(asked, [f"t{i}" for i in range(texts)], candidates, relevant, "drawn")
 
@@ -308,7 +436,9 @@ def drawn_vectors(texts):
 
 def by_hand(task, embed):
     precisions, reciprocals = [], []
-    for query, candidates, relevant in zip(task.queries, task.candidates, task.relevant, strict=True):
+    for query, candidates, relevant in zip(
+        task.queries, task.candidates, task.relevant, strict=True
+    ):
         (q,), texts = embed([query]), embed([task.texts[row] for row in candidates])
         cosines = [q @ t / math.sqrt((q @ q) * (t @ t)) for t in texts]
         order = sorted(range(len(candidates)), key=lambda i: -cosines[i])
@@ -324,7 +454,10 @@ def test_each_query_is_ranked_against_its_own_candidates_by_the_cosine(monkeypat
     task = drawn_task()
     expected = pytest.approx(by_hand(task, drawn_vectors), rel=1e-12)
     assert evaluate(task, drawn_vectors) == expected
-    assert evaluate(task, lambda texts: drawn_vectors(texts) * np.arange(1, len(texts) + 1)[:, None]) == expected, "lengths do not matter"
+    assert (
+        evaluate(task, lambda texts: drawn_vectors(texts) * np.arange(1, len(texts) + 1)[:, None])
+        == expected
+    ), "lengths do not matter"
     assert evaluate(task, lambda texts: drawn_vectors(texts).tolist()) == expected
 
 
@@ -358,24 +491,36 @@ def test_the_order_of_texts_and_candidates_does_not_matter_even_where_vectors_ar
         [np.argsort(mix)[rows] for rows, mix in zip(task.relevant, mixes, strict=True)],
         "shuffled",
     )
-    assert list(map(sorted, (found[2] for found in spelt_out(shuffled)))) == list(map(sorted, (found[2] for found in spelt_out(task))))
+    assert list(map(sorted, (found[2] for found in spelt_out(shuffled)))) == list(
+        map(sorted, (found[2] for found in spelt_out(task)))
+    )
     assert evaluate(shuffled, embed) == before
 
 
 @pytest.mark.parametrize("count", [7, 41, 113])
 @pytest.mark.parametrize("width", [37, 50, 300, 384])
-def test_candidates_of_equal_vectors_are_equal_though_a_matrix_product_may_round_them_differently(count, width):
+def test_candidates_of_equal_vectors_are_equal_though_a_matrix_product_may_round_them_differently(
+    count, width
+):
     texts = [f"t{i}" for i in range(count)]
     task = Retrieval(["q"], texts, [np.arange(count)], [np.array([0, count // 2])], "drawn")
     one, other = np.random.default_rng(width).normal(size=(2, width))
     expected = retrieval_scores([(np.zeros(count), np.isin(np.arange(count), task.relevant[0]))])
-    assert evaluate(task, lambda texts: np.array([one if text == "q" else other for text in texts])) == expected | {"queries": 1}
+    assert evaluate(
+        task, lambda texts: np.array([one if text == "q" else other for text in texts])
+    ) == expected | {"queries": 1}
 
 
 def test_a_text_without_a_vector_is_like_no_other():
-    task = Retrieval(["q"], ["same", "none", "opposite"], [np.arange(3)], [np.array([1])], "by hand")
+    task = Retrieval(
+        ["q"], ["same", "none", "opposite"], [np.arange(3)], [np.array([1])], "by hand"
+    )
     vectors = {"q": [1.0, 0], "same": [2.0, 0], "none": [0, 0], "opposite": [-1.0, 0]}
-    assert evaluate(task, lambda texts: np.array([vectors[text] for text in texts])) == {"map": 0.5, "mrr": 0.5, "queries": 1}
+    assert evaluate(task, lambda texts: np.array([vectors[text] for text in texts])) == {
+        "map": 0.5,
+        "mrr": 0.5,
+        "queries": 1,
+    }
 
 
 @pytest.mark.parametrize(

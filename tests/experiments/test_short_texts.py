@@ -18,7 +18,16 @@ from snnl_lib.embeddings.backbones import MAX_PIECES
 from snnl_lib.embeddings.transformers import embed_texts
 from snnl_lib.experiments import Task, clustering, short_text_grids, short_texts
 from snnl_lib.experiments.retrieval import denoise, evaluate
-from snnl_lib.experiments.short_texts import PAIRS, cluster, fine_tune, moved_pairs, run_clusterbert, run_retrieval, run_test_documents, score
+from snnl_lib.experiments.short_texts import (
+    PAIRS,
+    cluster,
+    fine_tune,
+    moved_pairs,
+    run_clusterbert,
+    run_retrieval,
+    run_test_documents,
+    score,
+)
 from snnl_lib.methods import clusterbert
 from snnl_lib.methods.clusterbert import STAGES, Recipe
 from snnl_lib.methods.sccl import SCCL
@@ -28,30 +37,59 @@ from snnl_lib.training import named_seed
 TINY = experiments.PROFILES["tiny"]
 
 
-def made_up(model="plain", clusterer="kmeans", experiment="clusterbert", embedding="minilm-cls", seed=3, **settings):
+def made_up(
+    model="plain",
+    clusterer="kmeans",
+    experiment="clusterbert",
+    embedding="minilm-cls",
+    seed=3,
+    **settings,
+):
     own = {"clusterer": clusterer, "kmeans_starts": 3, "idec_epochs": 2} | settings
     if model in ("tsdae", "clusterbert"):
         own = short_text_grids._recipe(TINY) | own
-    return Spec(experiment, "tiny", "made up", embedding, model, 0, "none", seed, 100, 1, tuple(sorted(own.items())))
+    return Spec(
+        experiment,
+        "tiny",
+        "made up",
+        embedding,
+        model,
+        0,
+        "none",
+        seed,
+        100,
+        1,
+        tuple(sorted(own.items())),
+    )
 
 
 def blobs(classes=3, each=30, width=6):
     random, labels = np.random.default_rng(0), np.repeat(np.arange(classes), each)
-    return (np.eye(classes, width)[labels] * 8 + random.normal(size=(classes * each, width))).astype(np.float32), labels
+    return (
+        np.eye(classes, width)[labels] * 8 + random.normal(size=(classes * each, width))
+    ).astype(np.float32), labels
 
 
 def vector_task():
     vectors, labels = blobs()
-    return Task(vectors, labels, vectors, labels, 3, 0, 0, np.arange(len(labels)), np.arange(len(labels)))
+    return Task(
+        vectors, labels, vectors, labels, 3, 0, 0, np.arange(len(labels)), np.arange(len(labels))
+    )
 
 
 # ---------------------------------------------------------------- the grid
 
 
 def test_a_specs_recipe_has_the_pooling_of_its_embedding_and_all_else_from_its_settings():
-    full = next(spec for spec in experiments.specs("clusterbert", seeds=[42]) if spec.model == "clusterbert")
+    full = next(
+        spec for spec in experiments.specs("clusterbert", seeds=[42]) if spec.model == "clusterbert"
+    )
     assert short_texts.recipe(full) == Recipe()
-    mean = next(spec for spec in experiments.specs("clusterbert-ablation", seeds=[42]) if spec.get("reading") == "mean pooling")
+    mean = next(
+        spec
+        for spec in experiments.specs("clusterbert-ablation", seeds=[42])
+        if spec.get("reading") == "mean pooling"
+    )
     assert short_texts.recipe(mean) == Recipe(pooling="mean")
 
 
@@ -76,11 +114,15 @@ def test_umap_and_idec_is_idec_of_umaps_layout():
 
 
 def test_k_means_has_the_runs_seed_and_its_number_of_starts():
-    vectors = np.random.default_rng(0).normal(size=(200, 4))  # without clusters, so that each start ends elsewhere
+    vectors = np.random.default_rng(0).normal(
+        size=(200, 4)
+    )  # without clusters, so that each start ends elsewhere
     for seed in (3, 4):
         expected = KMeans(8, n_init=3, random_state=named_seed(seed, "kmeans")).fit_predict(vectors)
         np.testing.assert_array_equal(cluster(vectors, made_up(seed=seed), 8)[0], expected)
-    assert not np.array_equal(expected, KMeans(8, n_init=1, random_state=named_seed(seed, "kmeans")).fit_predict(vectors))
+    assert not np.array_equal(
+        expected, KMeans(8, n_init=1, random_state=named_seed(seed, "kmeans")).fit_predict(vectors)
+    )
 
 
 @pytest.fixture
@@ -89,19 +131,37 @@ def asked(monkeypatch):
     found = {}
 
     def stand_in(name, **own):
-        return lambda *args, **settings: (found.update({name: (args[-1:], settings)}), SimpleNamespace(diverged="", curve=None, **own))[1]
+        return lambda *args, **settings: (
+            found.update({name: (args[-1:], settings)}),
+            SimpleNamespace(diverged="", curve=None, **own),
+        )[1]
 
-    method = SimpleNamespace(diverged="", predict=lambda vectors: np.zeros(len(vectors), dtype=int), codes=lambda vectors: vectors)
-    monkeypatch.setattr(short_texts, "umap", stand_in("umap", fit_transform=lambda vectors: vectors[:, :4]))
-    monkeypatch.setattr(short_texts, "pretrain", lambda *args, **settings: (None, stand_in("pretrain")(*args, **settings)))
-    monkeypatch.setattr(short_texts, "IDEC", stand_in("idec", fit=lambda vectors, autoencoder: method))
+    method = SimpleNamespace(
+        diverged="",
+        predict=lambda vectors: np.zeros(len(vectors), dtype=int),
+        codes=lambda vectors: vectors,
+    )
+    monkeypatch.setattr(
+        short_texts, "umap", stand_in("umap", fit_transform=lambda vectors: vectors[:, :4])
+    )
+    monkeypatch.setattr(
+        short_texts,
+        "pretrain",
+        lambda *args, **settings: (None, stand_in("pretrain")(*args, **settings)),
+    )
+    monkeypatch.setattr(
+        short_texts, "IDEC", stand_in("idec", fit=lambda vectors, autoencoder: method)
+    )
     found["fitted"] = method
     return found
 
 
 def test_umap_and_idec_are_set_as_the_paper_says(asked):
     cluster(np.zeros((600, 9)), made_up(clusterer="umap-idec", idec_epochs=150), 7)
-    assert asked["umap"] == ((), {"n_components": 8, "n_neighbors": 15, "random_state": named_seed(3, "umap")})
+    assert asked["umap"] == (
+        (),
+        {"n_components": 8, "n_neighbors": 15, "random_state": named_seed(3, "umap")},
+    )
     own = {"learning_rate": 1e-4, "seed": 3, "device": "cpu", "progress": None}
     assert asked["pretrain"] == ((8,), {"epochs": 150} | own)
     assert asked["idec"] == ((7,), {"max_steps": 150 * 3} | own)  # 600 documents are three batches
@@ -109,14 +169,27 @@ def test_umap_and_idec_are_set_as_the_paper_says(asked):
 
 def test_few_documents_have_fewer_neighbours_and_dimensions(asked):
     cluster(np.random.default_rng(0).normal(size=(9, 9)), made_up(clusterer="umap"), 8)
-    assert asked["umap"][1] | {"random_state": 0} == {"n_components": 7, "n_neighbors": 8, "random_state": 0}
+    assert asked["umap"][1] | {"random_state": 0} == {
+        "n_components": 7,
+        "n_neighbors": 8,
+        "random_state": 0,
+    }
 
 
 @pytest.mark.parametrize("part", ["pretrain", "idec"])
-def test_an_autoencoder_that_diverges_is_the_runs_outcome_with_the_curve_so_far(asked, monkeypatch, part):
+def test_an_autoencoder_that_diverges_is_the_runs_outcome_with_the_curve_so_far(
+    asked, monkeypatch, part
+):
     curve = pd.DataFrame({"epoch": [0], "loss": [np.nan]})
     if part == "pretrain":
-        monkeypatch.setattr(short_texts, "pretrain", lambda *args, **settings: (None, SimpleNamespace(diverged="the loss was nan", curve=curve)))
+        monkeypatch.setattr(
+            short_texts,
+            "pretrain",
+            lambda *args, **settings: (
+                None,
+                SimpleNamespace(diverged="the loss was nan", curve=curve),
+            ),
+        )
     else:
         asked["fitted"].diverged, asked["fitted"].curve = "the loss was nan", curve
     outcome = run_clusterbert(made_up(clusterer="idec"), vector_task(), "cpu", None)
@@ -128,7 +201,9 @@ def test_equation_6_has_the_geometric_mean():
     vectors, labels = blobs()
     clusters = np.array(labels) % 2
     found = score(vectors, clusters, labels)
-    assert found["nmi_geometric"] == pytest.approx(normalized_mutual_info_score(labels, clusters, average_method="geometric"))
+    assert found["nmi_geometric"] == pytest.approx(
+        normalized_mutual_info_score(labels, clusters, average_method="geometric")
+    )
     assert found["nmi_geometric"] != pytest.approx(found["nmi"])
 
 
@@ -139,7 +214,9 @@ def test_repeated_vectors_do_not_make_the_dunn_index_zero():
     assert metrics.dunn_index(doubled, clusters) == 0
     assert score(doubled, clusters, clusters)["dunn"] > 0
     clusters = np.concatenate([labels, labels[:5]])  # in the same: as if they were not there
-    assert score(doubled, clusters, clusters)["dunn"] == pytest.approx(metrics.dunn_index(vectors, labels))
+    assert score(doubled, clusters, clusters)["dunn"] == pytest.approx(
+        metrics.dunn_index(vectors, labels)
+    )
 
 
 def test_of_many_documents_only_the_external_scores_are_computed(monkeypatch):
@@ -163,8 +240,12 @@ def test_vectors_as_they_are_get_the_scores_of_their_clusters():
 def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):
     task = vector_task()
     clusters, codes = task.train_y % 2, task.train_x[:, :2] ** 2
-    monkeypatch.setattr(short_texts, "cluster", lambda vectors, spec, k, device, progress: (clusters, codes))
-    assert run_clusterbert(made_up(clusterer="umap"), task, "cpu", None).metrics == score(codes, clusters, task.train_y)
+    monkeypatch.setattr(
+        short_texts, "cluster", lambda vectors, spec, k, device, progress: (clusters, codes)
+    )
+    assert run_clusterbert(made_up(clusterer="umap"), task, "cpu", None).metrics == score(
+        codes, clusters, task.train_y
+    )
 
 
 # ---------------------------------------------------------------- Table 5
@@ -172,7 +253,11 @@ def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):
 
 def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
     random = np.random.default_rng(1)
-    before, after, labels = random.normal(size=(40, 5)), random.normal(size=(40, 5)), random.integers(3, size=40)
+    before, after, labels = (
+        random.normal(size=(40, 5)),
+        random.normal(size=(40, 5)),
+        random.integers(3, size=40),
+    )
     rows = np.arange(100, 140)
     found = moved_pairs(before, after, labels, rows, each=4)
     assert found["kind"].tolist() == [kind for kind in PAIRS for _ in range(4)]
@@ -194,7 +279,9 @@ def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
     assert gain["wrongly parted"] == pytest.approx(change[upper & same].min())
     assert gain["parted"] == pytest.approx(change[upper & ~same].min())
     together = np.minimum(cosines(before), cosines(after))
-    assert min(first.loc["together", ["init", "final"]]) == pytest.approx(together[upper & same].max())
+    assert min(first.loc["together", ["init", "final"]]) == pytest.approx(
+        together[upper & same].max()
+    )
 
 
 def test_equal_texts_are_no_pair_and_a_kind_can_have_none():
@@ -207,18 +294,24 @@ def test_equal_texts_are_no_pair_and_a_kind_can_have_none():
 # ---------------------------------------------------------------- fine-tuned, in small
 
 
-RANKED = denoise(["read a large file", "sort a file", "join the lists", "java", *TITLES[2:5]], seed=1)  # some of them are documents, too
+RANKED = denoise(
+    ["read a large file", "sort a file", "join the lists", "java", *TITLES[2:5]], seed=1
+)  # some of them are documents, too
 
 
 @pytest.fixture
 def titles(roberta, own_cache, monkeypatch):
-    """Eight titles to be clustered by a small RoBERTa, and one ranking task, of which three texts are among them."""
+    """Eight titles to be clustered by a small RoBERTa, and one ranking task, of which three texts
+    are among them.
+    """
     monkeypatch.setattr(short_texts, "rankings", lambda spec, task: {"trecqa": RANKED})
     texts, labels = np.array(TITLES, dtype=object), np.repeat([0, 1], 4)
     return Task(texts, labels, texts, labels, 2, 0, 0, np.arange(50, 58), np.arange(50, 58))
 
 
-def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_what_retrieval_needs(titles):
+def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_what_retrieval_needs(
+    titles,
+):
     spec = replace(made_up("clusterbert", embedding="roberta-base"), profile="full")
     outcome = run_clusterbert(spec, titles, "cpu", None)
     model, others = fine_tune(spec, titles, "cpu", None)  # from what the run has left
@@ -227,18 +320,29 @@ def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_wh
     vectors = [own[:8] for own in model.embeddings.values()]
     for number, own in enumerate(vectors):
         expected = score(own, cluster(own, spec, 2)[0], titles.train_y)
-        assert [outcome.metrics[f"{name}_{number}"] for name in ("acc", "sil", "dunn")] == [expected[name] for name in ("acc", "sil", "dunn")]
-    assert outcome.metrics["head_acc"] == metrics.clustering_accuracy(titles.train_y, model.clusters)
-    pd.testing.assert_frame_equal(outcome.points, moved_pairs(vectors[1], vectors[3], titles.train_y, titles.train_rows))
+        assert [outcome.metrics[f"{name}_{number}"] for name in ("acc", "sil", "dunn")] == [
+            expected[name] for name in ("acc", "sil", "dunn")
+        ]
+    assert outcome.metrics["head_acc"] == metrics.clustering_accuracy(
+        titles.train_y, model.clusters
+    )
+    pd.testing.assert_frame_equal(
+        outcome.points, moved_pairs(vectors[1], vectors[3], titles.train_y, titles.train_rows)
+    )
 
 
 def test_queries_and_candidates_are_ranked_by_their_own_embeddings(titles):
     spec = made_up("clusterbert", experiment="retrieval", embedding="roberta-base", task="trecqa")
     found = run_retrieval(spec, titles, "cpu", None).metrics
     model, _ = fine_tune(spec, titles, "cpu", None)
-    for stage, embed in ((0, partial(embed_texts, name="roberta-base", pooling="cls")), (3, model.embed)):
+    for stage, embed in (
+        (0, partial(embed_texts, name="roberta-base", pooling="cls")),
+        (3, model.embed),
+    ):
         expected = evaluate(RANKED, embed)
-        assert [found[f"map_{stage}"], found[f"mrr_{stage}"]] == pytest.approx([expected["map"], expected["mrr"]])
+        assert [found[f"map_{stage}"], found[f"mrr_{stage}"]] == pytest.approx(
+            [expected["map"], expected["mrr"]]
+        )
     assert (found["map"], found["mrr"]) == (found["map_3"], found["mrr_3"])
     assert found["map_0"] != found["map_3"]
 
@@ -252,18 +356,30 @@ def test_sccls_embeddings_are_made_once_for_each_seed_whatever_clusters_them(tit
     np.testing.assert_array_equal(short_texts.contrast(spec(3), task, "cpu", None), expected)
     other = short_texts.contrast(spec(4), task, "cpu", None)
     assert np.abs(other - expected).max() > 1e-6
-    monkeypatch.setattr(short_texts, "SCCL", lambda *args, **settings: pytest.fail("it was trained again"))
-    np.testing.assert_array_equal(short_texts.contrast(spec(3, "idec"), task, "cpu", None), expected)
+    monkeypatch.setattr(
+        short_texts, "SCCL", lambda *args, **settings: pytest.fail("it was trained again")
+    )
+    np.testing.assert_array_equal(
+        short_texts.contrast(spec(3, "idec"), task, "cpu", None), expected
+    )
     np.testing.assert_array_equal(short_texts.contrast(spec(4), task, "cpu", None), other)
 
 
 def test_an_sccl_that_diverges_is_not_kept(titles, monkeypatch):
     curve = pd.DataFrame({"step": [100]})
     model = SimpleNamespace(diverged="the loss was nan", curve=curve)
-    monkeypatch.setattr(short_texts, "SCCL", lambda *args, **settings: SimpleNamespace(fit=lambda texts: model))
+    monkeypatch.setattr(
+        short_texts, "SCCL", lambda *args, **settings: SimpleNamespace(fit=lambda texts: model)
+    )
     for _ in range(2):
-        outcome = run_clusterbert(made_up("sccl", embedding="roberta-base", steps=2), titles, "cpu", None)
-        assert (outcome.status, outcome.reason, outcome.metrics) == ("diverged", "the loss was nan", {})
+        outcome = run_clusterbert(
+            made_up("sccl", embedding="roberta-base", steps=2), titles, "cpu", None
+        )
+        assert (outcome.status, outcome.reason, outcome.metrics) == (
+            "diverged",
+            "the loss was nan",
+            {},
+        )
         assert outcome.curve is curve
 
 
@@ -275,17 +391,24 @@ def openings(packages):
     """Eighty real texts that are always at hand."""
     corpus = data.load_dataset("newsgroups20_openings")
     rows = np.random.default_rng(0).permutation(len(corpus.train))[:80]
-    texts, labels = np.array([corpus.train.texts[i] for i in rows], dtype=object), corpus.train.labels[rows]
+    texts, labels = (
+        np.array([corpus.train.texts[i] for i in rows], dtype=object),
+        corpus.train.labels[rows],
+    )
     return Task(texts, labels, texts, labels, 20, 0, 0, rows, rows)
 
 
-def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_runs_left(openings, own_cache, monkeypatch):
+def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_runs_left(
+    openings, own_cache, monkeypatch
+):
     tsdae = run_clusterbert(made_up("tsdae"), openings, "cpu", None)
     assert tsdae.curve["stage"].unique().tolist() == [1]
     outcome = run_clusterbert(made_up("clusterbert"), openings, "cpu", None)
     found = outcome.metrics
     for number in range(4):
-        assert {f"{name}_{number}" for name in ("nmi_geometric", "acc", "sil", "dunn")} <= set(found)
+        assert {f"{name}_{number}" for name in ("nmi_geometric", "acc", "sil", "dunn")} <= set(
+            found
+        )
     assert found["acc_1"] == tsdae.metrics["acc"]  # TSDAE is its first stage
     assert found["acc_3"] == found["acc"]
     assert 0 < found["head_acc"] <= 1
@@ -293,84 +416,159 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
     assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
     assert set(outcome.points["kind"]) <= set(PAIRS)
     assert set(outcome.points["row"]) <= set(openings.train_rows)
-    monkeypatch.setattr(short_texts.ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("a stage was carried out again"))
+    monkeypatch.setattr(
+        short_texts.ClusterBERT,
+        "_train_stage",
+        lambda self, stage: pytest.fail("a stage was carried out again"),
+    )
     again = run_clusterbert(made_up("clusterbert", "idec"), openings, "cpu", None)
     assert again.status == "ok"
 
 
-def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(openings, own_cache, monkeypatch):
+def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(
+    openings, own_cache, monkeypatch
+):
     specs = [spec for spec in experiments.specs("tsne", "tiny", "bbc_sentences", 42)]
     assert [spec["reading"] for spec in specs] == list(STAGES)
     trained = short_texts.fine_tune(specs[0], openings, "cpu", None)[0]
-    monkeypatch.setattr(clusterbert.ClusterBERT, "_epoch", None)  # the stages come from the checkpoint
+    monkeypatch.setattr(
+        clusterbert.ClusterBERT, "_epoch", None
+    )  # the stages come from the checkpoint
     found = [clustering.run_tsne(spec, openings, "cpu", None) for spec in specs]
     for outcome, spec, name in zip(found, specs, STAGES, strict=True):
-        wanted = TSNE(max_iter=spec["iterations"], init="pca", random_state=named_seed(42, "t-SNE"), n_jobs=1).fit_transform(trained.embeddings[name][:80])
+        wanted = TSNE(
+            max_iter=spec["iterations"], init="pca", random_state=named_seed(42, "t-SNE"), n_jobs=1
+        ).fit_transform(trained.embeddings[name][:80])
         np.testing.assert_allclose(outcome.points[["x", "y"]], wanted)
         assert outcome.points["row"].tolist() == openings.test_rows.tolist()
         assert outcome.points["label"].tolist() == openings.test_y.tolist()
 
 
-def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_other_documents(openings, own_cache, monkeypatch):
-    train, test = openings.train_x[:50], openings.train_x[[*range(50, 80), 60, 3]]  # one document twice, and one that was trained on
-    labels, spec = openings.train_y[[*range(50, 80), 60, 3]], made_up("clusterbert", experiment="labels")
+def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_other_documents(
+    openings, own_cache, monkeypatch
+):
+    train, test = (
+        openings.train_x[:50],
+        openings.train_x[[*range(50, 80), 60, 3]],
+    )  # one document twice, and one that was trained on
+    labels, spec = (
+        openings.train_y[[*range(50, 80), 60, 3]],
+        made_up("clusterbert", experiment="labels"),
+    )
     task, trained = Task(train, None, test, labels, 4, 0, 0), []
     fit = short_texts.ClusterBERT.fit
-    monkeypatch.setattr(short_texts.ClusterBERT, "fit", lambda self, texts, others, **rest: trained.append((texts, others)) or fit(self, texts, others, **rest))
+    monkeypatch.setattr(
+        short_texts.ClusterBERT,
+        "fit",
+        lambda self, texts, others, **rest: (
+            trained.append((texts, others)) or fit(self, texts, others, **rest)
+        ),
+    )
     outcome = run_test_documents(spec, task, "cpu", None)
     assert trained == [(train.tolist(), test[:-2].tolist())]
     assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
     found = outcome.metrics
-    assert set(found) == {"dbi", "sil", "chs", "nmi", "ari", "acc", *(f"{name}_{number}" for name in ("acc", "nmi") for number in range(4))}
+    assert set(found) == {
+        "dbi",
+        "sil",
+        "chs",
+        "nmi",
+        "ari",
+        "acc",
+        *(f"{name}_{number}" for name in ("acc", "nmi") for number in range(4)),
+    }
     assert (found["acc_3"], found["nmi_3"]) == (found["acc"], found["nmi"])
     start = embeddings.embed(test.tolist(), "minilm-cls")
-    assert found["acc_0"] == metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0]), "before training it is MiniLM"
+    assert found["acc_0"] == metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0]), (
+        "before training it is MiniLM"
+    )
     assert found["nmi"] != found["nmi_0"]
-    monkeypatch.setattr(short_texts.ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        short_texts.ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("trained again")
+    )
     again = run_test_documents(spec, replace(task, test_y=np.arange(32) % 4), "cpu", None).metrics
-    assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, "labels of test documents say nothing but the score"
+    assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, (
+        "labels of test documents say nothing but the score"
+    )
 
 
 def test_a_retrieval_run_ranks_by_the_embeddings_of_every_stage(openings, own_cache):
-    ranked = run_retrieval(made_up("clusterbert", experiment="retrieval", task="denoise"), openings, "cpu", None)
+    ranked = run_retrieval(
+        made_up("clusterbert", experiment="retrieval", task="denoise"), openings, "cpu", None
+    )
     assert {f"mrr_{number}" for number in range(4)} <= set(ranked.metrics)
     assert ranked.metrics["mrr"] == ranked.metrics["mrr_3"]
     assert ranked.metrics["mrr_0"] > 0.3  # a guess among 80 has 0.06
 
 
 def test_a_ranking_of_plain_vectors_is_that_of_the_retrieval_module(openings):
-    found = run_retrieval(made_up(experiment="retrieval", embedding="tfidf", task="denoise"), openings, "cpu", None).metrics
+    found = run_retrieval(
+        made_up(experiment="retrieval", embedding="tfidf", task="denoise"), openings, "cpu", None
+    ).metrics
     task = short_texts.rankings(made_up(task="denoise"), openings)["denoise"]
     assert found["queries"] == len(task.queries) == len(set(openings.train_x))
     assert found["map"] == found["mrr"] > 0.3
 
 
 def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monkeypatch):
-    monkeypatch.setattr(short_texts.ClusterBERT, "_adapt", lambda self: setattr(self, "diverged", "the loss was nan"))
+    monkeypatch.setattr(
+        short_texts.ClusterBERT,
+        "_adapt",
+        lambda self: setattr(self, "diverged", "the loss was nan"),
+    )
     for model in ("tsdae", "clusterbert"):
         outcome = run_clusterbert(made_up(model), openings, "cpu", None)
-        assert (outcome.status, outcome.reason, outcome.metrics) == ("diverged", "the loss was nan", {})
+        assert (outcome.status, outcome.reason, outcome.metrics) == (
+            "diverged",
+            "the loss was nan",
+            {},
+        )
 
 
 def test_a_full_run_embeds_all_rankings_at_hand_and_another_its_own_alone():
-    task, spec = Task(np.array(["rain fell", "", "wind"], dtype=object), None, None, None, 2, 0, 0), made_up(experiment="retrieval", task="denoise")
+    task, spec = (
+        Task(np.array(["rain fell", "", "wind"], dtype=object), None, None, None, 2, 0, 0),
+        made_up(experiment="retrieval", task="denoise"),
+    )
     assert list(short_texts.rankings(spec, task)) == ["denoise"]
-    noised = {tuple(short_texts.rankings(replace(spec, seed=seed), replace(task, train_x=LONG))["denoise"].queries) for seed in (3, 3, 4)}
+    noised = {
+        tuple(
+            short_texts.rankings(replace(spec, seed=seed), replace(task, train_x=LONG))[
+                "denoise"
+            ].queries
+        )
+        for seed in (3, 3, 4)
+    }
     assert len(noised) == 2  # the seed settles them
     found = short_texts.rankings(replace(spec, profile="full"), task)
-    assert list(found) == [name for name in ("trecqa", "askubuntu") if data.locate(name)] + ["denoise"]
-    assert found["denoise"].texts == ["rain fell", "wind"]  # what says nothing has no copy to be found by
+    assert list(found) == [name for name in ("trecqa", "askubuntu") if data.locate(name)] + [
+        "denoise"
+    ]
+    assert found["denoise"].texts == [
+        "rain fell",
+        "wind",
+    ]  # what says nothing has no copy to be found by
 
 
-def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(packages, own_cache, results_folder, monkeypatch):
+def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
+    packages, own_cache, results_folder, monkeypatch
+):
     form, there = data.describe("trecqa").forms[0], data.locate
     found = {"trecqa": (form, None, "made up")}
     monkeypatch.setattr(data, "locate", lambda name: found[name] if name in found else there(name))
-    monkeypatch.setattr(short_texts, "load_retrieval", lambda name: denoise(["rain fell again", "wind"]))
+    monkeypatch.setattr(
+        short_texts, "load_retrieval", lambda name: denoise(["rain fell again", "wind"])
+    )
     asked = "retrieval", "tiny", "newsgroups20_openings", 42
-    spec = next(spec for spec in experiments.specs(*asked) if (spec.embedding, spec["task"]) == ("tfidf", "trecqa"))
+    spec = next(
+        spec
+        for spec in experiments.specs(*asked)
+        if (spec.embedding, spec["task"]) == ("tfidf", "trecqa")
+    )
     plain = experiments.fingerprint(spec.dataset, "tfidf")
-    assert experiments.fingerprint(spec.dataset, "tfidf", "denoise") == plain  # made of the corpus's own texts
+    assert (
+        experiments.fingerprint(spec.dataset, "tfidf", "denoise") == plain
+    )  # made of the corpus's own texts
     record = experiments.run(spec, "cpu")
     assert record.status == "ok" and record.fingerprint == f"{plain}-{form.fingerprint}"
     results.write_record(record)
@@ -382,4 +580,6 @@ def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(pa
     found["trecqa"] = replace(form, content="another edition"), None, "made up"
     assert verdicts() == {"missing"}
     found["trecqa"] = None
-    assert verdicts() == {"done"}, "where the ranking task is out of reach, a record made elsewhere counts"
+    assert verdicts() == {"done"}, (
+        "where the ranking task is out of reach, a record made elsewhere counts"
+    )

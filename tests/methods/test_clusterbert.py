@@ -1,4 +1,6 @@
-"""ClusterBERT: each equation by hand, what the decoder can see, the stages, resuming, and a real corpus that it clusters better than its start."""
+"""ClusterBERT: each equation by hand, what the decoder can see, the stages, resuming, and a real
+corpus that it clusters better than its start.
+"""
 
 import math
 
@@ -28,8 +30,24 @@ from snnl_lib.methods.clusterbert import (
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder
 
-BRIEF = Recipe(batch_size=4, warm_up=1, adaptation_epochs=1, reclusterings=2, clustering_epochs=1, hardening_epochs=1)
-TITLES = ["read a file", "write a file", "open a large file", "close the file", "sort a list", "sort a long list", "reverse a list", "join two lists"]
+BRIEF = Recipe(
+    batch_size=4,
+    warm_up=1,
+    adaptation_epochs=1,
+    reclusterings=2,
+    clustering_epochs=1,
+    hardening_epochs=1,
+)
+TITLES = [
+    "read a file",
+    "write a file",
+    "open a large file",
+    "close the file",
+    "sort a list",
+    "sort a long list",
+    "reverse a list",
+    "join two lists",
+]
 
 
 def fit(name, recipe=BRIEF, k=2, texts=TITLES, stages=3, others=(), **settings):
@@ -42,7 +60,10 @@ def fit(name, recipe=BRIEF, k=2, texts=TITLES, stages=3, others=(), **settings):
 def test_the_clustering_loss_is_equation_3_of_equation_2():
     logits = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     targets = torch.tensor([[0.9, 0.1], [0.0, 1.0]])
-    p = [[math.e / (math.e + 1), 1 / (math.e + 1)], [1 / (1 + math.e**2), math.e**2 / (1 + math.e**2)]]
+    p = [
+        [math.e / (math.e + 1), 1 / (math.e + 1)],
+        [1 / (1 + math.e**2), math.e**2 / (1 + math.e**2)],
+    ]
     by_hand = -(0.9 * math.log(p[0][0]) + 0.1 * math.log(p[0][1]) + math.log(p[1][1])) / 2
     assert clustering_loss(logits, targets).item() == pytest.approx(by_hand, rel=1e-6)
 
@@ -50,14 +71,25 @@ def test_the_clustering_loss_is_equation_3_of_equation_2():
 def test_the_hardening_targets_are_equation_5():
     p = np.array([[0.8, 0.2], [0.5, 0.5], [0.3, 0.7]])
     f = p.sum(axis=0)
-    by_hand = np.array([[row[j] ** 2 / f[j] / sum(row[i] ** 2 / f[i] for i in range(2)) for j in range(2)] for row in p])
+    by_hand = np.array(
+        [
+            [row[j] ** 2 / f[j] / sum(row[i] ** 2 / f[i] for i in range(2)) for j in range(2)]
+            for row in p
+        ]
+    )
     np.testing.assert_allclose(target_distribution(torch.tensor(p)).numpy(), by_hand)
 
 
 def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):
-    monkeypatch.setattr(ClusterBERT, "_losses", lambda *_: (torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)))
+    monkeypatch.setattr(
+        ClusterBERT,
+        "_losses",
+        lambda *_: (torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)),
+    )
     totals, backward = [], torch.Tensor.backward
-    monkeypatch.setattr(torch.Tensor, "backward", lambda total: (totals.append(total.item()), backward(total))[0])
+    monkeypatch.setattr(
+        torch.Tensor, "backward", lambda total: (totals.append(total.item()), backward(total))[0]
+    )
     monkeypatch.setattr(torch.optim.Adam, "step", lambda *_: None)
     fit(roberta)
     assert totals == pytest.approx([3.0] * 4 + [0.8 * 5 + 0.2 * 3] * 4 + [0.75 * 5 + 0.25 * 3] * 2)
@@ -80,7 +112,9 @@ def test_a_head_of_centroids_gives_each_text_to_the_nearest_and_starts_neither_b
     logits = torch.tensor(embeddings @ weight.T + bias)
     nearest = ((embeddings[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
     assert logits.argmax(dim=1).tolist() == nearest.tolist()
-    assert logits.softmax(dim=1).amax(dim=1).mean().item() == pytest.approx(clusterbert.FIRST_CONFIDENCE, abs=1e-6)
+    assert logits.softmax(dim=1).amax(dim=1).mean().item() == pytest.approx(
+        clusterbert.FIRST_CONFIDENCE, abs=1e-6
+    )
 
 
 def test_a_pass_sees_each_text_once_in_batches_of_like_length_and_another_order_each_time():
@@ -102,7 +136,10 @@ def test_a_pass_sees_each_text_once_in_batches_of_like_length_and_another_order_
 def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):
     found = fit(roberta, others=["another file", "a list of lists"])
     assert tuple(found.embeddings) == STAGES
-    assert all(values.shape == (10, 32) and np.isfinite(values).all() for values in found.embeddings.values())
+    assert all(
+        values.shape == (10, 32) and np.isfinite(values).all()
+        for values in found.embeddings.values()
+    )
     assert found.clusters.shape == (8,)
     assert set(found.clusters) <= {0, 1}
     assert found.curve["stage"].tolist() == [1, 1, 2, 2, 3]
@@ -114,11 +151,15 @@ def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):
 def test_the_warm_up_leaves_the_encoder_as_it_is(roberta):
     found = fit(roberta, Recipe(batch_size=4, warm_up=2, adaptation_epochs=0), stages=1)
     np.testing.assert_array_equal(found.embeddings["start"], found.embeddings["domain adaptation"])
-    assert found.curve["reconstruction"].iloc[1] < found.curve["reconstruction"].iloc[0]  # and what is new in the decoder does learn
+    assert (
+        found.curve["reconstruction"].iloc[1] < found.curve["reconstruction"].iloc[0]
+    )  # and what is new in the decoder does learn
 
 
 def test_without_reconstruction_the_decoder_is_not_asked(roberta, monkeypatch):
-    recipe = Recipe(batch_size=4, warm_up=0, adaptation_epochs=0, clustering_weight=1, hardening_weight=1)
+    recipe = Recipe(
+        batch_size=4, warm_up=0, adaptation_epochs=0, clustering_weight=1, hardening_weight=1
+    )
     monkeypatch.setattr(Decoder, "forward", lambda *_: pytest.fail("the decoder was asked"))
     found = fit(roberta, recipe)
     assert found.curve["reconstruction"].isna().all()
@@ -127,7 +168,10 @@ def test_without_reconstruction_the_decoder_is_not_asked(roberta, monkeypatch):
 
 def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(roberta):
     found = fit(roberta, Recipe(batch_size=4, frozen=1))
-    before, after = (dict(encoder.transformer.named_parameters()) for encoder in (load_encoder(roberta), found.encoder))
+    before, after = (
+        dict(encoder.transformer.named_parameters())
+        for encoder in (load_encoder(roberta), found.encoder)
+    )
     moved = {path for path in before if not torch.equal(before[path], after[path])}
     assert moved
     assert all(path.startswith("encoder.layer.1.") for path in moved)
@@ -142,12 +186,17 @@ def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):
 
 @pytest.mark.parametrize("k", [0, 9, 2.0, True])
 def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):
-    with pytest.raises(ValueError, match="number of clusters must be a whole number from 1 to the number of texts, 8, got"):
+    with pytest.raises(
+        ValueError,
+        match="number of clusters must be a whole number from 1 to the number of texts, 8, got",
+    ):
         fit(roberta, k=k)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):
-    monkeypatch.setattr(clusterbert, "clustering_loss", lambda logits, targets: logits.sum() * math.nan)
+    monkeypatch.setattr(
+        clusterbert, "clustering_loss", lambda logits, targets: logits.sum() * math.nan
+    )
     found = fit(roberta)
     assert "the loss was nan in epoch 0 of stage 2 (clustering)" in found.diverged
     assert tuple(found.embeddings) == STAGES[:2]
@@ -156,7 +205,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypa
 def test_few_clusters_in_use_are_warned_of(roberta):
     with pytest.warns(UserWarning, match="only 1 of 4 clusters are in use in epoch 0 of stage 2"):
         model = ClusterBERT(4, roberta, BRIEF, seed=7)
-        model.pieces, model._rows, model.diverged, model._others = tokenize(TITLES, roberta), [], "", None
+        model.pieces, model._rows, model.diverged, model._others = (
+            tokenize(TITLES, roberta),
+            [],
+            "",
+            None,
+        )
         model._build()
         with model._sources("clustering"):
             model._epoch(2, 0, 0.8, F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float())
@@ -168,25 +222,47 @@ def test_few_clusters_in_use_are_warned_of(roberta):
 def built(name, recipe=BRIEF, k=3):
     """A model just before its first stage."""
     model = ClusterBERT(k, name, recipe, seed=7)
-    model.pieces, model._others, model._rows, model.diverged, model.clusters = tokenize(TITLES, name), None, [], "", None
+    model.pieces, model._others, model._rows, model.diverged, model.clusters = (
+        tokenize(TITLES, name),
+        None,
+        [],
+        "",
+        None,
+    )
     model._build()
     return model
 
 
-def test_the_encoder_reads_the_noisy_text_and_the_decoder_writes_the_clean_one(roberta, monkeypatch):
+def test_the_encoder_reads_the_noisy_text_and_the_decoder_writes_the_clean_one(
+    roberta, monkeypatch
+):
     model, read, written = built(roberta, Recipe(deletion=1.0)), [], []
     encoder, decoder = type(model.encoder).forward, Decoder.forward
-    monkeypatch.setattr(type(model.encoder), "forward", lambda self, ids, mask: (read.append(ids), encoder(self, ids, mask))[1])
-    monkeypatch.setattr(Decoder, "forward", lambda self, z, ids, mask: (written.append(ids), decoder(self, z, ids, mask))[1])
+    monkeypatch.setattr(
+        type(model.encoder),
+        "forward",
+        lambda self, ids, mask: (read.append(ids), encoder(self, ids, mask))[1],
+    )
+    monkeypatch.setattr(
+        Decoder,
+        "forward",
+        lambda self, z, ids, mask: (written.append(ids), decoder(self, z, ids, mask))[1],
+    )
     with model._sources("clustering"):
         model._losses(np.arange(8), 0.5, torch.full((8, 3), 1 / 3))
     assert torch.equal(written[0], model.pieces.batch(model.pieces.ids)[0])
     for row, ids, words in zip(read[0], model.pieces.ids, model.pieces.words, strict=True):
-        rest = row[(row != model.pieces.pad) & (row != model.pieces.start) & (row != model.pieces.end)].tolist()
-        assert rest in [ids[words == word].tolist() for word in range(words[-1] + 1)]  # one word is left
+        rest = row[
+            (row != model.pieces.pad) & (row != model.pieces.start) & (row != model.pieces.end)
+        ].tolist()
+        assert rest in [
+            ids[words == word].tolist() for word in range(words[-1] + 1)
+        ]  # one word is left
 
 
-def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the_clean_texts_by_then(roberta, monkeypatch):
+def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the_clean_texts_by_then(
+    roberta, monkeypatch
+):
     model, aims = built(roberta, Recipe(hardening_epochs=2)), []
 
     def epoch(self, stage, number, weight, targets, *checkpoint):
@@ -207,25 +283,40 @@ def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the
 
 def test_each_clustering_aims_at_k_means_of_its_time_numbered_as_before(roberta, monkeypatch):
     model, aims = built(roberta), []
-    monkeypatch.setattr(ClusterBERT, "_epoch", lambda self, stage, number, weight, targets, *checkpoint: aims.append(targets.argmax(dim=1).tolist()))
+    monkeypatch.setattr(
+        ClusterBERT,
+        "_epoch",
+        lambda self, stage, number, weight, targets, *checkpoint: aims.append(
+            targets.argmax(dim=1).tolist()
+        ),
+    )
     monkeypatch.setattr(clusterbert, "match_clusters", lambda clusters, before, k: (before + 1) % k)
     with model._sources("clustering"):
         model._train_stage(2)
     first, second = aims
     assert set(first) == {0, 1, 2}
-    assert second == [(cluster + 1) % 3 for cluster in first]  # what the matching says, and nothing else
-    assert model.head(torch.as_tensor(model.embed(TITLES))).argmax(dim=1).tolist() == first  # the head starts from the first centroids
+    assert second == [
+        (cluster + 1) % 3 for cluster in first
+    ]  # what the matching says, and nothing else
+    assert (
+        model.head(torch.as_tensor(model.embed(TITLES))).argmax(dim=1).tolist() == first
+    )  # the head starts from the first centroids
 
 
 def test_what_is_new_learns_at_a_rate_of_its_own(roberta):
     model = built(roberta, Recipe(learning_rate=1e-5, new_rate=1e-2))
     with model._sources("clustering"):
-        rates = {own: group["lr"] for group in model._optimizer.param_groups for own in group["params"]}
+        rates = {
+            own: group["lr"] for group in model._optimizer.param_groups for own in group["params"]
+        }
     assert {rates[own] for own in model.encoder.parameters()} == {1e-5}
-    assert {rates[own] for own in (*model.decoder.new_parameters.values(), *model.head.parameters())} == {1e-2}
+    assert {
+        rates[own] for own in (*model.decoder.new_parameters.values(), *model.head.parameters())
+    } == {1e-2}
 
 
-# ---------------------------------------------------------------- same bits, and going on after an interruption
+# ---------------------------------------------------------------- same bits, and going on after
+# an interruption
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
@@ -238,7 +329,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])
-def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(roberta, tmp_path, monkeypatch, broken):
+def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(
+    roberta, tmp_path, monkeypatch, broken
+):
     whole, train_stage = fit(roberta), ClusterBERT._train_stage
 
     def interrupted(self, stage):
@@ -251,14 +344,20 @@ def test_an_interrupted_run_goes_on_with_the_stage_it_was_in_to_the_same_bits(ro
         with pytest.raises(KeyboardInterrupt):
             fit(roberta, folder=tmp_path)
     carried_out = []
-    monkeypatch.setattr(ClusterBERT, "_train_stage", lambda self, stage: (carried_out.append(stage), train_stage(self, stage))[1])
+    monkeypatch.setattr(
+        ClusterBERT,
+        "_train_stage",
+        lambda self, stage: (carried_out.append(stage), train_stage(self, stage))[1],
+    )
     resumed = fit(roberta, folder=tmp_path)
     assert carried_out == [1, 2, 3][broken - 1 :]
     assert_same_bits(whole, resumed)
 
 
 @pytest.mark.parametrize("step", range(1, 10, 2))
-def test_a_run_interrupted_within_a_stage_goes_on_with_the_batch_it_was_at_to_the_same_bits(roberta, tmp_path, monkeypatch, step):
+def test_a_run_interrupted_within_a_stage_goes_on_with_the_batch_it_was_at_to_the_same_bits(
+    roberta, tmp_path, monkeypatch, step
+):
     steps, adam_step = [], torch.optim.Adam.step
 
     def counted(self, *args, **kwargs):
@@ -274,7 +373,9 @@ def test_a_run_interrupted_within_a_stage_goes_on_with_the_batch_it_was_at_to_th
     with pytest.raises(KeyboardInterrupt):
         fit(roberta, folder=tmp_path)
     assert_same_bits(whole, fit(roberta, folder=tmp_path))
-    assert steps.count("taken") == 10  # two batches in each of five epochs: none was trained on twice
+    assert (
+        steps.count("taken") == 10
+    )  # two batches in each of five epochs: none was trained on twice
     assert not list(tmp_path.glob("*under way*"))
 
 
@@ -285,7 +386,9 @@ def assert_same_bits(whole, resumed):
     assert whole.curve.equals(resumed.curve)
 
 
-def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_not_repeated(roberta, tmp_path, monkeypatch):
+def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_not_repeated(
+    roberta, tmp_path, monkeypatch
+):
     first = fit(roberta, folder=tmp_path)
     assert sorted(path.name[-10:-3] for path in tmp_path.iterdir()) == ["stage-1", "stage-3"]
     train_stage = ClusterBERT._train_stage
@@ -298,7 +401,11 @@ def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_n
         monkeypatch.setattr(ClusterBERT, "_train_stage", checked)
 
     none_before(2)
-    fit(roberta, Recipe(**(vars(BRIEF) | {"clustering_weight": 1, "hardening_weight": 1})), folder=tmp_path)
+    fit(
+        roberta,
+        Recipe(**(vars(BRIEF) | {"clustering_weight": 1, "hardening_weight": 1})),
+        folder=tmp_path,
+    )
     assert len(list(tmp_path.iterdir())) == 3
     none_before(4)
     again = fit(roberta, folder=tmp_path)
@@ -320,7 +427,9 @@ def test_a_folder_that_cannot_be_written_to_is_named(roberta, tmp_path):
         fit(roberta, folder=tmp_path / "file")
 
 
-def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, tmp_path, monkeypatch):
+def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(
+    roberta, tmp_path, monkeypatch
+):
     fit(roberta, folder=tmp_path, stages=1)
     monkeypatch.setattr(backbones, "fingerprint", lambda name: "0ther")
     fit(roberta, folder=tmp_path, stages=1)
@@ -332,16 +441,29 @@ def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(roberta, t
 
 @pytest.mark.slow
 def test_a_small_real_corpus_is_clustered_better_after_training_than_before(packages):
-    name, size = ("searchsnippets", 100) if data.locate("searchsnippets") else ("newsgroups20_openings", 120)
+    name, size = (
+        ("searchsnippets", 100) if data.locate("searchsnippets") else ("newsgroups20_openings", 120)
+    )
     corpus = data.load_dataset(name)
     rows = np.sort(np.random.default_rng(1).permutation(len(corpus.train))[:size])
-    texts, labels, k = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows], len(corpus.class_names)
+    texts, labels, k = (
+        [corpus.train.texts[i] for i in rows],
+        corpus.train.labels[rows],
+        len(corpus.class_names),
+    )
     recipe = Recipe(batch_size=8, adaptation_epochs=1, reclusterings=1, hardening_epochs=1)
     found = ClusterBERT(k, "minilm", recipe, seed=1).fit(texts)
 
     def nmi(vectors):
-        clusterings = [KMeans(k, n_init=10, random_state=seed).fit_predict(vectors) for seed in range(3)]
-        return np.mean([normalized_mutual_info_score(labels, clusters, average_method="geometric") for clusters in clusterings])
+        clusterings = [
+            KMeans(k, n_init=10, random_state=seed).fit_predict(vectors) for seed in range(3)
+        ]
+        return np.mean(
+            [
+                normalized_mutual_info_score(labels, clusters, average_method="geometric")
+                for clusters in clusterings
+            ]
+        )
 
     assert nmi(found.embeddings["hardening"]) > nmi(found.embeddings["start"]) + 0.02
     assert found.curve.groupby("stage")["reconstruction"].mean().is_monotonic_decreasing

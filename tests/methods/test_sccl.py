@@ -25,8 +25,12 @@ def test_the_contrastive_loss_is_equations_1_and_2_by_hand():
     for i in range(6):
         partner = (i + 3) % 6
         own = math.exp(views[i] @ views[partner] / 0.5)
-        total -= math.log(own / sum(math.exp(views[i] @ views[j] / 0.5) for j in range(6) if j != i))
-    assert contrastive_loss(torch.tensor(first), torch.tensor(second)).item() == pytest.approx(total / 6)
+        total -= math.log(
+            own / sum(math.exp(views[i] @ views[j] / 0.5) for j in range(6) if j != i)
+        )
+    assert contrastive_loss(torch.tensor(first), torch.tensor(second)).item() == pytest.approx(
+        total / 6
+    )
 
 
 def test_views_that_agree_have_a_smaller_loss_than_views_that_do_not():
@@ -35,35 +39,58 @@ def test_views_that_agree_have_a_smaller_loss_than_views_that_do_not():
 
 
 def fit(name, k=2, **settings):
-    return SCCL(k, name, **({"steps": 6, "batch_size": 4, "seed": 7, "learning_rate": 1e-3} | settings)).fit(TITLES)
+    return SCCL(
+        k, name, **({"steps": 6, "batch_size": 4, "seed": 7, "learning_rate": 1e-3} | settings)
+    ).fit(TITLES)
 
 
 def test_contrast_is_learnt_and_each_text_gets_the_nearest_centroid(packages, monkeypatch):
     seen, plain = [], sccl.contrastive_loss
-    monkeypatch.setattr(sccl, "contrastive_loss", lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0])
+    monkeypatch.setattr(
+        sccl,
+        "contrastive_loss",
+        lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0],
+    )
     found = SCCL(2, "minilm", steps=30, batch_size=8, seed=7, learning_rate=1e-4).fit(TITLES)
     assert np.mean(seen[-5:]) < np.mean(seen[:5]) - 0.1
-    assert len(set(found.clusters[:4])) == len(set(found.clusters[4:])) == 1  # titles about files and about lists
+    assert (
+        len(set(found.clusters[:4])) == len(set(found.clusters[4:])) == 1
+    )  # titles about files and about lists
     assert found.clusters[0] != found.clusters[4]
     assert found.embeddings.shape == (8, 384)
 
 
-def test_the_curve_has_a_row_every_100_steps_and_one_at_the_end_each_the_mean_since_the_one_before(roberta, monkeypatch):
+def test_the_curve_has_a_row_every_100_steps_and_one_at_the_end_each_the_mean_since_the_one_before(
+    roberta, monkeypatch
+):
     seen, plain = [], sccl.contrastive_loss
-    monkeypatch.setattr(sccl, "contrastive_loss", lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0])
+    monkeypatch.setattr(
+        sccl,
+        "contrastive_loss",
+        lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0],
+    )
     curve = fit(roberta, steps=250).curve
     assert curve["step"].tolist() == [100, 200, 250]
-    assert curve["contrastive"].tolist() == pytest.approx([np.mean(seen[:100]), np.mean(seen[100:200]), np.mean(seen[200:])], rel=1e-5)
+    assert curve["contrastive"].tolist() == pytest.approx(
+        [np.mean(seen[:100]), np.mean(seen[100:200]), np.mean(seen[200:])], rel=1e-5
+    )
 
 
-# ---------------------------------------------------------------- what a step reads, aims at and moves
+# ---------------------------------------------------------------- what a step reads, aims at and
+# moves
 
 
 @pytest.fixture
 def seen(roberta, monkeypatch):
-    """What a fit computes, by name, a list each: the projected ``views``, the embeddings ``clean`` and assignments ``q`` of what is clustered, ``targets``."""
+    """What a fit computes, by name, a list each: the projected ``views``, the embeddings ``clean``
+    and assignments ``q`` of what is clustered, ``targets``.
+    """
     found = {"views": [], "clean": [], "q": [], "targets": []}
-    contrast, assign, sharpen = sccl.contrastive_loss, sccl.soft_assignment, sccl.target_distribution
+    contrast, assign, sharpen = (
+        sccl.contrastive_loss,
+        sccl.soft_assignment,
+        sccl.target_distribution,
+    )
 
     def noting_views(first, second):
         found["views"].append((first.detach(), second.detach()))
@@ -78,7 +105,11 @@ def seen(roberta, monkeypatch):
         found["targets"].append(p := sharpen(q.detach()).requires_grad_())
         return p
 
-    for name, noting in (("contrastive_loss", noting_views), ("soft_assignment", noting_clean), ("target_distribution", noting_targets)):
+    for name, noting in (
+        ("contrastive_loss", noting_views),
+        ("soft_assignment", noting_clean),
+        ("target_distribution", noting_targets),
+    ):
         monkeypatch.setattr(sccl, name, noting)
     return found
 
@@ -101,12 +132,16 @@ def start_of(name):
     return encode(load_encoder(name), tokenize(TITLES, name))
 
 
-def test_two_noisy_views_are_contrasted_where_they_are_projected_and_the_whole_texts_are_clustered(roberta, seen, no_dropout):
+def test_two_noisy_views_are_contrasted_where_they_are_projected_and_the_whole_texts_are_clustered(
+    roberta, seen, no_dropout
+):
     fit(roberta, steps=1, batch_size=8, deletion=0.5)
     first, second = seen["views"][0]
     assert first.shape == second.shape == (8, sccl.PROJECTION)
     assert not torch.allclose(first, second, atol=1e-4), "each view has its own words deleted"
-    np.testing.assert_allclose(np.sort(seen["clean"][0], axis=0), np.sort(start_of(roberta), axis=0), atol=1e-5)
+    np.testing.assert_allclose(
+        np.sort(seen["clean"][0], axis=0), np.sort(start_of(roberta), axis=0), atol=1e-5
+    )
 
 
 def test_views_differ_by_dropout_where_nothing_is_deleted(roberta, seen):
@@ -118,23 +153,33 @@ def test_views_differ_by_dropout_where_nothing_is_deleted(roberta, seen):
 def test_assignments_are_drawn_to_their_sharpened_selves_which_stay_where_they_are(roberta, seen):
     found = fit(roberta, steps=1, batch_size=8)
     p, q = seen["targets"][0], seen["q"][0].detach()
-    assert found.curve["clustering"].item() == pytest.approx((p.detach() * (p.detach() / q).log()).sum().item() / 8, rel=0.05)  # Eqs. 5-6
+    assert found.curve["clustering"].item() == pytest.approx(
+        (p.detach() * (p.detach() / q).log()).sum().item() / 8, rel=0.05
+    )  # Eqs. 5-6
     assert p.grad is None
 
 
-def test_the_backbone_learns_at_its_rate_and_projection_and_centroids_at_theirs(roberta, monkeypatch):
+def test_the_backbone_learns_at_its_rate_and_projection_and_centroids_at_theirs(
+    roberta, monkeypatch
+):
     groups, plain = [], torch.optim.Adam
-    monkeypatch.setattr(torch.optim, "Adam", lambda own, **settings: (groups.extend(own), plain(own, **settings))[1])
+    monkeypatch.setattr(
+        torch.optim, "Adam", lambda own, **settings: (groups.extend(own), plain(own, **settings))[1]
+    )
     fit(roberta, k=3, learning_rate=1e-5, new_rate=1e-3)
     old, new = groups
     assert (old["lr"], new["lr"]) == (1e-5, 1e-3)
     assert len(old["params"]) == len([*load_encoder(roberta).parameters()])
-    assert sorted(tuple(own.shape) for own in new["params"]) == sorted([(32, 32), (32,), (sccl.PROJECTION, 32), (sccl.PROJECTION,), (3, 32)])
+    assert sorted(tuple(own.shape) for own in new["params"]) == sorted(
+        [(32, 32), (32,), (sccl.PROJECTION, 32), (sccl.PROJECTION,), (3, 32)]
+    )
 
 
 def test_centroids_start_from_k_means_and_a_text_belongs_to_the_nearest(roberta):
     still = fit(roberta, k=3, steps=1, learning_rate=0.0, new_rate=0.0)
-    expected = KMeans(3, n_init=KMEANS_STARTS, random_state=named_seed(7, "centroids")).fit_predict(start_of(roberta))
+    expected = KMeans(3, n_init=KMEANS_STARTS, random_state=named_seed(7, "centroids")).fit_predict(
+        start_of(roberta)
+    )
     np.testing.assert_array_equal(still.clusters, expected)
 
 
@@ -147,12 +192,23 @@ def test_the_seed_settles_the_weights_the_words_deleted_and_the_dropout(roberta,
 
     weights, build = [], sccl.build
     monkeypatch.setattr(sccl, "delete_words", noting)
-    monkeypatch.setattr(sccl, "build", lambda *args, **settings: (own := build(*args, **settings), weights.append(own[0].weight.sum().item()))[0])
+    monkeypatch.setattr(
+        sccl,
+        "build",
+        lambda *args, **settings: (
+            own := build(*args, **settings),
+            weights.append(own[0].weight.sum().item()),
+        )[0],
+    )
     for seed in (7, 7, 8):
         fit(roberta, steps=1, seed=seed)
     again, other = slice(8, 16), slice(16, 24)  # eight views a fit
     assert drawn[:8] == drawn[again] and weights[0] == weights[1]
-    assert all(one != another for a, b in zip(drawn[:8], drawn[other], strict=True) for one, another in zip(a, b, strict=True))
+    assert all(
+        one != another
+        for a, b in zip(drawn[:8], drawn[other], strict=True)
+        for one, another in zip(a, b, strict=True)
+    )
     assert weights[0] != weights[2]
 
 
@@ -171,7 +227,10 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypa
 
 @pytest.mark.parametrize("k", [0, 9, 2.0])
 def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):
-    with pytest.raises(ValueError, match="number of clusters must be a whole number from 1 to the number of texts, 8"):
+    with pytest.raises(
+        ValueError,
+        match="number of clusters must be a whole number from 1 to the number of texts, 8",
+    ):
         fit(roberta, k=k)
 
 

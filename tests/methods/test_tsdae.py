@@ -30,7 +30,15 @@ def test_one_word_always_stays_and_each_can_be_the_one():
 
 
 def test_of_a_text_without_words_nothing_can_be_deleted():
-    assert delete_words(np.array([], dtype=np.int32), np.array([], dtype=np.int32), 0.6, np.random.default_rng(0)).size == 0
+    assert (
+        delete_words(
+            np.array([], dtype=np.int32),
+            np.array([], dtype=np.int32),
+            0.6,
+            np.random.default_rng(0),
+        ).size
+        == 0
+    )
 
 
 # ---------------------------------------------------------------- Eq. 1 by hand
@@ -47,7 +55,9 @@ def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, r
         logs = []
         for own, z in zip(pieces.ids, embedding, strict=True):
             whole = [pieces.start, *own.tolist(), pieces.end]
-            for place in range(1, len(whole)):  # the next piece from those before, one text and one place at a time
+            for place in range(
+                1, len(whole)
+            ):  # the next piece from those before, one text and one place at a time
                 seen = torch.tensor([whole[:place]])
                 logits = decoder.head(decoder.hidden(z[None], seen, torch.ones_like(seen)))[0, -1]
                 logs.append(-logits.log_softmax(dim=0)[decoder.place[whole[place]]].item())
@@ -81,8 +91,12 @@ def test_nothing_but_the_embedding_reaches_the_decoder(decoding):
     first, other = (pieces.batch([pieces.ids[i]]) for i in (0, 3))
     embedding, another = encoder(*first), encoder(*other)
     start = decoder.hidden(embedding, *first)[:, 0]  # what is known before a piece is written
-    torch.testing.assert_close(decoder.hidden(embedding, *other)[:, 0], start, atol=1e-6, rtol=0)  # of two texts with one embedding: the same
-    assert (decoder.hidden(another, *first)[:, 0] - start).abs().max() > 1e-4  # of one text with two: not
+    torch.testing.assert_close(
+        decoder.hidden(embedding, *other)[:, 0], start, atol=1e-6, rtol=0
+    )  # of two texts with one embedding: the same
+    assert (
+        decoder.hidden(another, *first)[:, 0] - start
+    ).abs().max() > 1e-4  # of one text with two: not
 
 
 def test_the_only_way_from_the_noisy_text_to_the_loss_is_one_vector(decoding):
@@ -96,14 +110,24 @@ def test_the_only_way_from_the_noisy_text_to_the_loss_is_one_vector(decoding):
 
 def test_encoder_and_decoder_share_all_weights_but_the_new_ones(decoding):
     encoder, decoder, _ = decoding
-    shared, own = dict(encoder.transformer.named_parameters()), dict(decoder.transformer.named_parameters())
+    shared, own = (
+        dict(encoder.transformer.named_parameters()),
+        dict(decoder.transformer.named_parameters()),
+    )
     assert all(own[path] is weight for path, weight in shared.items() if path in own)
-    assert all("crossattention" in path or path.startswith("head") for path in (p.removeprefix("transformer.") for p in decoder.new_parameters))
-    assert not encoder.transformer.config.is_decoder  # the settings are not shared: the encoder reads in both directions
+    assert all(
+        "crossattention" in path or path.startswith("head")
+        for path in (p.removeprefix("transformer.") for p in decoder.new_parameters)
+    )
+    assert (
+        not encoder.transformer.config.is_decoder
+    )  # the settings are not shared: the encoder reads in both directions
 
 
 @torch.no_grad()
-def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_the_whole_one(decoding):
+def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_the_whole_one(
+    decoding,
+):
     encoder, decoder, pieces = decoding
     kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
     ids, mask = pieces.batch(pieces.ids)
@@ -117,4 +141,6 @@ def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_t
     handle = output.register_forward_hook(lambda _, given, __: seen.update(given=given[0]))
     decoder.head(hidden)
     handle.remove()
-    torch.testing.assert_close(logits, (seen["given"] @ weight.T)[..., kept], atol=1e-5, rtol=0)  # the biases start at 0
+    torch.testing.assert_close(
+        logits, (seen["given"] @ weight.T)[..., kept], atol=1e-5, rtol=0
+    )  # the biases start at 0

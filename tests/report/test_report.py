@@ -9,7 +9,17 @@ from snnl_lib.data.readers import Split
 
 
 def runs(label, values, metric="acc", status="ok"):
-    rows = [{"label": label, "metric": metric, "seed": seed, "value": value, "status": status, "key": f"{label}-{seed}"} for seed, value in enumerate(values)]
+    rows = [
+        {
+            "label": label,
+            "metric": metric,
+            "seed": seed,
+            "value": value,
+            "status": status,
+            "key": f"{label}-{seed}",
+        }
+        for seed, value in enumerate(values)
+    ]
     return pd.DataFrame(rows).assign(stale=False, n_train=20_000, experiment="trial")
 
 
@@ -22,8 +32,12 @@ def test_the_interval_is_students():
 
 def test_the_papers_corpora_are_those_of_the_catalogue_counted_in_the_same_ways():
     table = report.paper_corpora()
-    assert set(table["dataset"]) | {"newsgroups20_openings"} == {name for name in data.available_datasets() if data.describe(name).kind == "short texts"}
-    assert table.groupby("dataset")["metric"].agg(list).map(tuple).unique().tolist() == [("classes", "documents", "mean characters")]
+    assert set(table["dataset"]) | {"newsgroups20_openings"} == {
+        name for name in data.available_datasets() if data.describe(name).kind == "short texts"
+    }
+    assert table.groupby("dataset")["metric"].agg(list).map(tuple).unique().tolist() == [
+        ("classes", "documents", "mean characters")
+    ]
     for printed, value in zip(table["printed"], table["value"], strict=True):
         number = printed.removesuffix(" CHAR")
         assert value == (round(1000 * float(number[:-1])) if number.endswith("k") else int(number))
@@ -33,8 +47,13 @@ def test_the_papers_corpora_are_those_of_the_catalogue_counted_in_the_same_ways(
 
 def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
     paper = report.paper_short_texts()
-    ours = {(spec.embedding, spec.model, spec["clusterer"], spec.dataset) for spec in experiments.specs("clusterbert")}
-    theirs = set(paper[["embedding", "model", "clusterer", "dataset"]].itertuples(index=False, name=None))
+    ours = {
+        (spec.embedding, spec.model, spec["clusterer"], spec.dataset)
+        for spec in experiments.specs("clusterbert")
+    }
+    theirs = set(
+        paper[["embedding", "model", "clusterer", "dataset"]].itertuples(index=False, name=None)
+    )
     assert theirs <= ours
     assert {(model, embedding) for embedding, model, *_ in theirs} <= set(report.SHORT_LABELS)
     # Table 3 has 29 rows and two metrics of six corpora
@@ -45,16 +64,58 @@ def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
 def test_the_papers_table_4_is_as_far_from_its_own_repetition_as_it_says():
     reported, paper = report.literature("short-texts"), report.paper_short_texts()
     assert len(reported) == 27
-    own = paper[(paper["label"] == "TF-IDF+kmeans") & (paper["metric"] == "nmi_geometric")].set_index("dataset")["value"]
-    theirs = reported[(reported["method"] == "TF-IDF") & (reported["metric"] == "nmi")].set_index("dataset")["value"]
+    own = paper[
+        (paper["label"] == "TF-IDF+kmeans") & (paper["metric"] == "nmi_geometric")
+    ].set_index("dataset")["value"]
+    theirs = reported[(reported["method"] == "TF-IDF") & (reported["metric"] == "nmi")].set_index(
+        "dataset"
+    )["value"]
     assert (own - theirs).max() == pytest.approx(0.522)  # "up to 52 higher NMI score"
     assert set(reported["dataset"]) < set(own.index)
 
 
 def test_a_provenance_says_what_was_clustered_whole_and_does_not_list_many_fingerprints():
-    names = ["experiment", "profile", "dataset", "embedding", "model", "seed", "device", "versions", "commit", "created", "revision", "status"]
-    rows = pd.DataFrame([["images", "full", "a", "e", "m", 42, "CPU", "torch 2", "abc", "2026-01-02T00:00", 99, "ok"]] * 6, columns=names)
-    rows = rows.assign(key=list("123456"), n_train=60, n_test=60, seconds=30.0, fingerprint=[f"f{i}" for i in range(6)])
+    names = [
+        "experiment",
+        "profile",
+        "dataset",
+        "embedding",
+        "model",
+        "seed",
+        "device",
+        "versions",
+        "commit",
+        "created",
+        "revision",
+        "status",
+    ]
+    rows = pd.DataFrame(
+        [
+            [
+                "images",
+                "full",
+                "a",
+                "e",
+                "m",
+                42,
+                "CPU",
+                "torch 2",
+                "abc",
+                "2026-01-02T00:00",
+                99,
+                "ok",
+            ]
+        ]
+        * 6,
+        columns=names,
+    )
+    rows = rows.assign(
+        key=list("123456"),
+        n_train=60,
+        n_test=60,
+        seconds=30.0,
+        fingerprint=[f"f{i}" for i in range(6)],
+    )
     said = report.provenance(rows, "texts")
     assert "6 runs of the full profile on a: 60 texts, seeds 42" in said
     assert "data of 6 fingerprints" in said
@@ -64,23 +125,39 @@ def test_a_provenance_says_what_was_clustered_whole_and_does_not_list_many_finge
     assert "6 runs (2 diverged, stale) of the full profile" in report.provenance(rows)
 
 
-def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(tmp_path, monkeypatch):
+def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
     wanted = {("TF-IDF", "kmeans"): 80, ("ClusterBERT", "kmeans"): 60, ("TSDAE", "umap-idec"): 60}
     for spec in experiments.specs("clusterbert", "tiny", "newsgroups20_openings", 42):
         asked = wanted.get((report.SHORT_LABELS[spec.model, spec.embedding], spec["clusterer"]))
         if spec.n_train == asked:
-            results.write_record(results.Record(spec, "00000000-0", {"acc": 0.5}, 59, 59, 1.0, "CPU"))
+            results.write_record(
+                results.Record(spec, "00000000-0", {"acc": 0.5}, 59, 59, 1.0, "CPU")
+            )
     found = report.short_texts(profile="tiny")
-    assert dict(zip(zip(found["method"], found["clusterer"], strict=True), found["asked"], strict=True)) == wanted
+    assert (
+        dict(
+            zip(zip(found["method"], found["clusterer"], strict=True), found["asked"], strict=True)
+        )
+        == wanted
+    )
     assert (found["n_train"] == 59).all()
-    assert found.set_index("method")["reading"].to_dict() == {"TF-IDF": None, "ClusterBERT": None, "TSDAE": "UMAP + IDEC"}
+    assert found.set_index("method")["reading"].to_dict() == {
+        "TF-IDF": None,
+        "ClusterBERT": None,
+        "TSDAE": "UMAP + IDEC",
+    }
     assert not found["stale"].any()
 
 
 def test_one_run_has_no_interval_and_attempts_no_claim():
     assert np.isnan(report.interval([0.5])).all()
-    assert report.paired(pd.concat([runs("A", [0.5]), runs("B", [0.4])]), "acc", "A", "B")["verdict"] == "not attempted"
+    assert (
+        report.paired(pd.concat([runs("A", [0.5]), runs("B", [0.4])]), "acc", "A", "B")["verdict"]
+        == "not attempted"
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +169,10 @@ def test_one_run_has_no_interval_and_attempts_no_claim():
     ],
 )
 def test_a_claim_is_judged_by_the_paired_interval(a, b, verdict):
-    assert report.paired(pd.concat([runs("A", a), runs("B", b)]), "acc", "A", "B")["verdict"] == verdict
+    assert (
+        report.paired(pd.concat([runs("A", a), runs("B", b)]), "acc", "A", "B")["verdict"]
+        == verdict
+    )
 
 
 def test_differences_are_paired_by_seed_not_by_position():
@@ -109,7 +189,12 @@ def test_lower_is_better_turns_the_sign():
 
 
 def test_a_seed_that_only_one_side_has_is_left_out():
-    assert report.paired(pd.concat([runs("A", [0.2, 0.5, 0.8]), runs("B", [0.1, 0.4])]), "acc", "A", "B")["seeds"] == 2
+    assert (
+        report.paired(
+            pd.concat([runs("A", [0.2, 0.5, 0.8]), runs("B", [0.1, 0.4])]), "acc", "A", "B"
+        )["seeds"]
+        == 2
+    )
 
 
 def test_a_claim_over_several_cells_can_hold_partly():
@@ -117,8 +202,17 @@ def test_a_claim_over_several_cells_can_hold_partly():
     assert report.together(["reproduced", "reproduced"]) == "reproduced"
     assert report.together(["not attempted", "not attempted"]) == "not attempted"
     assert report.together(["reproduced", "not attempted"]) == "reproduced (1 of 2 cells attempted)"
-    records = pd.concat([runs("A", [0.8, 0.81, 0.82]), runs("B", [0.7, 0.71, 0.72]), runs("C", [0.9, 0.91, 0.92])])
-    table = report.claim_table(records, [("A is best", "acc", "A", "B"), ("A is best", "acc", "A", "C"), ("C beats B", "acc", "C", "B")])
+    records = pd.concat(
+        [runs("A", [0.8, 0.81, 0.82]), runs("B", [0.7, 0.71, 0.72]), runs("C", [0.9, 0.91, 0.92])]
+    )
+    table = report.claim_table(
+        records,
+        [
+            ("A is best", "acc", "A", "B"),
+            ("A is best", "acc", "A", "C"),
+            ("C beats B", "acc", "C", "B"),
+        ],
+    )
     assert list(table["verdict"]) == ["reproduced", "not reproduced", "reproduced"]
     assert list(table["the sentence"]) == ["partly", "partly", "reproduced"]
 
@@ -139,16 +233,26 @@ def test_the_probability_of_improvement_counts_all_pairs_of_seeds_and_ties_half(
 
 
 def test_a_comparison_shows_rows_against_their_reference_and_those_without_runs():
-    table = report.compare(pd.concat([runs("A", [0.8, 0.8, 0.83], status="ok"), runs("B", [0.7, 0.7, 0.7])]), [("A", "B"), ("C", "B")])
+    table = report.compare(
+        pd.concat([runs("A", [0.8, 0.8, 0.83], status="ok"), runs("B", [0.7, 0.7, 0.7])]),
+        [("A", "B"), ("C", "B")],
+    )
     assert list(table["difference"]) == ["0.110", "–"]
     assert list(table["mean"]) == ["0.810", "–"] and list(table["runs"]) == ["3", "0"]
     old = runs("A", [0.8, 0.9]).assign(stale=[False, True], key=["a", "b"])
-    assert report.compare(old, [("A", "B")])["runs"].item() == report.means(old, ["acc"])["runs"].item() == "2, stale"
+    assert (
+        report.compare(old, [("A", "B")])["runs"].item()
+        == report.means(old, ["acc"])["runs"].item()
+        == "2, stale"
+    )
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("acc", "+"), ("dbi", "-")])
 def test_a_difference_in_words_is_paired_by_seed_and_says_how_many_seeds_there_are(metric, sign):
-    rows = [runs(label, values).assign(metric=metric) for label, values in (("A", [0.8, 0.9, 0.7]), ("B", [0.7, 0.7]), ("C", [0.6]))]
+    rows = [
+        runs(label, values).assign(metric=metric)
+        for label, values in (("A", [0.8, 0.9, 0.7]), ("B", [0.7, 0.7]), ("C", [0.6]))
+    ]
     found = report.show_difference(pd.concat(rows), metric, "A", "B")
     low, high = sorted(float(sign + "1") * value for value in report.interval([0.1, 0.2]))
     assert found == f"{sign}0.150 (95 % interval {low:+.3f} to {high:+.3f}, 2 seeds)"
@@ -162,20 +266,32 @@ def test_the_papers_tables_are_whole(number, rows):
     assert len(table) == rows
     assert not table.isna().any(axis=None)
     assert not table.duplicated(["label", "embedding", "metric", "statistic"]).any()
-    printed = [float(text.rstrip("%")) / (100 if text.endswith("%") else 1) for text in table["printed"]]
+    printed = [
+        float(text.rstrip("%")) / (100 if text.endswith("%") else 1) for text in table["printed"]
+    ]
     assert table["value"].to_numpy() == pytest.approx(np.array(printed))
 
 
 def test_the_papers_numbers_are_those_of_its_text():
-    table = report.paper_table(1).set_index(["label", "embedding", "metric", "statistic"])["printed"]
+    table = report.paper_table(1).set_index(["label", "embedding", "metric", "statistic"])[
+        "printed"
+    ]
     assert table["SNNL -100", "infersent", "acc", "best"] == "90.11%"
     assert table["SNNL -100", "spacy", "f1_micro", "mean"] == "0.8109"
-    table = report.paper_table(3).set_index(["label", "embedding", "metric", "statistic"])["printed"]
+    table = report.paper_table(3).set_index(["label", "embedding", "metric", "statistic"])[
+        "printed"
+    ]
     assert table["AE", "spacy", "chs", "best"] == "1036948.01"
 
 
 def test_a_missing_row_is_shown_as_not_attempted_and_an_odd_run_is_named():
-    ours = pd.concat([runs("Orig.", [0.78, 0.79], "acc"), runs("AE", [0.25], "acc", "collapsed"), runs("LC(D)", [np.nan], "acc", "diverged")])
+    ours = pd.concat(
+        [
+            runs("Orig.", [0.78, 0.79], "acc"),
+            runs("AE", [0.25], "acc", "collapsed"),
+            runs("LC(D)", [np.nan], "acc", "diverged"),
+        ]
+    )
     table = report.beside_paper(4, ours).set_index(["model", "metric"])
     assert len(table) == 12
     assert table.loc[("AE(D)", "acc"), "our verdict"] == "not attempted"
@@ -186,33 +302,50 @@ def test_a_missing_row_is_shown_as_not_attempted_and_an_odd_run_is_named():
 
 
 def test_a_stale_run_is_marked():
-    table = report.beside_paper(4, runs("Orig.", [0.78, 0.79]).assign(stale=True)).set_index(["model", "metric"])
+    table = report.beside_paper(4, runs("Orig.", [0.78, 0.79]).assign(stale=True)).set_index(
+        ["model", "metric"]
+    )
     assert "stale" in table.loc[("Orig.", "acc"), "runs"]
 
 
 def test_a_table_without_rows_says_so_in_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = report.write_table(pd.DataFrame(columns=["what", "mean", "runs", "records"]), "empty")
-    assert (tmp_path / "tables" / "empty.csv").read_text().splitlines() == ["what,mean,runs,records", "nothing recorded yet,–,–,"]
+    assert (tmp_path / "tables" / "empty.csv").read_text().splitlines() == [
+        "what,mean,runs,records",
+        "nothing recorded yet,–,–,",
+    ]
     assert shown.to_numpy().tolist() == [["nothing recorded yet", "–", "–"]]
 
 
 def test_every_row_of_a_table_says_which_records_are_behind_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    records = pd.concat([runs("A", [0.8, 0.9]), runs("B", [0.7, 0.6]), runs("B", [3.0, 4.0], "dbi")])
+    records = pd.concat(
+        [runs("A", [0.8, 0.9]), runs("B", [0.7, 0.6]), runs("B", [3.0, 4.0], "dbi")]
+    )
     one, both = "trial/A-0 trial/A-1", "trial/A-0 trial/A-1 trial/B-0 trial/B-1"
-    assert report.behind(records[records["label"] == "A"]) == one and report.behind(records.iloc[:0]) == ""
+    assert (
+        report.behind(records[records["label"] == "A"]) == one
+        and report.behind(records.iloc[:0]) == ""
+    )
     assert report.means(records, ["acc"])["records"].tolist() == [one, "trial/B-0 trial/B-1"]
     assert report.compare(records, [("A", "B")])["records"].tolist() == [both]
-    claimed = report.claim_table(records, [("A is better", "acc", "A", "B"), ("A is better", "dbi", "A", "B")])
+    claimed = report.claim_table(
+        records, [("A is better", "acc", "A", "B"), ("A is better", "dbi", "A", "B")]
+    )
     assert claimed["records"].tolist() == [both, ""]  # A has no dbi, and so there is no pair
     paper = report.beside_paper(4, runs("Orig.", [0.78])).set_index(["model", "metric"])
-    assert paper.loc[("Orig.", "acc"), "records"] == "trial/Orig.-0" and paper.loc[("AE", "acc"), "records"] == ""
+    assert (
+        paper.loc[("Orig.", "acc"), "records"] == "trial/Orig.-0"
+        and paper.loc[("AE", "acc"), "records"] == ""
+    )
     assert "records" not in report.write_table(claimed, "claimed")
     assert pd.read_csv("tables/claimed.csv").columns[-1] == "records"
     report.write_table(pd.DataFrame({"n": [1, 2]}), "counted", report.COMPUTED)
     report.write_table(pd.DataFrame({"n": [1, 2]}), "scored", records)
-    assert pd.read_csv("tables/counted.csv")["records"].unique().tolist() == ["computed on this page"]
+    assert pd.read_csv("tables/counted.csv")["records"].unique().tolist() == [
+        "computed on this page"
+    ]
     assert pd.read_csv("tables/scored.csv")["records"].unique().tolist() == [both]
     with pytest.raises(ValueError, match="nothing says where the rows of odd come from"):
         report.write_table(pd.DataFrame({"n": [1]}), "odd")
@@ -221,9 +354,14 @@ def test_every_row_of_a_table_says_which_records_are_behind_it(tmp_path, monkeyp
 # ---------------------------------------------------------------- benchmarks
 
 
-def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no_run(tmp_path, monkeypatch):
+def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no_run(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
-    assert report.benchmark("loss").empty and report.benchmark_provenance(report.benchmark("loss")) == "No benchmark is recorded."
+    assert (
+        report.benchmark("loss").empty
+        and report.benchmark_provenance(report.benchmark("loss")) == "No benchmark is recorded."
+    )
     (tmp_path / "bench").mkdir()
     row = {
         "loss": "ours",
@@ -237,19 +375,38 @@ def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no
         "created": "2026-11-22T00:00",
     }
     for device, threads in (("cpu", 1), ("cuda", 2)):
-        pd.DataFrame([row | {"device": device, "threads": threads}] * 2).to_csv(tmp_path / "bench" / f"loss-{device}.csv", index=False)
+        pd.DataFrame([row | {"device": device, "threads": threads}] * 2).to_csv(
+            tmp_path / "bench" / f"loss-{device}.csv", index=False
+        )
     found = report.benchmark("loss")
-    assert found["device"].tolist() == ["cpu", "cpu", "cuda", "cuda"] and found["seconds"].unique().tolist() == [0.001]
+    assert found["device"].tolist() == ["cpu", "cpu", "cuda", "cuda"] and found[
+        "seconds"
+    ].unique().tolist() == [0.001]
     said = report.benchmark_provenance(found)
     assert said == "cpu; torch 2; commit abc; 2026-11-22. cuda; torch 2; commit abc; 2026-11-22."
     assert results.load_results().empty and report.benchmark("stack").empty
 
 
 def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_own(results_folder):
-    for embedding, n_train, seed in (("minilm", 100, 42), ("minilm", 100, 73), ("sif", 100, 42), ("sif", 300, 42), ("sif", 300, 73), ("sif", 900, 42)):
-        spec = results.Spec("labels", "full", "ag_news", embedding, "kmeans", 0, "none", seed, n_train, 1)
+    for embedding, n_train, seed in (
+        ("minilm", 100, 42),
+        ("minilm", 100, 73),
+        ("sif", 100, 42),
+        ("sif", 300, 42),
+        ("sif", 300, 73),
+        ("sif", 900, 42),
+    ):
+        spec = results.Spec(
+            "labels", "full", "ag_news", embedding, "kmeans", 0, "none", seed, n_train, 1
+        )
         results.write_record(results.Record(spec, "made up", {"acc": 0.5}, n_train, 10, 1.0, "CPU"))
     found = report.recorded("labels", "ag_news", None)
-    assert found.groupby(["embedding", "n_train"]).size().to_dict() == {("minilm", 100): 2, ("sif", 300): 2}, "900 have not all the seeds"
-    assert report.recorded("labels", "ag_news", "sif")["key"].tolist() == found[found["embedding"] == "sif"]["key"].tolist()
+    assert found.groupby(["embedding", "n_train"]).size().to_dict() == {
+        ("minilm", 100): 2,
+        ("sif", 300): 2,
+    }, "900 have not all the seeds"
+    assert (
+        report.recorded("labels", "ag_news", "sif")["key"].tolist()
+        == found[found["embedding"] == "sif"]["key"].tolist()
+    )
     assert report.recorded("labels", "ag_news").empty

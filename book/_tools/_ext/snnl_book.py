@@ -1,4 +1,6 @@
-"""Sphinx extension: tables that lead to their runs, the papers' equation numbers, the book's own style and scripts, none fetched from elsewhere."""
+"""Sphinx extension: tables that lead to their runs, the papers' equation numbers, the book's own
+style and scripts, none fetched from elsewhere.
+"""
 
 import csv
 import re
@@ -15,7 +17,9 @@ from sphinx import addnodes
 from sphinx.directives.patches import CSVTable
 from sphinx.domains.math import MathDomain
 
-MATHJAX = "tex-mml-svg.js"  # self-contained: its glyphs are drawn as SVG, so that no font is fetched
+MATHJAX = (  # self-contained: its glyphs are drawn as SVG, so that no font is fetched
+    "tex-mml-svg.js"
+)
 STYLE = "book.css"
 BOX = '<div class="wide" tabindex="0">'  # scrolls by itself, by the keyboard too
 
@@ -23,18 +27,29 @@ BOX = '<div class="wide" tabindex="0">'  # scrolls by itself, by the keyboard to
 def _settings(app, config):
     config.mathjax_path = MATHJAX
     if not config.html_theme_options.get("repository_url"):
-        config.html_theme_options["launch_buttons"] = {}  # the theme would fail, for there is nothing to launch
-    config.numfig = False  # sphinx-jupyterbook-latex insists on it; here "Table 3" always means the paper's
+        config.html_theme_options[
+            "launch_buttons"
+        ] = {}  # the theme would fail, for there is nothing to launch
+    config.numfig = (
+        False  # sphinx-jupyterbook-latex insists on it; here "Table 3" always means the paper's
+    )
 
 
 def _disconnect_thebe(app, config):
-    # Live cells would need a public server; Jupyter Book loads sphinx-thebe, and its scripts, on every page all the same.
+    # Live cells would need a public server; Jupyter Book loads sphinx-thebe, and its scripts,
+    # on every page all the same.
     for listeners in app.events.listeners.values():
-        listeners[:] = [listener for listener in listeners if not listener.handler.__module__.startswith("sphinx_thebe")]
+        listeners[:] = [
+            listener
+            for listener in listeners
+            if not listener.handler.__module__.startswith("sphinx_thebe")
+        ]
 
 
 class PaperNumbers(MathDomain):
-    """Number an equation as its paper does, wherever in the book it stands: ``eq-N`` of the text paper, ``cb-N`` of the ClusterBERT paper."""
+    """Number an equation as its paper does, wherever in the book it stands: ``eq-N`` of the text
+    paper, ``cb-N`` of the ClusterBERT paper.
+    """
 
     def note_equation(self, docname, labelid, location=None):
         super().note_equation(docname, labelid, location)
@@ -43,9 +58,11 @@ class PaperNumbers(MathDomain):
 
 
 class RunTable(CSVTable):
-    """A table that a chapter wrote to ``tables/<argument>.csv``, with a link to the file, and in each row to the runs behind it (``report.write_table``).
+    """A table that a chapter wrote to ``tables/<argument>.csv``, with a link to the file, and in
+    each row to the runs behind it (``report.write_table``).
 
-    The content is the caption. A column ``page`` holds names of pages, and becomes links. Options: ``name``, ``widths``, and ``markup`` if cells are MyST.
+    The content is the caption. A column ``page`` holds names of pages, and becomes links. Options:
+    ``name``, ``widths``, and ``markup`` if cells are MyST.
     """
 
     option_spec = CSVTable.option_spec | {"markup": directives.flag}
@@ -62,23 +79,39 @@ class RunTable(CSVTable):
             header, *rows = csv.reader(file)
         *header, last = header
         if last != "records":
-            raise self.error(f"the last column of {path} must be 'records': write it with report.write_table")
+            raise self.error(
+                f"the last column of {path} must be 'records': write it with report.write_table"
+            )
         sources = [row.pop() for row in rows]
-        common = {*sources} if len({*sources}) == 1 and not any(groups(source) for source in sources) else ()
+        common = (
+            {*sources}
+            if len({*sources}) == 1 and not any(groups(source) for source in sources)
+            else ()
+        )
         if not common and "runs" not in header:
             header.append("runs")
             rows = [[*row, ""] for row in rows]
         plain = "markup" not in self.options
         self.arguments = [" ".join(self.content)]
-        self.options = {name: value for name, value in self.options.items() if name != "markup"} | {"header-rows": 1}
-        self.content = StringList([self._line(header, plain=False), *(self._line(row, plain) for row in rows)], source=whole)
+        self.options = {name: value for name, value in self.options.items() if name != "markup"} | {
+            "header-rows": 1
+        }
+        self.content = StringList(
+            [self._line(header, plain=False), *(self._line(row, plain) for row in rows)],
+            source=whole,
+        )
         found = super().run()
         body = next(iter(found[0].findall(nodes.tbody)))
         for row, cells, source in zip(body, rows, sources, strict=True):
             if not common:
-                self._fill(row[header.index("runs")], self._leads(source, cells[header.index("runs")]))
+                self._fill(
+                    row[header.index("runs")], self._leads(source, cells[header.index("runs")])
+                )
             if "page" in header:
-                self._fill(row[header.index("page")], [nodes.paragraph("", "", self._page(cells[header.index("page")]))])
+                self._fill(
+                    row[header.index("page")],
+                    [nodes.paragraph("", "", self._page(cells[header.index("page")]))],
+                )
         return [*found, self._below(name, *common)]
 
     @staticmethod
@@ -92,36 +125,76 @@ class RunTable(CSVTable):
         entry += children
 
     def _page(self, name):
-        target = {"refdomain": "std", "reftype": "doc", "reftarget": name, "refexplicit": False, "refwarn": True, "refdoc": self.env.docname}
+        target = {
+            "refdomain": "std",
+            "reftype": "doc",
+            "reftarget": name,
+            "refexplicit": False,
+            "refwarn": True,
+            "refdoc": self.env.docname,
+        }
         return addnodes.pending_xref("", nodes.inline("", name), **target)
 
     def _leads(self, source, text):
-        """What stands in the cell of a row's runs: a link, or a list of links to open, or words where no run is behind it."""
+        """What stands in the cell of a row's runs: a link, or a list of links to open, or words
+        where no run is behind it.
+        """
         found = groups(source)
         if not found:
-            return [nodes.paragraph("", source if source and text in ("", "–", "-") else text or "none")]
+            return [
+                nodes.paragraph("", source if source and text in ("", "–", "-") else text or "none")
+            ]
         text = text if text not in ("", "–") else f"{len(source.split())}"
         if len(found) == 1:
             return [nodes.paragraph("", "", self._link(found[0], text))]
         short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in found]
-        texts = [group.split("/", 1)[1] if short.count(text) > 1 else text for group, text in zip(found, short, strict=True)]
-        items = [nodes.list_item("", nodes.paragraph("", "", self._link(*pair))) for pair in zip(found, texts, strict=True)]
+        texts = [
+            group.split("/", 1)[1] if short.count(text) > 1 else text
+            for group, text in zip(found, short, strict=True)
+        ]
+        items = [
+            nodes.list_item("", nodes.paragraph("", "", self._link(*pair)))
+            for pair in zip(found, texts, strict=True)
+        ]
         label = f"<details class='runs'><summary>{escape(text)}</summary>"
-        return [nodes.raw("", label, format="html"), nodes.bullet_list("", *items), nodes.raw("", "</details>", format="html")]
+        return [
+            nodes.raw("", label, format="html"),
+            nodes.bullet_list("", *items),
+            nodes.raw("", "</details>", format="html"),
+        ]
 
     def _link(self, group, text):
-        target = {"refdomain": "std", "reftype": "ref", "reftarget": label_of(group), "refexplicit": True, "refwarn": True, "refdoc": self.env.docname}
+        target = {
+            "refdomain": "std",
+            "reftype": "ref",
+            "reftarget": label_of(group),
+            "refexplicit": True,
+            "refwarn": True,
+            "refdoc": self.env.docname,
+        }
         return addnodes.pending_xref("", nodes.inline("", text), **target)
 
     def _below(self, name, *words):
-        file = addnodes.download_reference("", "", nodes.literal("", "CSV"), refdoc=self.env.docname, reftarget=f"tables/{name}.csv")
+        file = addnodes.download_reference(
+            "",
+            "",
+            nodes.literal("", "CSV"),
+            refdoc=self.env.docname,
+            reftarget=f"tables/{name}.csv",
+        )
         said = "".join(f" · {word}" for word in words if word)
         return nodes.paragraph("", "", file, nodes.Text(said), classes=["below-table"])
 
 
 def groups(source):
-    """The groups of runs (all seeds of one setting, as ``experiment/key`` with ``*`` for the seed) that a row's ``records`` names, each once."""
-    names = [re.sub(r"-s\d+-n(?=\d)", "-s*-n", name) for name in source.split() if re.fullmatch(r"[a-z-]+/\S+-s\d+-n\d+-[0-9a-f]{8}", name)]
+    """The groups of runs (all seeds of one setting, as ``experiment/key`` with ``*`` for the seed)
+    that a row's ``records`` names, each once.
+    """
+    names = [
+        re.sub(r"-s\d+-n(?=\d)", "-s*-n", name)
+        for name in source.split()
+        if re.fullmatch(r"[a-z-]+/\S+-s\d+-n\d+-[0-9a-f]{8}", name)
+    ]
     return list(dict.fromkeys(names))
 
 
@@ -134,9 +207,19 @@ def _copy_files(app, exception):
     if exception is None and app.builder.format == "html":
         import plotly
 
-        (mathjax,) = (file for file in metadata.files("sphinx-mathjax-offline") if file.name == MATHJAX)
-        own = (file for file in sorted(Path(__file__).parent.iterdir()) if file.suffix in {".css", ".js"})
-        for file in (Path(mathjax.locate()), Path(plotly.__file__).parent / "package_data" / "plotly.min.js", *own):
+        (mathjax,) = (
+            file for file in metadata.files("sphinx-mathjax-offline") if file.name == MATHJAX
+        )
+        own = (
+            file
+            for file in sorted(Path(__file__).parent.iterdir())
+            if file.suffix in {".css", ".js"}
+        )
+        for file in (
+            Path(mathjax.locate()),
+            Path(plotly.__file__).parent / "package_data" / "plotly.min.js",
+            *own,
+        ):
             shutil.copyfile(file, Path(app.outdir) / "_static" / file.name)
         for picture in (Path(app.outdir) / "_images").glob("*.png"):
             shrink(picture)
@@ -148,27 +231,50 @@ def shrink(picture):
     """Write a picture with a palette of 256 colours, which takes a third of the bytes; once."""
     with Image.open(picture) as image:
         if image.mode != "P":
-            image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True)
+            image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+                picture, optimize=True
+            )
 
 
 def mended(html):
-    """What theme and Sphinx leave undone for readers with a keyboard or a screen reader, and a style sheet that is not there; a second time changes nothing."""
+    """What theme and Sphinx leave undone for readers with a keyboard or a screen reader, and a
+    style sheet that is not there; a second time changes nothing.
+    """
     html = re.sub(r"<link [^>]*sphinx-thebe\.css[^>]*>\n?", "", html)
-    html = html.replace('<summary><span class="toctree-toggle"', '<summary aria-label="Pages below this one"><span class="toctree-toggle"')
-    html = re.sub(r'<dl>\s*(<dd><em class="sig-param">.*?</dd>\s*)</dl>', lambda found: _signature(found[1]), html, flags=re.DOTALL)
+    html = html.replace(
+        '<summary><span class="toctree-toggle"',
+        '<summary aria-label="Pages below this one"><span class="toctree-toggle"',
+    )
+    html = re.sub(
+        r'<dl>\s*(<dd><em class="sig-param">.*?</dd>\s*)</dl>',
+        lambda found: _signature(found[1]),
+        html,
+        flags=re.DOTALL,
+    )
     html = html.replace('role="doc-biblioentry"', 'role="listitem"')
-    return re.sub(rf'(?<!{BOX})(<table class="(?:table|docutils)\b.*?</table>)', lambda found: _boxed(found[1]), html, flags=re.DOTALL)
+    return re.sub(
+        rf'(?<!{BOX})(<table class="(?:table|docutils)\b.*?</table>)',
+        lambda found: _boxed(found[1]),
+        html,
+        flags=re.DOTALL,
+    )
 
 
 def _boxed(table):
-    """Put a table into a box in which it scrolls, and its caption above the box, where it stays in sight."""
+    """Put a table into a box in which it scrolls, and its caption above the box, where it stays in
+    sight.
+    """
     caption = re.search(r"<caption>(.*?)</caption>", table, re.DOTALL)
     above = f'<p class="table-caption">{caption[1]}</p>' if caption else ""
     return above + BOX + (table.replace(caption[0], "") if caption else table) + "</div>"
 
 
 def _signature(parameters):
-    return '<ul class="sig-list">' + parameters.replace("<dd>", "<li>").replace("</dd>", "</li>") + "</ul>"
+    return (
+        '<ul class="sig-list">'
+        + parameters.replace("<dd>", "<li>").replace("</dd>", "</li>")
+        + "</ul>"
+    )
 
 
 def setup(app):
