@@ -16,7 +16,7 @@ import numpy as np
 from snnl_lib import SnnlError, data, embeddings, experiments, full_disk_told, results
 from snnl_lib.data import pack
 from snnl_lib.embeddings import backbones, nli
-from snnl_lib.experiments.short_text_grids import RANKINGS
+from snnl_lib.experiments.short_texts import RANKINGS
 
 
 def _parser():

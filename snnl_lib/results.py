@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from snnl_lib import SnnlError, whole_file
-from snnl_lib.data import pack
 
 if TYPE_CHECKING:  # what judges records needs no frames, and pandas takes longer to import than thousands of records to judge
     import pandas as pd
@@ -151,8 +150,10 @@ class Spec:
 
 
 class Outcome(NamedTuple):
-    """What a run leaves: ``metrics`` (name -> number), a ``curve`` (one row an epoch), why it is
-    not ok, ``points`` (row numbers, coordinates).
+    """What a run leaves.
+
+    ``metrics`` (name -> number), a ``curve`` (one row an epoch), why it is not ok, ``points`` (row
+    numbers, coordinates), and how long what it shares with other runs took to make, if anything.
     """
 
     metrics: dict[str, float]
@@ -160,11 +161,12 @@ class Outcome(NamedTuple):
     status: str = "ok"
     reason: str = ""
     points: pd.DataFrame | None = None
+    shared_seconds: float | None = None
 
 
 @dataclass
 class Record:
-    """An ``Outcome`` with its provenance."""
+    """An ``Outcome`` with its provenance. ``seconds`` are the run's own (``shared_seconds``)."""
 
     spec: Spec
     fingerprint: str
@@ -178,6 +180,7 @@ class Record:
     curve: pd.DataFrame | None = None
     points: pd.DataFrame | None = None
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    commit: str = field(default_factory=lambda: commit())
 
     @property
     def key(self) -> str:
@@ -187,42 +190,20 @@ class Record:
         """Return the rows that the file holds."""
         import pandas as pd
 
-        spec = self.spec
-        own = {
-            name: getattr(spec, name)
-            for name in (
-                "experiment",
-                "profile",
-                "dataset",
-                "embedding",
-                "model",
-                "alpha",
-                "temperature",
-                "seed",
-            )
-        }
-        own |= {
-            name: getattr(self, name)
-            for name in (
-                "n_train",
-                "n_test",
-                "status",
-                "reason",
-                "device",
-                "fingerprint",
-                "created",
-            )
-        }
-        own |= {
-            "seconds": round(self.seconds, 2),
-            "versions": versions(),
-            "commit": commit(),
-            "revision": spec.revision,
-        }
-        own |= {"settings": spec.settings_text, "rows": len(self.metrics)}
-        return pd.DataFrame(
-            [own | {"metric": name, "value": value} for name, value in self.metrics.items()]
-        )[COLUMNS]
+        derived = {"versions": versions(), "settings": self.spec.settings_text}
+        derived |= {"seconds": round(self.seconds, 2), "rows": len(self.metrics)}
+
+        def cell(column):
+            if column in derived:
+                return derived[column]
+            return getattr(self if column in _OF_A_RECORD else self.spec, column)
+
+        shared = {name: cell(name) for name in COLUMNS if name not in ("metric", "value")}
+        rows = [{"metric": name, "value": value} for name, value in self.metrics.items()]
+        return pd.DataFrame([shared | row for row in rows])[COLUMNS]
+
+
+_OF_A_RECORD = {*Record.__dataclass_fields__}
 
 
 # ---------------------------------------------------------------- provenance
@@ -249,14 +230,29 @@ def commit() -> str:
             ["git", *args], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    if pack.opened():
-        return pack.opened().facts["commit"]
     try:
         return git("rev-parse", "--short=12", "HEAD") + (
             "+changes" if git("status", "--porcelain", "--", ".") else ""
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def device_name(device: str) -> str:
+    """Describe a device for a record.
+
+    A preloaded library is named, for it can take the place of any arithmetic.
+    """
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    processor, preloaded = "", os.environ.get("LD_PRELOAD", "")
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as file:
+        models = (line.split(":")[1].strip() for line in file if line.startswith("model name"))
+        processor = next((f" ({model})" for model in models), "")
+    library = f", with {Path(preloaded).name}" if preloaded else ""
+    return f"CPU, one thread{processor}{library}"
 
 
 def results_dir(profile: str = "full") -> Path:

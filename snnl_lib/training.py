@@ -1,29 +1,46 @@
-"""One training loop for every network of the book, and the named random sources that make runs
-repeatable and paired.
+"""One training loop for every network of the book, alone or as a stack of runs, and the named
+random sources that make runs repeatable and paired.
 """
 
 import copy
 import math
-import queue
-import threading
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from snnl_lib.checkpoints import Checkpoint
-from snnl_lib.experiments.settings import BATCH_SIZE
+from snnl_lib.cache import Checkpoint
 from snnl_lib.losses import annealed_temperature, composite_loss
+from snnl_lib.recipes import BATCH_SIZE
+
+
+class Diverged(ArithmeticError):
+    """A training whose loss or weights were not finite; ``curve`` is what there is of it."""
+
+    def __init__(self, reason: str, curve: pd.DataFrame):
+        super().__init__(reason)
+        self.curve = curve
+
+
+def raise_if_diverged(trained):
+    """Return what was trained, unless its ``diverged`` says why it broke down: then raise Diverged."""
+    if trained.diverged:
+        raise Diverged(trained.diverged, trained.curve)
+    return trained
+
+
+# ---------------------------------------------------------------- random sources
 
 
 def named_seed(seed: int, name: str) -> int:
@@ -63,77 +80,46 @@ def batches(documents, batch_size, generator):
         yield from torch.randperm(documents, generator=generator).split(batch_size)
 
 
+# ---------------------------------------------------------------- objectives
+
+
+def cross_entropy(output, features, labels):
+    """Eq. 2, mean over the batch."""
+    return F.cross_entropy(output, labels)
+
+
+def binary_cross_entropy(output, features, labels):
+    """Eq. 3 with its printed sign slip put right, from logits; mean over documents and features."""
+    return F.binary_cross_entropy_with_logits(output, features)
+
+
+def squared_error(output, features, labels):
+    """The mean squared error in place of Eq. 3; mean over documents and features."""
+    return F.mse_loss(output, features)
+
+
+# ---------------------------------------------------------------- training
+
+
 @dataclass
 class History:
-    """What a training run leaves: ``curve`` (one row an epoch) and, if it stopped early, why
-    (``diverged``).
+    """What a training leaves.
+
+    ``curve`` has one row an epoch; ``diverged`` says why it stopped early, if it did; ``stack`` is
+    with how many trainings it was carried out, itself included.
     """
 
     curve: pd.DataFrame
     diverged: str = ""
+    stack: int = 1
 
 
 @dataclass
 class Training:
-    """One call of ``train``, before it is carried out."""
-
-    model: nn.Module
-    features: torch.Tensor
-    labels: torch.Tensor
-    primary: Callable
-    epochs: int
-    seed: int
-    alpha: float
-    temperature: float | str
-    layers: str | list[str]
-    select: Callable | None
-    regularizer: Callable | None
-    learning_rate: float
-    batch_size: int
-    steps_per_epoch: int
-    after_epoch: Callable | None
-
-    def kind(self) -> tuple:
-        """What has to be equal for runs to train as one stack; of functions, that they are the same
-        object.
-        """
-        modules = [
-            (name, type(part), {key: value for key, value in vars(part).items() if key[0] != "_"})
-            for name, part in self.model.named_modules()
-        ]
-        shapes = [
-            (name, value.shape, value.dtype) for name, value in self.model.state_dict().items()
-        ]
-        own = (self.epochs, self.layers, self.learning_rate, self.batch_size, self.steps_per_epoch)
-        alone = self if self.regularizer or list(self.model.buffers()) else None
-        return str(modules), str(shapes), str(own), id(self.primary), id(self.select), id(alone)
-
-
-def train(
-    model,
-    features,
-    labels,
-    primary,
-    *,
-    epochs,
-    seed,
-    alpha=0.0,
-    temperature="annealed",
-    layers="sum",
-    select=None,
-    regularizer=None,
-    learning_rate=1e-3,
-    batch_size=BATCH_SIZE,
-    steps_per_epoch=None,
-    device="cpu",
-    after_epoch=None,
-    progress=None,
-    checkpoint=None,
-):
-    """Train a model on Eq. 7 or 8 with Adam; the last, smaller batch of an epoch is used too.
+    """A network to be trained on Eq. 7 or 8 with Adam; the last, smaller batch is used too.
 
     Args:
-        model: maps a batch [B, D] to (output, hidden); moved to ``device`` and left there, in eval
+        model: maps a batch [B, D] to (output, hidden); moved to the device and left there, in eval
             mode.
         features, labels: arrays [N, D] float32 and [N] int.
         primary: (output, batch features, batch labels) -> loss of one value.
@@ -148,9 +134,70 @@ def train(
         steps_per_epoch: default: once over the documents. With another number of steps an epoch
             goes on over them in new orders, or stops early.
         after_epoch: (model) -> dict of numbers added to the epoch's row.
-        progress: text for a progress bar, None for no bar.
         checkpoint: file from which a training that was killed goes on, after the last epoch that it
             holds; None keeps none. Whoever keeps what was trained removes it.
+
+    Raises ValueError for an alpha that is not finite.
+    """
+
+    model: nn.Module
+    features: torch.Tensor
+    labels: torch.Tensor
+    primary: Callable
+    epochs: int
+    seed: int
+    alpha: float = 0.0
+    temperature: float | str = "annealed"
+    layers: str | list[str] = "sum"
+    select: Callable | None = None
+    regularizer: Callable | None = None
+    learning_rate: float = 1e-3
+    batch_size: int = BATCH_SIZE
+    steps_per_epoch: int | None = None
+    after_epoch: Callable | None = None
+    checkpoint: Path | None = None
+
+    def __post_init__(self):
+        if not math.isfinite(self.alpha):
+            raise ValueError(f"alpha must be a finite number, got {self.alpha!r}")
+        self.features, self.labels = map(torch.as_tensor, (self.features, self.labels))
+        self.steps_per_epoch = self.steps_per_epoch or math.ceil(
+            len(self.features) / self.batch_size
+        )
+
+    def kind(self) -> tuple:
+        """What has to be equal for trainings to be one stack; of functions, that they are the same."""
+        modules = [
+            (name, type(part), {key: value for key, value in vars(part).items() if key[0] != "_"})
+            for name, part in self.model.named_modules()
+        ]
+        shapes = [
+            (name, value.shape, value.dtype) for name, value in self.model.state_dict().items()
+        ]
+        numbers = self.epochs, self.layers, self.learning_rate, self.batch_size
+        functions = id(self.primary), id(self.select)
+        alone = id(self) if self.regularizer or list(self.model.buffers()) else None
+        return str(modules), str(shapes), str(numbers), self.steps_per_epoch, functions, alone
+
+
+@dataclass
+class Shared:
+    """A training that several runs use, kept in a file.
+
+    ``keep`` turns its History into what the file holds (``cache.cached``).
+    """
+
+    path: Path
+    training: Training
+    keep: Callable
+
+
+def train(model, features, labels, primary, *, device="cpu", progress=None, **settings) -> History:
+    """Train one model; ``settings`` and all else are as ``Training`` describes them.
+
+    Args:
+        device: where it is trained, as torch names it.
+        progress: text for a progress bar, None for no bar.
 
     Returns:
         A History whose curve has ``epoch, temperature, loss`` (mean over the epoch's documents of
@@ -159,343 +206,224 @@ def train(
 
     Raises:
         ValueError: an alpha, temperature or layer that ``composite_loss`` refuses.
+        CheckpointError: a checkpoint that is damaged or cannot be written.
 
     >>> from snnl_lib.models import FeedForwardNet
-    >>> from snnl_lib.experiments.text import cross_entropy
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
     >>> model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=42)
     >>> curve = train(model, x, y, cross_entropy, alpha=100, epochs=3, seed=42).curve
     >>> list(curve.columns), bool(curve["loss"].is_monotonic_decreasing)
     (['epoch', 'temperature', 'loss', 'primary'], True)
     """
-    if not math.isfinite(alpha):
-        raise ValueError(f"alpha must be a finite number, got {alpha!r}")
-    run = Training(
-        model,
-        torch.as_tensor(features),
-        torch.as_tensor(labels),
-        primary,
-        epochs,
-        seed,
-        alpha,
-        temperature,
-        layers,
-        select,
-        regularizer,
-        learning_rate,
-        batch_size,
-        steps_per_epoch or math.ceil(len(features) / batch_size),
-        after_epoch,
-    )
-    seat = getattr(_here, "seat", None)
-    return (
-        train_stack([run], device, progress, checkpoint)[0] if seat is None else seat.wait_for(run)
-    )
+    training = Training(model, features, labels, primary, **settings)
+    return train_stack([training], device, progress)[0]
 
 
-def train_stack(
-    runs: list[Training], device="cpu", progress=None, checkpoint=None
-) -> list[History]:
-    """Train runs of one ``kind`` (``Training.kind``) at the same time, their weights side by side
-    in tensors with a leading axis of runs.
+def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[History]:
+    """Train networks of one ``kind`` at the same time, their weights side by side in tensors.
 
     Each takes the steps that ``train`` takes alone, over its own documents in its own order; only
     rounding can differ. The data stay on the device, which is waited for once an epoch.
     """
-    models, first = [run.model.to(device).train() for run in runs], runs[0]
-    weights, network = _alone(first) if len(runs) == 1 else _side_by_side(runs)
-    optimizer = torch.optim.Adam(
-        weights.values(), lr=first.learning_rate, fused=True
-    )  # one pass over the weights
-    features, labels = (
-        _joined([run.features for run in runs], device),
-        _joined([run.labels for run in runs], device),
-    )
-    starts = np.cumsum([0] + [len(run.features) for run in runs]).tolist()
-    alphas = torch.tensor([run.alpha for run in runs], dtype=features.dtype, device=device)
-    queues = [
-        batches(
-            len(run.features),
-            run.batch_size,
-            torch.Generator().manual_seed(named_seed(run.seed, "batches")),
-        )
-        for run in runs
+    stack, epochs = _Stack(trainings, device), trainings[0].epochs
+    first = stack.restore()
+    # No disabled bar: it too takes a lock between processes, which a killed worker leaves behind.
+    bar = range(first, epochs)
+    if progress is not None:
+        bar = tqdm(bar, desc=progress, unit="epoch", leave=False, initial=first, total=epochs)
+    for epoch in bar:
+        loss = stack.train_epoch(epoch)
+        if all(stack.diverged):
+            break
+        stack.checkpoint.save_if_due(epoch=epoch + 1, rows=stack.rows, diverged=stack.diverged)
+        if progress is not None:
+            bar.set_postfix(loss=f"{loss:.3f}")
+    for model in stack.models:
+        model.eval()
+    return [
+        History(pd.DataFrame(rows), diverged, len(trainings))
+        for rows, diverged in zip(stack.rows, stack.diverged, strict=True)
     ]
-    histories, rows = [History(pd.DataFrame()) for _ in runs], [[] for _ in runs]
-    index = cache(
-        lambda numbers: torch.tensor(numbers, device=device)
-    )  # made once: each would make the device wait
 
-    def some(values, numbers):
-        return values if len(numbers) == len(values) else values[index(numbers)]
 
-    def losses(chosen, x, y, temperatures):
-        """Return the composite and the primary losses of the chosen runs, each [runs], on their
-        batches [runs, B, D].
-        """
-        primary, seen = network(
-            {name: some(value, chosen) for name, value in weights.items()}, x, y
-        )
+class _Stack:
+    """Trainings under way, their weights as tensors with a leading axis of runs."""
+
+    def __init__(self, trainings, device):
+        self.trainings, self.device = trainings, device
+        self.models = [training.model.to(device).train() for training in trainings]
+        alone = len(trainings) == 1
+        self.weights, self.network = _alone(trainings[0]) if alone else _side_by_side(trainings)
+        rate = trainings[0].learning_rate
+        self.optimizer = torch.optim.Adam(self.weights.values(), lr=rate, fused=True)  # one pass
+        self.features = _joined([training.features for training in trainings], device)
+        self.labels = _joined([training.labels for training in trainings], device)
+        sizes = [len(training.features) for training in trainings]
+        self.starts = np.cumsum([0, *sizes])[:-1].tolist()
+        alphas = [training.alpha for training in trainings]
+        self.alphas = torch.tensor(alphas, dtype=self.features.dtype, device=device)
+        self.queues = [
+            batches(
+                len(training.features),
+                training.batch_size,
+                torch.Generator().manual_seed(named_seed(training.seed, "batches")),
+            )
+            for training in trainings
+        ]
+        self.rows, self.diverged = [[] for _ in trainings], ["" for _ in trainings]
+        # Made once: each would make the device wait.
+        self.index = cache(lambda numbers: torch.tensor(numbers, device=device))
+        weights = {f"weights.{name}": value for name, value in self.weights.items()}
+        self.checkpoint = Checkpoint(_checkpoint_of(trainings), optimizer=self.optimizer, **weights)
+
+    def restore(self) -> int:
+        """Go back to the last epoch that a checkpoint holds; returns the number of the next."""
+        reached = self.checkpoint.restore()
+        if not reached:
+            return 0
+        self.rows, self.diverged = reached["rows"], reached["diverged"]
+        seen = reached["epoch"] * self.trainings[0].steps_per_epoch
+        self.queues = [islice(queue, seen, None) for queue in self.queues]
+        return reached["epoch"]
+
+    def train_epoch(self, epoch) -> float:
+        """Carry out one epoch and add its rows; returns the mean loss of the runs."""
+        temperatures = [
+            annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature
+            for run in self.trainings
+        ]
+        steps = self.trainings[0].steps_per_epoch
+        drawn = [list(islice(queue, steps)) for queue in self.queues]
+        placed = [
+            batch + start
+            for start, drawn_batches in zip(self.starts, drawn, strict=True)
+            for batch in drawn_batches
+        ]
+        order = pad_sequence(placed, batch_first=True).to(self.device)
+        order = order.unflatten(0, (len(self.trainings), -1))  # [runs, steps, B]
+        sums = torch.zeros(2, len(drawn), dtype=self.features.dtype, device=self.device)
+        sizes_of_steps = zip(*(map(len, drawn_batches) for drawn_batches in drawn), strict=True)
+        for step, sizes in enumerate(sizes_of_steps):
+            parts = []
+            # Last batches differ in size by the documents of a run without a known word.
+            for size in sorted(set(sizes)):
+                chosen = tuple(place for place, taken in enumerate(sizes) if taken == size)
+                batch = self._of(order[:, step, :size], chosen)
+                losses = self._losses(chosen, batch, temperatures)
+                parts.append(losses[0].sum())
+                sums.index_add_(1, self.index(chosen), torch.stack(losses).detach() * size)
+            self.optimizer.zero_grad(set_to_none=True)
+            sum(parts).backward()
+            self.optimizer.step()
+        documents = [sum(map(len, drawn_batches)) for drawn_batches in drawn]
+        means = sums / torch.tensor(documents, device=self.device)
+        found = torch.cat([means, self._finite()[None].to(sums.dtype)]).T.tolist()
+        for place, (loss, primary, whole) in enumerate(found):
+            if not self.diverged[place]:
+                row = {"epoch": epoch, "temperature": temperatures[place]}
+                self._end_epoch(place, row | {"loss": loss, "primary": primary}, whole)
+        return np.mean([loss for loss, *_ in found])
+
+    def _of(self, values, chosen):
+        """Take the rows of the chosen runs."""
+        return values if len(chosen) == len(values) else values[self.index(chosen)]
+
+    def _losses(self, chosen, batch, temperatures):
+        """Return the composite and the primary losses of the chosen runs, each [runs]."""
+        x, y, first = self.features[batch], self.labels[batch], self.trainings[0]
+        weights = {name: self._of(value, chosen) for name, value in self.weights.items()}
+        primary, seen = self.network(weights, x, y)
         if first.regularizer is not None:
-            return primary + first.alpha * sum(
+            added = [
                 first.regularizer(values[0], y[0], temperatures[0]) for values in seen.values()
-            ), primary
+            ]
+            return primary + first.alpha * sum(added), primary
         total = primary
         for temperature in dict.fromkeys(temperatures):
             at = tuple(
                 place
-                for place, number in enumerate(chosen)
-                if runs[number].alpha != 0 and temperatures[number] == temperature
+                for place, run in enumerate(chosen)
+                if self.trainings[run].alpha != 0 and temperatures[run] == temperature
             )
-            if (
-                at
-            ):  # a NaN is looked for once an epoch below: a look at every step would stall a GPU
-                own = {name: some(values, at) for name, values in seen.items()}
-                settings = {
-                    "alpha": some(some(alphas, chosen), at),
-                    "temperature": temperature,
-                    "layers": first.layers,
-                    "check_finite": False,
-                }
-                total = total.index_copy(
-                    0, index(at), composite_loss(some(primary, at), own, some(y, at), **settings)
+            if at:
+                hidden = {name: self._of(values, at) for name, values in seen.items()}
+                composite = composite_loss(
+                    self._of(primary, at),
+                    hidden,
+                    self._of(y, at),
+                    alpha=self._of(self._of(self.alphas, chosen), at),
+                    temperature=temperature,
+                    layers=first.layers,
+                    check_finite=False,  # once an epoch is enough: each look would stall a GPU
                 )
+                total = total.index_copy(0, self.index(at), composite)
         return total, primary
 
-    kept = Checkpoint(
-        checkpoint,
-        optimizer=optimizer,
-        **{f"weights.{name}": value for name, value in weights.items()},
-    )
-    first_epoch = 0
-    if reached := kept.restore():
-        first_epoch, rows = reached["epoch"], reached["rows"]
-        for history, diverged in zip(histories, reached["diverged"], strict=True):
-            history.diverged = diverged
-        queues = [islice(queue, first_epoch * first.steps_per_epoch, None) for queue in queues]
-    # no disabled bar: it too takes a lock between processes, which a worker that is stopped
-    # leaves behind
-    bar = range(first_epoch, first.epochs)
-    if progress is not None:
-        bar = tqdm(
-            bar, desc=progress, unit="epoch", leave=False, initial=first_epoch, total=first.epochs
-        )
-    for epoch in bar:
-        temperatures = [
-            annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature
-            for run in runs
+    def _finite(self):
+        """Tell of which runs all weights are finite, bool [runs]."""
+        runs = len(self.trainings)
+        finite = [
+            value.detach().reshape(runs, -1).isfinite().all(dim=1)
+            for value in self.weights.values()
         ]
-        drawn = [list(islice(own, first.steps_per_epoch)) for own in queues]
-        order = pad_sequence(
-            [batch + start for start, own in zip(starts, drawn, strict=False) for batch in own],
-            batch_first=True,
-        )
-        order = order.to(device).unflatten(0, (len(runs), -1))  # [runs, steps, B]
-        sums = torch.zeros(2, len(runs), dtype=features.dtype, device=device)
-        for step, sizes in enumerate(zip(*(map(len, own) for own in drawn), strict=True)):
-            parts = []
-            for size in sorted(
-                set(sizes)
-            ):  # the last batches of runs differ in size by their documents without a known word
-                chosen = tuple(number for number, own in enumerate(sizes) if own == size)
-                batch = some(order[:, step, :size], chosen)
-                found = losses(chosen, features[batch], labels[batch], temperatures)
-                parts.append(found[0].sum())
-                sums.index_add_(1, index(chosen), torch.stack(found).detach() * size)
-            optimizer.zero_grad(set_to_none=True)
-            sum(parts).backward()
-            optimizer.step()
-        seen_documents = torch.tensor([sum(map(len, own)) for own in drawn], device=device)
-        finite = torch.stack(
-            [
-                value.detach().reshape(len(runs), -1).isfinite().all(dim=1)
-                for value in weights.values()
-            ]
-        ).all(dim=0)
-        found = torch.cat([sums / seen_documents, finite[None].to(sums.dtype)]).T.tolist()
-        for run, model, history, own, temperature, (mean_loss, mean_primary, whole) in zip(
-            runs, models, histories, rows, temperatures, found, strict=True
-        ):
-            if history.diverged:
-                continue
-            row = {
-                "epoch": epoch,
-                "temperature": temperature,
-                "loss": mean_loss,
-                "primary": mean_primary,
-            }
-            if not np.isfinite(mean_loss):
-                history.diverged = f"the loss was {mean_loss} in epoch {epoch}"
-            elif not whole:  # broken by the last step, so that no loss shows it
-                history.diverged = f"the weights were not finite after epoch {epoch}"
-            elif run.after_epoch is not None:
-                model.eval()
-                row |= run.after_epoch(model)
-                model.train()
-            own.append(row)
-        if all(history.diverged for history in histories):
-            break
-        kept.save_if_due(
-            epoch=epoch + 1, rows=rows, diverged=[history.diverged for history in histories]
-        )
-        if progress is not None:
-            bar.set_postfix(loss=f"{np.mean([own[0] for own in found]):.3f}")
-    for model, history, own in zip(models, histories, rows, strict=True):
-        model.eval()
-        history.curve = pd.DataFrame(own)
-    return histories
+        return torch.stack(finite).all(dim=0)
+
+    def _end_epoch(self, place, row, whole):
+        training, epoch = self.trainings[place], row["epoch"]
+        if not np.isfinite(row["loss"]):
+            self.diverged[place] = f"the loss was {row['loss']} in epoch {epoch}"
+        elif not whole:  # broken by the last step, so that no loss shows it
+            self.diverged[place] = f"the weights were not finite after epoch {epoch}"
+        elif training.after_epoch is not None:
+            training.model.eval()
+            row |= training.after_epoch(training.model)
+            training.model.train()
+        self.rows[place].append(row)
+
+
+def _checkpoint_of(trainings):
+    """Name the checkpoint of a stack: that of its only training, or one of all their names."""
+    paths = [training.checkpoint for training in trainings]
+    if None in paths or len(paths) == 1:
+        return paths[0] if len(paths) == 1 else None
+    together = zlib.crc32(" ".join(path.name for path in paths).encode())
+    return paths[0].with_name(f"stack-{len(paths)}-{together:08x}.pt")
 
 
 def _joined(parts, device):
     return parts[0].to(device) if len(parts) == 1 else torch.cat(parts).to(device)
 
 
-def _alone(run):
-    """What ``_side_by_side`` returns, of one run, with its own weights as they are."""
+def _alone(training):
+    """What ``_side_by_side`` returns, of one training, with its own weights as they are."""
 
     def network(weights, x, y):
-        output, hidden = run.model(x[0])
-        seen = hidden if run.select is None else run.select(hidden, output)
-        return run.primary(output, x[0], y[0])[None], {
-            name: value[None] for name, value in seen.items()
-        }
+        output, hidden = training.model(x[0])
+        seen = hidden if training.select is None else training.select(hidden, output)
+        primary = training.primary(output, x[0], y[0])[None]
+        return primary, {name: value[None] for name, value in seen.items()}
 
-    return dict(run.model.named_parameters()), network
+    return dict(training.model.named_parameters()), network
 
 
-def _side_by_side(runs):
-    """Stack the weights of runs, name -> [runs, ...], and make the models' own ones views of them.
+def _side_by_side(trainings):
+    """Stack the weights, name -> [runs, ...], and make the models' own ones views of them.
 
     Returns these and (weights, x [runs, B, D], y [runs, B]) -> (primary losses [runs], what the
     loss sees, name -> [runs, B, D]).
     """
-    weights, _ = stack_module_state([run.model for run in runs])
-    for number, run in enumerate(runs):
-        for name, value in run.model.named_parameters():
-            value.data = weights[name].data[number]
-    bare, select, primary = copy.deepcopy(runs[0].model).to("meta"), runs[0].select, runs[0].primary
+    weights, _ = stack_module_state([training.model for training in trainings])
+    for place, training in enumerate(trainings):
+        for name, value in training.model.named_parameters():
+            value.data = weights[name].data[place]
+    select, primary = trainings[0].select, trainings[0].primary
+    bare = copy.deepcopy(trainings[0].model).to("meta")
 
     def network(weights, x, y):
         output, hidden = functional_call(bare, weights, (x,))
         return primary(output, x, y), hidden if select is None else select(hidden, output)
 
     return weights, torch.vmap(network)
-
-
-# ---------------------------------------------------------------- runs that meet in a stack
-
-_here = (
-    threading.local()
-)  # .seat: of a thread in which `train` waits for other runs instead of starting
-
-
-class _Seat(threading.Thread):
-    """A thread that carries out one function and stops where it comes to ``train``; ``news``
-    receives the seat whenever it stops or ends.
-    """
-
-    def __init__(self, function, news):
-        super().__init__(daemon=True)
-        self.function, self.news, self.waiting, self.answer = function, news, None, None
-        self.result, self.error, self.answered, self.size, self.absent = (
-            None,
-            None,
-            threading.Semaphore(0),
-            1,
-            0.0,
-        )
-
-    def run(self):
-        _here.seat = self
-        try:
-            self.result = self.function()
-        except BaseException as error:  # raised again where the result is asked for
-            self.error = error
-        self.news.put(self)
-
-    def wait_for(self, run):
-        self.waiting, started = run, time.perf_counter()
-        self.news.put(self)
-        self.answered.acquire()
-        self.absent += time.perf_counter() - started
-        answer, self.answer = self.answer, None
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def go_on(self, answer, share=0.0):
-        self.waiting, self.answer, self.absent = None, answer, self.absent - share
-        self.answered.release()
-
-
-def stack_of_this_run() -> tuple[int, float]:
-    """Return with how many runs the one in this thread was trained, itself included, and the
-    seconds that it spent waiting for others.
-    """
-    seat = getattr(_here, "seat", None)
-    return (1, 0.0) if seat is None else (seat.size, seat.absent)
-
-
-def together(functions, device="cpu", jobs=1, progress=None):
-    """Carry out functions whose calls of ``train`` are to be one stack; yield what each returns as
-    it ends.
-
-    Each runs in a thread, one at a time up to its ``train``: building networks draws on torch's one
-    random state. Runs whose networks, losses and settings are equal but for seed, documents, alpha
-    and temperature are then trained at once, and go on.
-
-    Args:
-        functions: callables without arguments; what they raise is raised here, and what a stack
-            raises in each of its functions.
-        device: where the stacks are trained, whatever ``device`` the calls of ``train`` name.
-        jobs: how many functions go on at a time after their training.
-        progress: text for the progress bars, None for no bar.
-
-    >>> from snnl_lib.models import FeedForwardNet
-    >>> from snnl_lib.experiments.text import cross_entropy
-    >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
-    >>> def loss_of(seed):
-    ...     model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=seed)
-    ...     return round(train(model, x, y, cross_entropy, epochs=3, seed=seed).curve["loss"].iloc[-1], 3)
-    >>> list(together([lambda: loss_of(42), lambda: loss_of(73)])) == [loss_of(42), loss_of(73)]
-    True
-    """
-    news, seats = queue.SimpleQueue(), []
-
-    def ended(seat):
-        if seat.error is not None:
-            raise seat.error
-        return [] if seat.waiting else [seat.result]
-
-    try:
-        for function in functions:
-            seats.append(_Seat(function, news))
-            seats[-1].start()
-            yield from ended(news.get())
-        while waiting := [seat for seat in seats if seat.waiting]:
-            kinds = {}
-            for seat in waiting:
-                kinds.setdefault(seat.waiting.kind(), []).append(seat)
-            for kind in kinds.values():
-                started = time.perf_counter()
-                try:
-                    answers = train_stack([seat.waiting for seat in kind], device, progress)
-                except (RuntimeError, ValueError, MemoryError) as error:
-                    answers = [error] * len(kind)
-                share, under_way = (time.perf_counter() - started) / len(kind), 0
-                for seat, answer in zip(kind, answers, strict=True):
-                    if under_way == jobs:
-                        yield from ended(news.get())
-                        under_way -= 1
-                    seat.size = len(kind)
-                    seat.go_on(answer, share)
-                    under_way += 1
-                for _ in range(under_way):
-                    yield from ended(news.get())
-    finally:  # whoever still waits is sent home
-        for seat in seats:
-            if seat.waiting:
-                seat.go_on(SystemExit())
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from snnl_lib import SnnlError, whole_file
-from snnl_lib.checkpoints import Checkpoint
+from snnl_lib.cache import Checkpoint
 from snnl_lib.embeddings.nli import UNITS
 from snnl_lib.training import build, named_seed
 

@@ -1,56 +1,134 @@
-"""The experiments of the image paper: why the temperature falls, and images clustered by
-disentangled codes and by deep clustering.
+"""The image paper: why the temperature falls, and images clustered by disentangled codes and others.
 
 *Improving k-Means Clustering with Disentangled Internal Representations* (Agarap and Azcarraga,
-2020), and the article about it. Where they are silent the choice is made in ``CHOICES`` here and in
-``text.CHOICES``.
+2020), and the article about it.
 """
 
-import hashlib
-import json
+from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
-import torch
-from torch import nn
 
-from snnl_lib import data, metrics, whole_file
-from snnl_lib.experiments import clustering
-from snnl_lib.experiments.image_grids import CONTRASTIVE_TEMPERATURE, DEEP
-from snnl_lib.experiments.text import entanglement, number, supervised_contrastive_loss
-from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
-from snnl_lib.methods import deep_clustering
-from snnl_lib.models import Autoencoder, output_layer
+from snnl_lib import data
+from snnl_lib.experiments import codes
+from snnl_lib.experiments.cells import ALL, DRAWN, MORE_SEEDS, Cell, Experiment
 from snnl_lib.results import Outcome, Spec
-from snnl_lib.training import History, build, forward, named_seed, train
 
 CHOICES = {
-    "points": "300 points of a two-dimensional Gaussian, their classes drawn with equal chances; plain gradient descent on Eq. 4 over all points, squared "
-    "Euclidean distances as in Frosst et al., four classes, a step of 10 times the gradient of the mean",
-    "images": "pixels divided by 255; the labelled images are drawn from the training set, a new draw for each seed, and nothing sees the others",
-    "epochs": "30 epochs over 10,000 labelled images, batches of 256, Adam, the annealing of Eq. 6; the article gives neither epochs nor weights",
-    "weight": "the reconstruction error is the mean binary cross entropy over images and pixels, beside which the loss weighs alpha = 1 or 100",
+    "points": "300 points of a two-dimensional Gaussian, their classes drawn with equal chances; "
+    "plain gradient descent on Eq. 4 over all points, squared Euclidean distances as in Frosst et "
+    "al., four classes, a step of 10 times the gradient of the mean",
+    "images": "pixels divided by 255; the labelled images are drawn from the training set, a new "
+    "draw for each seed, and nothing sees the others",
+    "epochs": "30 epochs over 10,000 labelled images, batches of 256, Adam, the annealing of Eq. "
+    "6; the article gives neither epochs nor weights",
+    "weight": "the reconstruction error is the mean binary cross entropy over images and pixels, "
+    "beside which the loss weighs alpha = 1 or 100",
     "hidden": "the loss is summed over all seven hidden layers, the logistic code among them",
-    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test images' codes, and the scores are computed on these",
-    "supcon": "the supervised contrastive loss at T = 0.1 on a linear projection of the code to 128 units that is thrown away; the encoder of ae-d, with the "
-    "same initial weights; no augmentation, no decoder",
-    "deep": "DEC, IDEC, VaDE and N2D see the training images that ae-d sees, without labels, and start from one autoencoder 784-500-500-2000-10 a seed, "
-    "trained for 200 epochs as a whole; DEC and IDEC end after 8,000 steps at the latest, VaDE after 200 epochs; DEC, IDEC and VaDE "
+    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test images' codes, "
+    "and the scores are computed on these",
+    "supcon": "the supervised contrastive loss at T = 0.1 on a linear projection of the code to "
+    "128 units that is thrown away; the encoder of ae-d, with the same initial weights; no "
+    "augmentation, no decoder",
+    "deep": "DEC, IDEC, VaDE and N2D see the training images that ae-d sees, without labels, and "
+    "start from one autoencoder 784-500-500-2000-10 a seed, trained for 200 epochs as a whole; "
+    "DEC and IDEC end after 8,000 steps at the latest, VaDE after 200 epochs; DEC, IDEC and VaDE "
     "give the test images their clusters, N2D maps and clusters the test codes",
-    "labels": "with few labels the autoencoder sees the labelled images alone, for as many steps as with 10,000; a thirtieth of these is an epoch of Eq. 6; "
-    "alpha = 1",
+    "labels": "with few labels the autoencoder sees the labelled images alone, for as many steps "
+    "as with 10,000; a thirtieth of these is an epoch of Eq. 6; alpha = 1",
     "t-SNE": "2,000 test images drawn once; of EMNIST those of ten classes drawn once",
 }
-CODE_SIZE = 10  # of the autoencoder that deep clustering starts from, as in its papers
+"""What the image paper leaves open, and what is done here."""
+
+DATASETS = ("mnist", "fashion_mnist", "emnist_balanced")
+LABELS = {"original": "pixels", "pca": "PCA", "ae": "AE", "ae-d": "AE(D)", "supcon": "SupCon"}
+DEEP = {"ae-10": "AE, 10 units", "dec": "DEC", "idec": "IDEC", "vade": "VaDE", "n2d": "N2D"}
+HOURS = {"ae-10": "half an hour", "vade": "two hours"}  # on all images; the others take one
+CONTRASTIVE_TEMPERATURE = 0.1  # Khosla et al. (2020), Sec. 4
 PROJECTION = 128  # Khosla et al. (2020), Sec. 3.1
+CODE_SIZE = 10  # of the autoencoder that deep clustering starts from, as in its papers
+POINTS, DIMENSIONS = 300, 2
 SHOWN_EPOCHS = (0, 10, 20, 50)
 COMMON_TEMPERATURE = 1.0
 PURE = 0.9  # share of neighbours of the own class that counts as disentangled
 
+# ---------------------------------------------------------------- cells
+
+
+def annealing_cells(profile: dict) -> Iterator[Cell]:
+    """The article's picture: gradient descent on the loss alone, at a falling and at fixed T."""
+    plain = {"epochs": profile["annealing_epochs"], "optimizer": "sgd", "learning_rate": 10.0}
+    plain |= {"distance": "sqeuclidean", "classes": 4}
+
+    def cell(temperature, label="points 1", **changes):
+        settings = plain | changes
+        more = {"n_train": POINTS, "dataset": DRAWN}
+        return Cell(label, "points", "points", 1, settings, temperature, **more)
+
+    for temperature in ("annealed", "1.0", "0.5", "0.1"):
+        yield cell(temperature)
+    for reading, changes in (
+        ("Adam, step 0.1", {"optimizer": "adam", "learning_rate": 0.1}),
+        ("cosine distance", {"distance": "cosine"}),
+        ("step 1", {"learning_rate": 1.0}),
+        ("10 classes", {"classes": 10}),
+    ):
+        for temperature in ("annealed", "1.0"):
+            yield cell(temperature, f"points, {reading}", reading=reading, **changes)
+
+
+def settings_of(profile: dict, model: str, **changes) -> dict:
+    """Return the settings of a way to cluster images."""
+    starts = {"kmeans_starts": profile["kmeans_starts"], "n_test": profile["image_test"]}
+    if model in ("original", "lda", "logreg", "logreg-predictions"):
+        return starts | changes
+    if model == "pca":
+        return starts | {"components": codes.COMPONENTS} | changes
+    if model in DEEP:
+        steps = {"dec": {"max_steps": profile["deep_steps"]}, "vade": {}}
+        steps |= {"idec": steps["dec"], "vade": {"epochs": profile["vade_epochs"]}}
+        pretraining = {"pretrain_epochs": profile["pretrain_epochs"]}
+        return starts | pretraining | steps.get(model, {}) | changes
+    layers = {"supcon": "projection", "ae": "none", "ae-d": "sum"}[model]
+    scaling = {} if model == "supcon" else {"scaling": "none"}
+    return starts | scaling | {"layers": layers, "epochs": profile["image_epochs"]} | changes
+
+
+def image_cells(profile: dict) -> Iterator[Cell]:
+    """The article's results table: test scores of each way of clustering, on each data set."""
+    for dataset in DATASETS:
+
+        def cell(model, alpha=0, temperature="annealed", dataset=dataset, **changes):
+            reading = f", {changes['reading']}" if "reading" in changes else ""
+            label = (LABELS | DEEP)[model] + reading
+            given = {"seeds": 5, "n_train": profile["image_train"]}
+            given |= {name: changes.pop(name) for name in (*given, "needs") if name in changes}
+            settings = settings_of(profile, model, **changes)
+            return Cell(
+                label, "pixels", model, alpha, settings, temperature, dataset=dataset, **given
+            )
+
+        yield cell("original", seeds=None)
+        yield cell("pca", seeds=None)
+        yield cell("ae")
+        for alpha in (1, 100):
+            yield cell("ae-d", alpha, reading=f"alpha {alpha}")
+        yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
+        for model in DEEP:
+            yield cell(model, seeds=3)
+        yield cell("ae-d", 1, temperature="1.0", reading="fixed temperature 1")
+        more = profile["more_epochs"]
+        yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=more)
+        if profile["sentence_vectors"]:  # the papers' own numbers of images
+            for model in DEEP:
+                needs = f"{HOURS.get(model, 'an hour')} on a CPU core"
+                yield cell(model, seeds=3, n_train=ALL, needs=needs)
+
+
+# ---------------------------------------------------------------- points
+
 
 def run_annealing(spec: Spec, task, device, progress) -> Outcome:
-    """Move points with drawn labels down the gradient of their soft nearest neighbor loss, and
-    watch them four ways, every epoch.
+    """Move points with drawn labels down the gradient of Eq. 4, and watch them four ways.
 
     The loss at the run's own temperature falls because the temperature does, so runs are compared
     by the loss at one common temperature (``common``), by the share of a point's 10 nearest that
@@ -58,73 +136,61 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     ``epochs_to_pure`` is the first epoch whose ``neighbours`` reach ``PURE``. Points: those of
     ``SHOWN_EPOCHS``, but of readings none.
     """
+    import pandas as pd
+    import torch
     from sklearn.metrics import silhouette_score
 
+    from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
+    from snnl_lib.training import Diverged, named_seed
+
     points = torch.tensor(task.train_x, requires_grad=True)
-    labels = torch.as_tensor(
-        np.random.default_rng(named_seed(spec.seed, "labels")).integers(
-            spec["classes"], size=len(points)
-        )
-    )
-    optimizer = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[spec["optimizer"]](
-        [points], lr=spec["learning_rate"]
-    )
-    rows, shown, temperature = [], [], number(spec.temperature)
+    random = np.random.default_rng(named_seed(spec.seed, "labels"))
+    labels = torch.as_tensor(random.integers(spec["classes"], size=len(points)))
+    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    optimizer = optimizers[spec["optimizer"]]([points], lr=spec["learning_rate"])
+    distance, temperature = spec["distance"], codes.temperature_of(spec)
+    rows, shown = [], []
     for epoch in range(spec["epochs"] + 1):
         now = annealed_temperature(epoch) if temperature == "annealed" else temperature
         places = points.detach().numpy().copy()
         if not np.isfinite(places).all():
-            return Outcome(
-                {}, pd.DataFrame(rows), "diverged", f"a point was not finite in epoch {epoch}"
-            )
-        loss = soft_nearest_neighbor_loss(points, labels, now, distance=spec["distance"])
+            raise Diverged(f"a point was not finite in epoch {epoch}", pd.DataFrame(rows))
+        loss = soft_nearest_neighbor_loss(points, labels, now, distance=distance)
         common = soft_nearest_neighbor_loss(
-            points.detach(), labels, COMMON_TEMPERATURE, distance=spec["distance"]
-        ).item()
-        seen = {
-            "neighbours": clustering.neighbours(places, labels.numpy()),
-            "sil": silhouette_score(places, labels),
-        }
-        rows.append(
-            {"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common} | seen
+            points.detach(), labels, COMMON_TEMPERATURE, distance=distance
         )
+        row = {"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common.item()}
+        row["neighbours"] = codes.neighbour_share(places, labels.numpy())
+        rows.append(row | {"sil": silhouette_score(places, labels)})
         if epoch in SHOWN_EPOCHS and not spec.get("reading"):
-            shown.append(
-                pd.DataFrame(
-                    {
-                        "row": range(len(places)),
-                        "label": labels,
-                        "epoch": epoch,
-                        "x": places[:, 0],
-                        "y": places[:, 1],
-                    }
-                )
-            )
+            plane = {"x": places[:, 0], "y": places[:, 1]}
+            numbered = {"row": range(len(places)), "label": labels, "epoch": epoch}
+            shown.append(pd.DataFrame(numbered | plane))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     curve = pd.DataFrame(rows)
     pure = curve.loc[curve["neighbours"] >= PURE, "epoch"]
-    scores = curve.iloc[-1][["loss", "common", "neighbours", "sil"]].to_dict() | {
-        "epochs_to_pure": float(pure.min()) if len(pure) else np.nan
-    }
+    scores = curve.iloc[-1][["loss", "common", "neighbours", "sil"]].to_dict()
+    scores["epochs_to_pure"] = float(pure.min()) if len(pure) else np.nan
     return Outcome(scores, curve, points=pd.concat(shown) if shown else None)
 
 
-# ---------------------------------------------------------------- one run on images
+# ---------------------------------------------------------------- images
 
 
 def build_projector(in_features, seed):
-    """Build the encoder of ``Autoencoder``, with the weights that it has for this seed, and a
-    linear projection of its code in place of the decoder.
-    """
+    """Build the encoder of ``Autoencoder``, with its weights for this seed, and a linear projection
+    of its code in place of the decoder."""
+    from torch import nn
+
+    from snnl_lib.models import Autoencoder, output_layer
+    from snnl_lib.training import build
 
     def make():
         model = Autoencoder(in_features)
-        model.decoder, model.output = (
-            nn.ModuleList(),
-            output_layer(model.code.out_features, PROJECTION),
-        )
+        model.decoder = nn.ModuleList()
+        model.output = output_layer(model.code.out_features, PROJECTION)
         return model
 
     return build(make, seed=seed)
@@ -132,146 +198,121 @@ def build_projector(in_features, seed):
 
 def contrastive(output, features, labels):
     """The supervised contrastive loss of the projections [B, 128], as ``train`` takes it."""
+    from snnl_lib.methods.supcon import supervised_contrastive_loss
+
     return supervised_contrastive_loss(output, labels, CONTRASTIVE_TEMPERATURE)
 
 
-def pretrained(spec: Spec, task, device="cpu", progress=None):
-    """Return (autoencoder, History) of ``deep_clustering.pretrain`` for a spec, from the cache if a
-    run of the same seed and images left it there.
+def pretrained(spec: Spec, task, device):
+    """Get the autoencoder that deep clustering starts from, one for all runs of a seed and images.
 
-    Raises DataError if the cached file is damaged.
+    Asks for its training if no run has left it in the cache. Returns (autoencoder, curve, seconds
+    of its training).
     """
-    facts = {
-        "epochs": spec["pretrain_epochs"],
-        "seed": spec.seed,
-        "code": CODE_SIZE,
-        "torch": torch.__version__,
-        "device": str(device).split(":")[0],
-    }
-    facts["revision"] = spec.revision
+    import pandas as pd
+    import torch
+
+    from snnl_lib import cache
+    from snnl_lib.methods.deep_clustering import ClusteringAutoencoder, pretraining
+    from snnl_lib.training import Diverged, Shared, build
+
     images = np.ascontiguousarray(task.train_x)
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + images.tobytes()).hexdigest()[
-        :16
-    ]
-    path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{key}.pt"
-    if not path.exists():
-        under_way = path.with_suffix(".under-way.pt")
-        own = {
-            "epochs": spec["pretrain_epochs"],
-            "seed": spec.seed,
-            "device": device,
-            "checkpoint": under_way,
-        }
-        model, history = deep_clustering.pretrain(
-            images, CODE_SIZE, **own, progress=progress and f"{progress}: autoencoder"
-        )
-        if history.diverged:
-            return model, history
-        with whole_file(path) as file:
-            torch.save(
-                {
-                    "weights": model.state_dict(),
-                    "unit_range": model.unit_range,
-                    "curve": history.curve.to_dict("list"),
-                },
-                file,
-            )
-        under_way.unlink(missing_ok=True)
+    facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
+    facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
+    facts |= {"revision": spec.revision, "images": images}
+    path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{cache.key(facts)}.npz"
+    training = pretraining(images, CODE_SIZE, epochs=spec["pretrain_epochs"], seed=spec.seed)
+    training.checkpoint = path.with_suffix(".under-way.pt")
+
+    def keep(history):
+        model, curve = training.model, history.curve.to_dict("list")
+        return {"weights": model.state_dict(), "unit_range": model.unit_range, "curve": curve}
+
     try:
-        saved = torch.load(path, map_location=device, weights_only=True)
-        curve = pd.DataFrame(saved["curve"])
-        model = build(
-            deep_clustering.ClusteringAutoencoder,
-            images.shape[1],
-            CODE_SIZE,
-            unit_range=saved["unit_range"],
-            seed=spec.seed,
+        saved, seconds = yield Shared(path, training, keep)
+    except Diverged as error:
+        raise Diverged(f"pretraining: {error}", error.curve) from None
+    settings = {"unit_range": saved["unit_range"], "seed": spec.seed}
+    model = build(ClusteringAutoencoder, images.shape[1], CODE_SIZE, **settings)
+    model.load_state_dict(saved["weights"])
+    return model.to(device).eval(), pd.DataFrame(saved["curve"]), seconds
+
+
+def run_deep(spec: Spec, task, device, progress):
+    """Cluster the test images by DEC, IDEC, VaDE or N2D (``CHOICES["deep"]``).
+
+    Scores are those of the codes, of N2D of the map, that were clustered. ``ae-10`` is where they
+    start: k-means on the codes of the autoencoder that they share.
+    """
+    from snnl_lib import metrics
+    from snnl_lib.methods import DEC, IDEC, N2D, VaDE
+    from snnl_lib.training import forward, raise_if_diverged
+
+    autoencoder, curve, shared_seconds = yield from pretrained(spec, task, device)
+    if spec.model == "ae-10":
+        found = codes.score_codes(
+            spec, task, forward(autoencoder, task.test_x, layer="code"), curve
         )
-        model.load_state_dict(saved["weights"])
-    except Exception as error:  # a damaged file can raise nearly anything
-        raise data.DataError(
-            f"the autoencoder {path} is damaged ({type(error).__name__}): remove it, and the next run trains it again"
-        ) from error
-    return model.to(device).eval(), History(curve)
+        return found._replace(shared_seconds=shared_seconds)
+    method = {"dec": DEC, "idec": IDEC, "vade": VaDE, "n2d": N2D}[spec.model]
+    settings = {name: spec[name] for name in ("max_steps", "epochs") if spec.get(name)}
+    settings |= {"seed": spec.seed, "device": device, "progress": progress}
+    settings["checkpoint"] = checkpoint(spec, task, device)
+    method = method(task.classes, **settings)
+    if spec.model == "n2d":
+        method.fit(task.test_x, autoencoder)
+        clustered, clusters = method.manifold, method.clusters
+    else:
+        raise_if_diverged(method.fit(task.train_x, autoencoder))
+        clustered, clusters = method.codes(task.test_x), method.predict(task.test_x)
+    scores = metrics.clustering_scores(clustered, clusters, task.test_y)
+    scores["snn"] = codes.entanglement(clustered, task.test_y)
+    scores["clusters_used"] = float(len(np.unique(clusters)))
+    curve = method.curve if len(method.curve) else None
+    return Outcome(scores, curve, shared_seconds=shared_seconds)
 
 
 def checkpoint(spec: Spec, task, device):
-    """Name the file from which a run on these images goes on if it is killed, after all that
-    settles it.
-    """
-    facts = [*spec.identity, spec.revision, torch.__version__, str(device).split(":")[0]]
-    digest = hashlib.sha256(
-        json.dumps(facts).encode() + np.ascontiguousarray(task.train_x).tobytes()
-    ).hexdigest()[:16]
-    return data.cache_dir() / "checkpoints" / f"{spec.dataset}-{spec.model}-{digest}.pt"
+    """Name the file from which a run on these images goes on if it is killed."""
+    import torch
+
+    from snnl_lib import cache
+
+    facts = {"run": spec.identity, "revision": spec.revision, "torch": torch.__version__}
+    facts |= {"device": str(device).split(":")[0], "images": np.ascontiguousarray(task.train_x)}
+    name = f"{spec.dataset}-{spec.model}-{cache.key(facts)}.pt"
+    return data.cache_dir() / "checkpoints" / name
 
 
-def run_deep(spec: Spec, task, device, progress) -> Outcome:
-    """Cluster the test images by DEC, IDEC, VaDE or N2D (``CHOICES["deep"]``), scored on the codes,
-    of N2D on the map, that were clustered.
-
-    ``ae-10`` is where they start: k-means on the codes of the autoencoder that they share.
-    """
-    autoencoder, history = pretrained(spec, task, device, progress)
-    if history.diverged:
-        return Outcome({}, history.curve, "diverged", f"pretraining: {history.diverged}")
-    if spec.model == "ae-10":
-        return clustering.score_codes(
-            spec, task, forward(autoencoder, task.test_x, layer="code"), history.curve
-        )
-    own = {name: spec[name] for name in ("max_steps", "epochs") if spec.get(name)}
-    kind = {
-        "dec": deep_clustering.DEC,
-        "idec": deep_clustering.IDEC,
-        "vade": deep_clustering.VaDE,
-        "n2d": deep_clustering.N2D,
-    }[spec.model]
-    method = kind(
-        task.classes,
-        seed=spec.seed,
-        device=device,
-        progress=progress,
-        checkpoint=checkpoint(spec, task, device),
-        **own,
-    )
-    if spec.model == "n2d":
-        method.fit(task.test_x, autoencoder)
-        codes, clusters = method.manifold, method.clusters
-    else:
-        method.fit(task.train_x, autoencoder)
-        if method.diverged:
-            return Outcome({}, method.curve, "diverged", method.diverged)
-        codes, clusters = method.codes(task.test_x), method.predict(task.test_x)
-    scores = metrics.clustering_scores(codes, clusters, task.test_y)
-    scores |= {
-        "snn": entanglement(codes, task.test_y),
-        "clusters_used": float(len(np.unique(clusters))),
-    }
-    return Outcome(scores, method.curve if len(method.curve) else None)
-
-
-def run_images(spec: Spec, task, device, progress) -> Outcome:
+def run_images(spec: Spec, task, device, progress):
     """Cluster the test images and score the clusters."""
-    from threadpoolctl import threadpool_limits
+    from snnl_lib.training import Training, forward
 
     if spec.model in DEEP:
-        with threadpool_limits(1):
-            return run_deep(spec, task, device, progress)
-    if spec.model != "supcon":
-        return clustering.run_clustering(spec, task, device, progress)
-    model = build_projector(task.train_x.shape[1], spec.seed)
-    history = train(
-        model,
-        task.train_x,
-        task.train_y,
-        contrastive,
-        epochs=spec["epochs"],
-        seed=spec.seed,
-        device=device,
-        progress=progress,
-    )
-    if history.diverged:
-        return Outcome({}, history.curve, "diverged", history.diverged)
-    return clustering.score_codes(
-        spec, task, forward(model, task.test_x, layer="code"), history.curve
-    )
+        return (yield from run_deep(spec, task, device, progress))
+    if spec.model == "supcon":
+        model = build_projector(task.train_x.shape[1], spec.seed)
+        settings = {"epochs": spec["epochs"], "seed": spec.seed}
+        history = yield Training(model, task.train_x, task.train_y, contrastive, **settings)
+        projected = forward(model, task.test_x, layer="code")
+        return codes.score_codes(spec, task, projected, history.curve)
+    _, test_codes, curve = yield from codes.make_codes(spec, task)
+    return codes.score_codes(spec, task, test_codes, curve)
+
+
+EXPERIMENTS = {
+    "annealing": Experiment(
+        "Gradient descent on the loss alone, at falling and at fixed temperatures (image paper)",
+        ("loss", "common", "neighbours", "sil", "epochs_to_pure"),
+        annealing_cells,
+        run_annealing,
+        seeds=MORE_SEEDS,
+    ),
+    "images": Experiment(
+        "Clustering images: disentangled codes and deep clustering (image paper)",
+        ("dbi", "sil", "chs", "nmi", "ari", "acc", "snn"),
+        image_cells,
+        run_images,
+        seeds=MORE_SEEDS[:9],
+    ),
+}

@@ -1,298 +1,376 @@
-"""The experiments of the ClusterBERT paper: short texts clustered without labels, from word counts
-to a transformer fine-tuned in three stages.
+"""The ClusterBERT paper: short texts clustered without labels, from word counts to a transformer
+fine-tuned in three stages; what reconstruction is good for; and whether embeddings keep their
+meaning.
 
-``short_text_grids`` says which runs there are. Where the paper is silent the choice is made in
-``CHOICES`` here and in ``settings.Recipe``.
+Where the paper is silent the choice is made in ``CHOICES`` here and in ``recipes.Recipe``.
 """
 
-import hashlib
-import json
-from dataclasses import asdict
-from functools import partial, wraps
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
-import pandas as pd
-import torch
 
-from snnl_lib import data, embeddings, metrics
-from snnl_lib.embeddings.backbones import cache_key, parse
-from snnl_lib.experiments.retrieval import Retrieval, denoise, evaluate, load_retrieval
-from snnl_lib.experiments.settings import Recipe
-from snnl_lib.experiments.short_text_grids import RANKINGS
-from snnl_lib.methods.clusterbert import ClusterBERT
-from snnl_lib.methods.deep_clustering import IDEC, pretrain, umap
-from snnl_lib.methods.sccl import SCCL
+from snnl_lib import data, embeddings
+from snnl_lib.experiments.cells import Cell, Experiment
+from snnl_lib.recipes import Recipe
 from snnl_lib.results import Outcome, Spec
-from snnl_lib.training import named_seed
 
 CHOICES = {
-    "documents": "a corpus is clustered whole, trained on and scored; with fewer documents, drawn anew for each seed, k stays the number of classes",
-    "tf-idf": "the 2,000 most frequent words after the text paper's preprocessing, rows of unit length",
-    "sif": "a = 0.001, the first principal direction removed; spaCy's vectors, or vectors trained on the corpus, where the paper has GloVe",
-    "backbone": "all-MiniLM-L6-v2 in place of roberta-base, and no training on a million sentences of Wikipedia beforehand",
-    "pooling": "the vector of the first piece, as in the paper, though MiniLM was trained for the mean, which has rows of its own",
+    "documents": "a corpus is clustered whole, trained on and scored; with fewer documents, drawn "
+    "anew for each seed, k stays the number of classes",
+    "tf-idf": "the 2,000 most frequent words after the text paper's preprocessing, rows of unit "
+    "length",
+    "sif": "a = 0.001, the first principal direction removed; spaCy's vectors, or vectors trained "
+    "on the corpus, where the paper has GloVe",
+    "backbone": "all-MiniLM-L6-v2 in place of roberta-base, and no training on a million sentences "
+    "of Wikipedia beforehand",
+    "pooling": "the vector of the first piece, as in the paper, though MiniLM was trained for the "
+    "mean, which has rows of its own",
     "kmeans": "k-means with 10 starts on the vectors as they are",
-    "umap": "k + 1 dimensions, 15 neighbours, as in the paper; euclidean distances, the library's other defaults",
-    "idec": "150 epochs of pretraining and as many of clustering, both with Adam at 1e-4, k + 1 codes, as in the paper; all else is IDEC's own",
-    "retrieval": "TREC-QA's test questions in place of AskUbuntu, whose texts are not here; each document found by its own noised copy; cosines; words are "
-    "counted in the texts that are ranked",
-    "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors dropped for Dunn; not computed above 10,000 documents",
+    "umap": "k + 1 dimensions, 15 neighbours, as in the paper; euclidean distances, the library's "
+    "other defaults",
+    "idec": "150 epochs of pretraining and as many of clustering, both with Adam at 1e-4, k + 1 "
+    "codes, as in the paper; all else is IDEC's own",
+    "retrieval": "TREC-QA's test questions in place of AskUbuntu, whose texts are not here; each "
+    "document found by its own noised copy; cosines; words are counted in the texts that are "
+    "ranked",
+    "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors "
+    "dropped for Dunn; not computed above 10,000 documents",
 }
-INDEX_LIMIT = 10_000
+"""What the ClusterBERT paper leaves open, and what is done here."""
+
+DATASETS = {
+    "stackoverflow": "StackOverflow",
+    "biomedical": "Biomedical",
+    "searchsnippets": "SearchSnippets",
+    "bbc_sentences": "BBC News",
+    "googlenews": "GoogleNews",
+    "ag_news_descriptions": "AG News",
+    "newsgroups20_openings": "20 Newsgroups",
+}
+"""The corpora, and what a figure calls them."""
+
+WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
+START = "minilm-cls"  # where ClusterBERT starts from
+PLAIN = {
+    "tfidf": "TF-IDF",
+    "sif": "SIF",
+    "sif-corpus": "SIF, own vectors",
+    "minilm": "MiniLM, mean",
+    START: "MiniLM",
+    "roberta-base": "RoBERTa",
+    "nli-roberta-base": "SBERT",
+    "vascl-roberta-large": "VaSCL",
+}
+PUBLISHED = ("roberta-base", "nli-roberta-base", "vascl-roberta-large")
+TRAINED = {"tsdae": "TSDAE", "clusterbert": "ClusterBERT", "sccl": "SCCL"}
+CLUSTERERS = {"kmeans": "k-means", "idec": "IDEC", "umap": "UMAP + k-means"}
+CLUSTERERS |= {"umap-idec": "UMAP + IDEC"}
+RANKINGS = ("trecqa", "askubuntu")
+ALONE = {"clustering_weight": 1, "hardening_weight": 1}  # without reconstruction
+INDEX_LIMIT = 10_000  # documents above which the indices of their distances are not computed
+
+# ---------------------------------------------------------------- cells
+
+
+def recipe_settings(profile: dict, **changes) -> dict:
+    """Return the settings of ``Recipe``, but for the pooling, which the embedding names."""
+    settings = asdict(replace(Recipe(), **profile["short_recipe"])) | changes
+    return {name: value for name, value in settings.items() if name != "pooling"}
+
+
+def clusterer_settings(profile: dict, *names) -> Iterator[tuple[str, dict]]:
+    """Return of some ways to cluster what a row's label adds for it, and its settings."""
+    for name in names:
+        settings = {"clusterer": name}
+        if name != "kmeans":
+            settings["reading"] = CLUSTERERS[name]
+        size = "idec_epochs" if name.endswith("idec") else "kmeans_starts"
+        added = "" if name == "kmeans" else f", {CLUSTERERS[name]}"
+        yield added, settings | {size: profile[size]}
+
+
+def clusterbert_cells(profile: dict) -> Iterator[Cell]:
+    """Tables 2 and 3 and Figure 3: everything on some documents a corpus, the same for all.
+
+    What needs no training is run on all of them, too; to train on all takes hours on a CPU core.
+    """
+    some, every = profile["short_documents"], profile["short_all"]
+    hours = "two to six hours on a CPU core"
+    for dataset in DATASETS:
+        cell = partial(Cell, alpha=0, dataset=dataset)
+        for embedding, label in PLAIN.items():
+            plain = partial(cell, embedding=embedding, model="plain")
+            for added, settings in clusterer_settings(profile, "kmeans", "umap"):
+                yield plain(label + added, settings=settings, n_train=every)
+            for added, settings in clusterer_settings(profile, *CLUSTERERS):
+                yield plain(label + added, settings=settings, n_train=some, seeds=2)
+        for model in ("tsdae", "clusterbert"):
+            trained = partial(cell, embedding=START, model=model)
+            for added, settings in clusterer_settings(profile, *CLUSTERERS):
+                label, settings = TRAINED[model] + added, settings | recipe_settings(profile)
+                yield trained(label, settings=settings, n_train=some, seeds=2)
+                if every > some:
+                    yield trained(label, settings=settings, n_train=every, needs=hours)
+        for added, settings in clusterer_settings(profile, *CLUSTERERS):
+            label, needs = TRAINED["sccl"] + added, profile["sccl_needs"]
+            settings |= {"steps": profile["sccl_steps"]}
+            n_train = every if needs else some
+            contrasted = partial(cell, embedding="minilm", model="sccl")
+            yield contrasted(label, settings=settings, n_train=n_train, needs=needs)
+
+
+def ablation_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 4, left: ClusterBERT without reconstruction; and what the paper leaves open, one
+    choice changed at a time."""
+    _, kmeans = next(clusterer_settings(profile, "kmeans"))
+    for dataset in DATASETS:
+
+        def cell(reading, embedding=START, dataset=dataset, seeds=2, **changes):
+            settings = kmeans | {"reading": reading} | recipe_settings(profile, **changes)
+            label, some = f"ClusterBERT, {reading}", profile["short_documents"]
+            more = {"seeds": seeds, "n_train": some, "dataset": dataset}
+            return Cell(label, embedding, "clusterbert", 0, settings, **more)
+
+        yield cell("without reconstruction", **ALONE)
+        stages = {"warm_up": 0, "adaptation_epochs": 0}
+        yield cell("without stage 1 and reconstruction", **stages, **ALONE)
+        yield cell("mean pooling", embedding="minilm")
+        if profile["short_recipe"]:  # the paper's grid is one of the full profile
+            continue
+        for turns in (1, 2):
+            for epochs in (2, 4):
+                if (turns, epochs) != (Recipe.reclusterings, Recipe.clustering_epochs):
+                    reading = f"{turns} clusterings, {epochs} epochs each"
+                    grid = {"reclusterings": turns, "clustering_epochs": epochs}
+                    yield cell(reading, seeds=1, **grid)
+
+
+def retrieval_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 4, right: does an embedding keep its meaning when reconstruction is left out?"""
+    for dataset in DATASETS:
+        more = {"n_train": profile["short_documents"], "dataset": dataset, "seeds": 2}
+        for task in (*RANKINGS, "denoise"):
+            for embedding in (*WORD_VECTORS, "minilm", START):
+                settings, label = {"task": task, "reading": task}, f"{PLAIN[embedding]}, {task}"
+                yield Cell(label, embedding, "plain", 0, settings, **more)
+            for with_or_without, changes in (("with", {}), ("without", ALONE)):
+                reading = f"{with_or_without} reconstruction, {task}"
+                settings = {"task": task, "reading": reading} | recipe_settings(profile, **changes)
+                yield Cell(f"ClusterBERT, {reading}", START, "clusterbert", 0, settings, **more)
 
 
 # ---------------------------------------------------------------- clustering vectors
 
 
-class Diverged(ArithmeticError):
-    """A training run whose loss was not finite; ``curve`` is what there is of it."""
+def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None):
+    """Cluster vectors [N, D] as a spec asks: asks for the training of IDEC's autoencoder.
 
-    def __init__(self, model):
-        super().__init__(model.diverged)
-        self.curve = model.curve
-
-
-def cluster(
-    vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cluster vectors [N, D] as a spec asks: (clusters [N], what was clustered in the end [N, d])."""
+    Returns (clusters [N], what was clustered in the end [N, d]).
+    """
     from sklearn.cluster import KMeans
 
+    from snnl_lib.methods.deep_clustering import IDEC, pretraining, umap
+    from snnl_lib.training import named_seed, raise_if_diverged
+
     if spec["clusterer"].startswith("umap"):
-        seed = named_seed(spec.seed, "umap")
-        vectors = umap(
-            n_components=min(k + 1, len(vectors) - 2),
-            n_neighbors=min(15, len(vectors) - 1),
-            random_state=seed,
-        ).fit_transform(vectors)
-    if spec["clusterer"].endswith("idec"):
-        own = {"learning_rate": 1e-4, "seed": spec.seed, "device": device, "progress": progress}
-        autoencoder, history = pretrain(vectors, k + 1, epochs=spec["idec_epochs"], **own)
-        if history.diverged:
-            raise Diverged(history)
-        method = IDEC(k, max_steps=spec["idec_epochs"] * -(-len(vectors) // 256), **own).fit(
-            vectors, autoencoder
-        )
-        if method.diverged:
-            raise Diverged(method)
-        return method.predict(vectors), method.codes(vectors)
-    return KMeans(
-        k, n_init=spec["kmeans_starts"], random_state=named_seed(spec.seed, "kmeans")
-    ).fit_predict(vectors), vectors
+        size = {"n_components": min(k + 1, len(vectors) - 2)}
+        size["n_neighbors"] = min(15, len(vectors) - 1)
+        mapping = umap(random_state=named_seed(spec.seed, "umap"), **size)
+        vectors = mapping.fit_transform(vectors)
+    if not spec["clusterer"].endswith("idec"):
+        seed = named_seed(spec.seed, "kmeans")
+        kmeans = KMeans(k, n_init=spec["kmeans_starts"], random_state=seed)
+        return kmeans.fit_predict(vectors), vectors
+    epochs, settings = spec["idec_epochs"], {"learning_rate": 1e-4, "seed": spec.seed}
+    training = pretraining(vectors, k + 1, epochs=epochs, **settings)
+    yield training
+    steps = epochs * -(-len(vectors) // 256)
+    idec = IDEC(k, max_steps=steps, device=device, progress=progress, **settings)
+    raise_if_diverged(idec.fit(vectors, training.model))
+    return idec.predict(vectors), idec.codes(vectors)
 
 
 def score(vectors: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Score clusters [N] of vectors [N, D]: the metrics of ``clustering_scores``, ``nmi_geometric``
-    (Eq. 6) and ``dunn``; on many only the external ones.
+    """Score clusters [N] of vectors [N, D].
+
+    Returns the metrics of ``clustering_scores``, ``nmi_geometric`` (Eq. 6) and ``dunn``; of more
+    than ``INDEX_LIMIT`` only the external ones.
     """
     from sklearn.metrics import normalized_mutual_info_score
 
+    from snnl_lib import metrics
+
     internal = len(vectors) <= INDEX_LIMIT
-    found = metrics.clustering_scores(
-        vectors if internal else np.zeros((len(vectors), 1)), clusters, labels
-    )
+    points = vectors if internal else np.zeros((len(vectors), 1))
+    scores = metrics.clustering_scores(points, clusters, labels)
     if internal:
         _, distinct = np.unique(vectors, axis=0, return_index=True)
-        found["dunn"] = metrics.dunn_index(vectors[distinct], clusters[distinct])
+        scores["dunn"] = metrics.dunn_index(vectors[distinct], clusters[distinct])
     else:
-        found |= dict.fromkeys(("dbi", "sil", "chs"), np.nan)
-    return found | {
-        "nmi_geometric": float(
-            normalized_mutual_info_score(labels, clusters, average_method="geometric")
-        )
-    }
+        scores |= dict.fromkeys(("dbi", "sil", "chs"), np.nan)
+    nmi = normalized_mutual_info_score(labels, clusters, average_method="geometric")
+    return scores | {"nmi_geometric": float(nmi)}
 
 
-# ---------------------------------------------------------------- one run
+# ---------------------------------------------------------------- what is fine-tuned
 
 
 def recipe(spec: Spec) -> Recipe:
     """Return the recipe of a run of ClusterBERT."""
-    _, pooling = parse(spec.embedding)
-    return Recipe(
-        pooling=pooling, **{name: spec[name] for name in asdict(Recipe()) if name != "pooling"}
-    )
+    _, pooling = embeddings.backbones.parse(spec.embedding)
+    settings = {name: spec[name] for name in asdict(Recipe()) if name != "pooling"}
+    return Recipe(pooling=pooling, **settings)
 
 
-def rankings(spec: Spec, task) -> dict[str, Retrieval]:
-    """Return the ranking tasks of a run: its own if it has one, else all at hand, those of
-    ``RANKINGS`` and ``denoise`` of the run's documents.
+def rankings(spec: Spec, task) -> dict:
+    """Return the ranking tasks of a run, name -> ``Retrieval``.
+
+    Its own if it has one, else all at hand: those of ``RANKINGS``, and ``denoise`` of the run's
+    documents.
     """
-    names = (
-        [spec["task"]]
-        if spec.get("task") and spec.profile != "full"
-        else [*(name for name in RANKINGS if data.locate(name)), "denoise"]
-    )
-    documents, seed = (
-        [text for text in task.train_x if text.split()],
-        named_seed(spec.seed, "denoise"),
-    )
+    from snnl_lib.methods.retrieval import denoise, load_retrieval
+    from snnl_lib.training import named_seed
+
+    names = [*(name for name in RANKINGS if data.locate(name)), "denoise"]
+    if spec.get("task") and spec.profile != "full":
+        names = [spec["task"]]
+    documents = [text for text in task.train_x if text.split()]
+    seed = named_seed(spec.seed, "denoise")
     return {
         name: denoise(documents, seed=seed) if name == "denoise" else load_retrieval(name)
         for name in names
     }
 
 
-def contrast(spec: Spec, task, device, progress) -> np.ndarray:
-    """Return SCCL's embeddings [N, D] of a run's texts, from the cache if a run with another
-    clusterer made them. Raises Diverged.
+def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float]:
+    """Return SCCL's embeddings [N, D] of a run's texts and the seconds of their training.
+
+    They are in the cache if a run with another clusterer made them. Raises Diverged.
     """
-    name, pooling = parse(spec.embedding)
-    own = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device}
+    import torch
+
+    from snnl_lib import cache
+    from snnl_lib.methods import SCCL
+    from snnl_lib.training import raise_if_diverged
+
+    name, pooling = embeddings.backbones.parse(spec.embedding)
+    settings = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device}
+    facts = settings | {"method": "sccl", "k": task.classes, "torch": torch.__version__}
+    facts |= {"backbone": embeddings.backbones.cache_key(name), "revision": spec.revision}
+    facts["texts"] = list(task.train_x)
+    path = data.cache_dir() / "sccl" / f"{spec.dataset}-{cache.key(facts)}.npz"
 
     def compute():
-        digest = hashlib.sha256(
-            json.dumps([facts, *task.train_x], sort_keys=True).encode()
-        ).hexdigest()[:16]
-        path = data.cache_dir() / "checkpoints" / f"{spec.dataset}-sccl-{digest}.pt"
-        model = SCCL(task.classes, name, **own, progress=progress, checkpoint=path).fit(
-            list(task.train_x)
-        )
-        if model.diverged:
-            raise Diverged(model)
-        return model.embeddings
+        under_way = path.with_suffix(".under-way.pt")
+        model = SCCL(task.classes, name, **settings, progress=progress, checkpoint=under_way)
+        return raise_if_diverged(model.fit(list(task.train_x))).embeddings
 
-    facts = own | {
-        "method": "sccl",
-        "k": task.classes,
-        "backbone": cache_key(name),
-        "torch": torch.__version__,
-        "revision": spec.revision,
-    }
-    return embeddings.cached(facts, [list(task.train_x)], compute)
+    return cache.cached(path, compute)
 
 
-def fine_tune(spec: Spec, task, device, progress, others=None) -> tuple[ClusterBERT, list[str]]:
-    """Fine-tune a backbone as a spec asks, or take what an earlier run with the same recipe, texts
-    and seed left in the cache.
+def fine_tune(spec: Spec, task, device, progress, others=None):
+    """Fine-tune a backbone as a spec asks, or take what an earlier run left in the cache.
 
     Returns the model and the other texts that it embedded after each stage, each once: those of
     ``others``, default in the full profile those of all ``rankings``, so that a later run of
     ``retrieval`` need not train again; in others, where training is short, only for ``retrieval``.
     Raises Diverged.
     """
+    from snnl_lib.methods import ClusterBERT
+    from snnl_lib.training import raise_if_diverged
+
     if others is None:
-        ranked = (
-            rankings(spec, task).values()
-            if spec.profile == "full" or spec.experiment == "retrieval"
-            else ()
-        )
-        others = [text for found in ranked for text in (*found.queries, *found.texts)]
+        wanted = spec.profile == "full" or spec.experiment == "retrieval"
+        ranked = rankings(spec, task).values() if wanted else ()
+        others = [text for each in ranked for text in (*each.queries, *each.texts)]
     known = set(task.train_x)
     others = [text for text in dict.fromkeys(others) if text not in known]
-    name, _ = parse(spec.embedding)
-    model = ClusterBERT(
-        task.classes,
-        name,
-        recipe(spec),
-        seed=spec.seed,
-        device=device,
-        progress=progress,
-        folder=data.cache_dir() / "clusterbert",
-    )
+    name, _ = embeddings.backbones.parse(spec.embedding)
+    settings = {"seed": spec.seed, "device": device, "progress": progress}
+    settings["folder"] = data.cache_dir() / "clusterbert"
+    model = ClusterBERT(task.classes, name, recipe(spec), **settings)
     model.fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3)
-    if model.diverged:
-        raise Diverged(model)
-    return model, others
+    return raise_if_diverged(model), others
 
 
-def _unless_it_diverges(run):
-    """Make a run's divergence its outcome."""
-
-    @wraps(run)
-    def safe(spec, task, device, progress):
-        try:
-            return run(spec, task, device, progress)
-        except Diverged as error:
-            return Outcome({}, error.curve, "diverged", str(error))
-
-    return safe
+# ---------------------------------------------------------------- runs
 
 
-@_unless_it_diverges
-def run_clusterbert(spec: Spec, task, device, progress) -> Outcome:
+def run_vectors(spec: Spec, task, device, progress):
     """Make vectors of a corpus, cluster them and score the clusters.
 
     With k-means a run of ClusterBERT also has each score after each stage, such as
     ``nmi_geometric_0`` (Fig. 3), those of the head's own clusters (``head_acc``,
     ``head_nmi_geometric``), and as points the pairs of texts that moved most (Table 5).
     """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        if spec.model == "plain":
-            clusters, codes = cluster(task.train_x, spec, task.classes, device, progress)
-            return Outcome(score(codes, clusters, task.train_y))
-        if spec.model == "sccl":
-            clusters, codes = cluster(
-                contrast(spec, task, device, progress), spec, task.classes, device, progress
-            )
-            return Outcome(score(codes, clusters, task.train_y))
-        model, _ = fine_tune(spec, task, device, progress)
-        vectors = [own[: len(task.train_x)] for own in model.embeddings.values()]
-        clusters, codes = cluster(vectors[-1], spec, task.classes, device, progress)
-        scores, points = score(codes, clusters, task.train_y), None
-        if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
-            for number, own in enumerate(vectors):
-                found = (
-                    scores
-                    if number == len(vectors) - 1
-                    else score(own, cluster(own, spec, task.classes)[0], task.train_y)
-                )
-                scores = scores | {
-                    f"{name}_{number}": found[name]
-                    for name in ("nmi_geometric", "acc", "sil", "dunn")
-                }
-            head = score(vectors[-1], model.clusters, task.train_y)
-            scores |= {
-                "head_acc": head["acc"],
-                "head_nmi_geometric": head["nmi_geometric"],
-                "cut": float(model.pieces.cut),
-            }
-            points = (
-                moved_pairs(vectors[1], vectors[3], task.train_y, task.train_rows)
-                if len(task.train_x) <= INDEX_LIMIT
-                else None
-            )
-        return Outcome(scores, model.curve, points=points)
-
-
-@_unless_it_diverges
-def run_test_documents(spec: Spec, task, device, progress) -> Outcome:
-    """Fine-tune on a corpus's training documents, without their labels, and cluster its test
-    documents; ``acc`` and ``nmi`` also after each stage.
-    """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        model, others = fine_tune(spec, task, device, progress, task.test_x)
-        row_of, scores = {text: row for row, text in enumerate([*task.train_x, *others])}, {}
-        rows = [row_of[text] for text in task.test_x]
-        for number, vectors in enumerate(model.embeddings.values()):
-            clusters, codes = cluster(vectors[rows], spec, task.classes)
-            found = metrics.clustering_scores(codes, clusters, task.test_y)
-            scores |= {f"{name}_{number}": found[name] for name in ("acc", "nmi")}
-    return Outcome(scores | found, model.curve)
-
-
-@_unless_it_diverges
-def run_retrieval(spec: Spec, task, device, progress) -> Outcome:
-    """Rank candidates by an embedding's cosines: ``map`` and ``mrr``, of ClusterBERT also after
-    each stage (``map_0`` to ``map_3``).
-    """
-    found = rankings(spec, task)[spec["task"]]
+    labels, k = task.train_y, task.classes
     if spec.model == "plain":
-        return Outcome(
-            evaluate(found, partial(embeddings.embed, method=spec.embedding, device=device))
+        clusters, codes = yield from cluster(task.train_x, spec, k, device, progress)
+        return Outcome(score(codes, clusters, labels))
+    if spec.model == "sccl":
+        vectors, seconds = yield lambda: contrast(spec, task, device, progress)
+        clusters, codes = yield from cluster(vectors, spec, k, device, progress)
+        return Outcome(score(codes, clusters, labels), shared_seconds=seconds)
+    model, _ = yield lambda: fine_tune(spec, task, device, progress)
+    stages = [vectors[: len(task.train_x)] for vectors in model.embeddings.values()]
+    clusters, codes = yield from cluster(stages[-1], spec, k, device, progress)
+    scores, points = score(codes, clusters, labels), None
+    if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
+        last = scores
+        for stage, vectors in enumerate(stages):
+            of_stage = last
+            if stage < len(stages) - 1:
+                clusters, _ = yield from cluster(vectors, spec, k)
+                of_stage = score(vectors, clusters, labels)
+            shown = ("nmi_geometric", "acc", "sil", "dunn")
+            scores |= {f"{name}_{stage}": of_stage[name] for name in shown}
+        head = score(stages[-1], model.clusters, labels)
+        scores |= {f"head_{name}": head[name] for name in ("acc", "nmi_geometric")}
+        scores["cut"] = float(model.pieces.cut)
+        if len(task.train_x) <= INDEX_LIMIT:
+            points = moved_pairs(stages[1], stages[3], labels, task.train_rows)
+    return Outcome(scores, model.curve, points=points, shared_seconds=model.seconds)
+
+
+def run_test_documents(spec: Spec, task, device, progress):
+    """Fine-tune on a corpus's training documents, without labels, and cluster its test documents.
+
+    ``acc`` and ``nmi`` also after each stage.
+    """
+    from snnl_lib import metrics
+
+    model, others = yield lambda: fine_tune(spec, task, device, progress, task.test_x)
+    row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
+    rows, scores = [row_of[text] for text in task.test_x], {}
+    for stage, vectors in enumerate(model.embeddings.values()):
+        clusters, codes = yield from cluster(vectors[rows], spec, task.classes)
+        of_stage = metrics.clustering_scores(codes, clusters, task.test_y)
+        scores |= {f"{name}_{stage}": of_stage[name] for name in ("acc", "nmi")}
+    return Outcome(scores | of_stage, model.curve, shared_seconds=model.seconds)
+
+
+def run_retrieval(spec: Spec, task, device, progress):
+    """Rank candidates by an embedding's cosines.
+
+    ``map`` and ``mrr``, of ClusterBERT also after each stage (``map_0`` to ``map_3``).
+    """
+    from snnl_lib.methods.retrieval import evaluate
+
+    ranking = rankings(spec, task)[spec["task"]]
+    if spec.model == "plain":
+        embed = partial(embeddings.embed, method=spec.embedding, device=device)
+        return Outcome(evaluate(ranking, embed))
+    model, others = yield lambda: fine_tune(spec, task, device, progress)
+    row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
+    scores = {}
+    for stage, vectors in enumerate(model.embeddings.values()):
+        of_stage = evaluate(
+            ranking, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]]
         )
-    model, others = fine_tune(spec, task, device, progress)
-    row_of, scores = {text: row for row, text in enumerate([*task.train_x, *others])}, {}
-    for number, vectors in enumerate(model.embeddings.values()):
-        scored = evaluate(
-            found, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]]
-        )
-        scores |= {f"{name}_{number}": scored[name] for name in ("map", "mrr")}
-    return Outcome(scores | scored, model.curve)
+        scores |= {f"{name}_{stage}": of_stage[name] for name in ("map", "mrr")}
+    return Outcome(scores | of_stage, model.curve, shared_seconds=model.seconds)
 
 
 PAIRS = {
@@ -305,42 +383,51 @@ PAIRS = {
 """Table 5: five kinds of pairs, by whether the classes agree and by how their cosine changed."""
 
 
-def moved_pairs(
-    before: np.ndarray, after: np.ndarray, labels: np.ndarray, rows: np.ndarray, each: int = 5
-) -> pd.DataFrame:
-    """Choose pairs of texts for Table 5 from embeddings [N, D] before and after: kind, row, other,
-    cosine ``init`` and ``final``.
+def moved_pairs(before, after, labels, rows, each: int = 5):
+    """Choose pairs of texts for Table 5 from embeddings [N, D] before and after.
 
-    The rule: of each kind the pairs with the largest change of cosine (``together``: with the
-    largest smaller one of both), no text twice in a kind, no pair of equal texts (cosine 1 before,
-    to 6 digits).
+    Returns a frame. Columns: kind, row, other, and the cosines ``init`` and ``final``. The rule: of each kind the
+    pairs with the largest change of cosine (``together``: with the largest smaller one of both), no
+    text twice in a kind, no pair of equal texts (cosine 1 before, to 6 digits).
     """
+    import pandas as pd
+
+    columns = ["kind", "row", "other", "init", "final"]
     unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (before, after)]
     init, final = (vectors @ vectors.T for vectors in unit)
-    upper, same = (
-        np.triu(np.ones_like(init, dtype=bool), 1) & (init < 1 - 1e-6),
-        labels[:, None] == labels,
-    )
-    found = []
+    upper = np.triu(np.ones_like(init, dtype=bool), 1) & (init < 1 - 1e-6)
+    same, pairs = labels[:, None] == labels, []
     for kind, (alike, direction, _) in PAIRS.items():
-        rank = np.where(
-            upper & (same == alike),
-            np.minimum(init, final) if direction == 0 else direction * (final - init),
-            -np.inf,
-        )
+        rank = direction * (final - init) if direction else np.minimum(init, final)
+        rank = np.where(upper & (same == alike), rank, -np.inf)
         for _ in range(each):
             i, j = np.unravel_index(rank.argmax(), rank.shape)
             if not np.isfinite(rank[i, j]):
                 break
-            found.append(
-                {
-                    "kind": kind,
-                    "row": rows[i],
-                    "other": rows[j],
-                    "init": init[i, j],
-                    "final": final[i, j],
-                }
-            )
+            pairs.append((kind, rows[i], rows[j], init[i, j], final[i, j]))
             for place in (i, j):
                 rank[place], rank[:, place] = -np.inf, -np.inf
-    return pd.DataFrame(found, columns=["kind", "row", "other", "init", "final"])
+    return pd.DataFrame(pairs, columns=columns)
+
+
+METRICS = ("dbi", "sil", "chs", "nmi", "nmi_geometric", "ari", "acc", "dunn")
+EXPERIMENTS = {
+    "clusterbert": Experiment(
+        "Short texts clustered without labels (ClusterBERT paper, Tables 2-3, Figure 3, Table 5)",
+        METRICS,
+        clusterbert_cells,
+        run_vectors,
+    ),
+    "clusterbert-ablation": Experiment(
+        "ClusterBERT without reconstruction (Figure 4), and what its paper leaves open",
+        METRICS,
+        ablation_cells,
+        run_vectors,
+    ),
+    "retrieval": Experiment(
+        "Does an embedding keep its meaning? (ClusterBERT paper, Figure 4)",
+        ("map", "mrr"),
+        retrieval_cells,
+        run_retrieval,
+    ),
+}

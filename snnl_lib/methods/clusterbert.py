@@ -22,11 +22,11 @@ from torch import nn
 from tqdm import tqdm
 
 from snnl_lib import whole_file
-from snnl_lib.checkpoints import Checkpoint, CheckpointError
+from snnl_lib.cache import Checkpoint, CheckpointError
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
-from snnl_lib.experiments.settings import STAGES, Recipe
+from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder, delete_words
 from snnl_lib.training import build, named_seed
@@ -199,7 +199,7 @@ class ClusterBERT:
             self._end_stage(number)
             if under_way is not None:
                 under_way.remove()
-        self.curve = pd.DataFrame(self._rows)
+        self.curve, self.seconds = pd.DataFrame(self._rows), 0.0
         return self
 
     def embed(self, texts: list[str]) -> np.ndarray:

@@ -23,10 +23,20 @@ from torch.nn.utils import skip_init
 from tqdm import tqdm
 
 from snnl_lib import require
-from snnl_lib.checkpoints import Checkpoint
+from snnl_lib.cache import Checkpoint
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
-from snnl_lib.training import BATCH_SIZE, batches, build, forward, named_seed, train
+from snnl_lib.training import (
+    BATCH_SIZE,
+    Training,
+    batches,
+    binary_cross_entropy,
+    build,
+    forward,
+    named_seed,
+    squared_error,
+    train_stack,
+)
 
 
 class ClusteringAutoencoder(Autoencoder):
@@ -97,21 +107,23 @@ def pretrain(
     >>> autoencoder.unit_range, len(history.curve), bool(history.curve["loss"].is_monotonic_decreasing)
     (True, 3, True)
     """
+    training = pretraining(
+        features, code_size, epochs=epochs, learning_rate=learning_rate, seed=seed
+    )
+    training.checkpoint = checkpoint
+    return training.model, train_stack([training], device, progress)[0]
+
+
+def pretraining(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0):
     features = _checked(features)
     unit_range = bool(features.min() >= 0 and features.max() <= 1)
     model = build(
         ClusteringAutoencoder, features.shape[1], code_size, unit_range=unit_range, seed=seed
     )
     unlabelled = np.zeros(len(features), dtype=np.int64)
-    settings = {
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-        "seed": seed,
-        "device": device,
-        "progress": progress,
-        "checkpoint": checkpoint,
-    }
-    return model, train(model, features, unlabelled, _reconstruction_error(unit_range), **settings)
+    primary = binary_cross_entropy if unit_range else squared_error
+    settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
+    return Training(model, features, unlabelled, primary, **settings)
 
 
 def _checked(features, autoencoder=None):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from snnl_lib.checkpoints import Checkpoint
+from snnl_lib.cache import Checkpoint
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods.clusterbert import KMEANS_STARTS, check_clusters

@@ -1,0 +1,348 @@
+"""What is kept on disk so that nothing long is computed twice.
+
+- ``Checkpoint``: a training under way, from which a killed process goes on to the same bits.
+- ``cached``: a finished artefact (vectors, the weights of a network), computed once.
+- ``cached_rows``: vectors kept row by row, which many calls share.
+
+A file is whole or not there. A damaged one is a CacheError that names it, and removing it is all
+there is to do.
+"""
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snnl_lib import SnnlError, whole_file
+
+SECONDS_BETWEEN = 600.0
+"""How long a training goes on at most before it saves what it has reached, the seconds of a step or
+an epoch aside.
+"""
+
+
+class CacheError(SnnlError):
+    """A cached file that is damaged or cannot be written."""
+
+
+class CheckpointError(CacheError):
+    """A checkpoint that is damaged or cannot be written."""
+
+
+# ---------------------------------------------------------------- training under way
+
+
+class Checkpoint:
+    """All that settles how a training goes on, in one file.
+
+    ``parts`` are what changes during the training: modules, optimisers and schedulers (anything
+    with a ``state_dict``), generators of torch or numpy, parameters. The states of torch's own
+    random sources are kept too. ``path=None`` keeps nothing, and all calls do nothing.
+
+    >>> import torch
+    >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
+    >>> Checkpoint(path, weight=weight).save(step=3)
+    >>> other = torch.nn.Parameter(torch.ones(2))
+    >>> Checkpoint(path, weight=other).restore(), bool((other == 0).all())
+    ({'step': 3}, True)
+    """
+
+    def __init__(self, path: Path | None, **parts):
+        self.path, self.parts, self._last_saved = path, parts, time.monotonic()
+
+    def restore(self) -> dict:
+        """Put all parts back to where they were when the file was written.
+
+        Returns what ``save`` was given, or nothing if there is no file. Raises CheckpointError if
+        the file is damaged or of another training.
+        """
+        if self.path is None or not self.path.exists():
+            return {}
+        import torch
+
+        try:
+            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+            for name, part in self.parts.items():
+                _put_back(part, saved["parts"][name])
+            torch.set_rng_state(saved["random"])
+            if saved["random, GPUs"]:
+                torch.cuda.set_rng_state_all(saved["random, GPUs"])
+            return saved["progress"]
+        except Exception as error:  # a damaged file can raise nearly anything
+            raise CheckpointError(
+                f"the checkpoint {self.path} is damaged ({type(error).__name__}): "
+                "remove it, and the training starts anew"
+            ) from error
+
+    def save_if_due(self, **progress) -> bool:
+        """Save if the last time is ``SECONDS_BETWEEN`` ago, and tell whether it was."""
+        due = self.path is not None and time.monotonic() - self._last_saved >= SECONDS_BETWEEN
+        if due:
+            self.save(**progress)
+        return due
+
+    def save(self, **progress) -> None:
+        """Write the file: the parts, and what else the training needs to go on.
+
+        ``progress`` may hold numbers, texts, tensors, and lists and dictionaries of these. Raises
+        CheckpointError if the folder refuses.
+        """
+        if self.path is None:
+            return
+        import torch
+
+        saved = {
+            "parts": {name: _state(part) for name, part in self.parts.items()},
+            "progress": progress,
+            "random": torch.get_rng_state(),
+            "random, GPUs": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+        try:
+            with whole_file(self.path) as file:
+                torch.save(saved, file)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path} could not be written ({error.strerror}): "
+                "make room, or name another folder"
+            ) from error
+        self._last_saved = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the file, once what the training made is kept elsewhere."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def _state(part):
+    import torch
+
+    if isinstance(part, np.random.Generator):
+        return json.dumps(part.bit_generator.state)
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    return part.detach() if isinstance(part, torch.Tensor) else part.state_dict()
+
+
+def _put_back(part, state):
+    import torch
+
+    if isinstance(part, np.random.Generator):
+        part.bit_generator.state = json.loads(state)
+    elif isinstance(part, torch.Generator):
+        part.set_state(state)
+    elif isinstance(part, torch.Tensor):
+        with torch.no_grad():
+            part.copy_(state)
+    else:
+        part.load_state_dict(state)
+
+
+# ---------------------------------------------------------------- finished artefacts
+
+
+class Artefact(NamedTuple):
+    """What ``cached`` returns: the value, and how long it took whoever computed it."""
+
+    value: Any
+    seconds: float
+
+
+def key(facts) -> str:
+    """Name by 16 hex digits what settles an artefact: all that could make it another one.
+
+    ``facts`` are what JSON can hold, and arrays.
+
+    >>> key({"seed": 42, "epochs": 3}) == key({"epochs": 3, "seed": 42}) != key({"seed": 42})
+    True
+    """
+    return hashlib.sha256(
+        json.dumps(facts, sort_keys=True, default=_array_facts).encode()
+    ).hexdigest()[:16]
+
+
+def _array_facts(array):
+    """Say for JSON what an array holds: its texts, or the checksum of its numbers."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"what settles an artefact is JSON and arrays, got {type(array).__name__}")
+    return array.tolist() if array.dtype.hasobject else _checksum("", [array])
+
+
+def cached(path: Path, compute: Callable[[], Any], seconds: float | None = None) -> Artefact:
+    """Return what ``compute()`` makes, from the file if an earlier call left it there.
+
+    The value is an array or a tensor, or dictionaries (with texts as keys) and lists of these and
+    of what JSON can hold, so that no code is run when it is read. The first call returns it as the
+    later ones do: tensors on the CPU, tuples as lists.
+
+    Args:
+        path: names all that settles the value, as ``folder / f"autoencoder-{key(facts)}.npz"``
+            does. ``path.with_suffix(".under-way.pt")`` is a good place for the checkpoint of a long
+            ``compute``.
+        compute: called without arguments if there is no file; what it raises is kept nowhere.
+        seconds: how long it took where ``compute`` only hands out what was made before.
+
+    Raises:
+        CacheError: the file is damaged or cannot be written.
+
+    >>> path = getfixture("tmp_path") / f"squares-{key({'n': 3})}.npz"
+    >>> cached(path, lambda: {"squares": np.arange(3) ** 2, "unit": "m"}).value
+    {'squares': array([0, 1, 4]), 'unit': 'm'}
+    >>> cached(path, lambda: "is not called").value["unit"]
+    'm'
+    """
+    if path.exists():
+        return _read(path)
+    started = time.perf_counter()
+    arrays = []
+    structure = _take_apart(compute(), arrays)
+    seconds = time.perf_counter() - started if seconds is None else seconds
+    text = json.dumps({"value": structure, "seconds": seconds})
+    named = {f"array {place}": array for place, array in enumerate(arrays)}
+    try:
+        with whole_file(path) as file:
+            np.savez(file, sha256=_checksum(text, arrays), structure=text, **named)
+    except OSError as error:
+        raise CacheError(
+            f"{path} could not be written ({error.strerror}): "
+            "make room, or set SNNL_CACHE to a folder you can write to"
+        ) from error
+    return _put_together(text, arrays)
+
+
+def _read(path):
+    try:
+        with np.load(path) as saved:
+            text, expected = str(saved["structure"]), str(saved["sha256"])
+            arrays = [saved[f"array {place}"] for place in range(len(saved.files) - 2)]
+        if _checksum(text, arrays) != expected:
+            raise ValueError("another checksum")
+        return _put_together(text, arrays)
+    except Exception as error:  # a damaged zip archive can raise nearly anything
+        raise CacheError(
+            f"the cached file {path} is damaged: remove it, and the next run computes it again"
+        ) from error
+
+
+def _checksum(text, arrays):
+    digest = hashlib.sha256(text.encode())
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _take_apart(value, arrays):
+    """Return a value as JSON that names its arrays, which are added to ``arrays``."""
+    if isinstance(value, dict):
+        return {"dict": {name: _take_apart(part, arrays) for name, part in value.items()}}
+    if isinstance(value, list | tuple):
+        return [_take_apart(part, arrays) for part in value]
+    is_tensor = hasattr(value, "detach")  # asked so, since few callers have torch loaded
+    if not is_tensor and not isinstance(value, np.ndarray):
+        return value
+    arrays.append(value.detach().cpu().numpy() if is_tensor else value)
+    if arrays[-1].dtype.hasobject:
+        raise TypeError("an artefact holds arrays of numbers, not of objects")
+    return {"tensor" if is_tensor else "array": len(arrays) - 1}
+
+
+def _put_together(text, arrays):
+    def build(structure):
+        if isinstance(structure, list):
+            return [build(part) for part in structure]
+        if not isinstance(structure, dict):
+            return structure
+        ((kind, content),) = structure.items()
+        if kind == "dict":
+            return {name: build(part) for name, part in content.items()}
+        if kind == "array":
+            return arrays[content]
+        import torch
+
+        return torch.from_numpy(arrays[content])
+
+    saved = json.loads(text)
+    return Artefact(build(saved["value"]), saved["seconds"])
+
+
+# ---------------------------------------------------------------- vectors, row by row
+
+
+def cached_rows(
+    path: Path,
+    keys: list[bytes],
+    width: int,
+    compute: Callable[[list[int]], Iterable[tuple[Iterable[int], np.ndarray]]],
+) -> np.ndarray:
+    """Return a vector for each key, from a store that many calls share; those missing are computed.
+
+    A sentence encoder takes up to a second a document, and each seed draws its own documents out of
+    the same corpus. So vectors are kept one by one, as float16 and as they are made: a call takes
+    what others have left, an interrupted one goes on, and several processes may write at once. An
+    artefact of ``cached`` does none of this, and sqlite does it all.
+
+    Args:
+        path: the store, which names what makes the vectors.
+        keys: N names of what the vectors stand for; equal keys have one vector.
+        width: numbers in a vector.
+        compute: called with the places in ``keys`` of those missing, if there are any; yields
+            batch by batch (which of these, their vectors [B, width]).
+
+    Returns:
+        float32 array [N, width], rounded to float16 whether computed now or before.
+
+    Raises:
+        CacheError: the store is damaged or cannot be written.
+    """
+    places: dict[bytes, list[int]] = {}
+    for place, name in enumerate(keys):
+        places.setdefault(name, []).append(place)
+    vectors = np.zeros((len(keys), width), dtype=np.float32)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(path, timeout=600)) as store:
+            store.execute(
+                "create table if not exists vectors "
+                "(key blob primary key, vector blob, checksum integer) without rowid"
+            )
+            stored = set()
+            for name, vector in _stored_rows(store, list(places)):
+                vectors[places[name]] = vector
+                stored.add(name)
+            missing = [name for name in places if name not in stored]
+            batches = compute([places[name][0] for name in missing]) if missing else ()
+            for index, batch in batches:
+                names, batch = [missing[i] for i in index], batch.astype("<f2")
+                blobs = [row.tobytes() for row in batch]
+                rows = zip(names, blobs, map(zlib.crc32, blobs), strict=True)
+                with store:  # one transaction a batch: what is interrupted goes on here
+                    store.executemany("insert or ignore into vectors values (?, ?, ?)", rows)
+                for name, row in zip(names, batch, strict=True):
+                    vectors[places[name]] = row
+    except (OSError, sqlite3.Error) as error:
+        raise CacheError(
+            f"the cached vectors {path} are damaged or cannot be written ({error}): "
+            "remove the file, make room, or set SNNL_CACHE to another folder"
+        ) from error
+    return vectors
+
+
+def _stored_rows(store, names):
+    """Yield (name, vector) of those that are in the store, each checked."""
+    known = set(names)
+    for start in range(0, len(names), 500):  # sqlite takes so many values at once
+        part = names[start : start + 500]
+        query = (
+            f"select key, vector, checksum from vectors where key in ({','.join('?' * len(part))})"
+        )
+        for name, blob, checksum in store.execute(query, part):
+            if name not in known or not isinstance(blob, bytes) or zlib.crc32(blob) != checksum:
+                raise sqlite3.DatabaseError("a vector has changed")
+            yield name, np.frombuffer(blob, dtype="<f2")

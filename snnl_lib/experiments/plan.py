@@ -1,0 +1,328 @@
+"""Which runs there are, which of them are recorded, and what the others need: the plan of the book.
+
+``EXPERIMENTS`` is the registry: an experiment is a line in its family's file, and a family a line
+in ``FAMILIES``. Nothing here imports what takes seconds, torch above all.
+"""
+
+import contextlib
+import ctypes
+import json
+import math
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from snnl_lib import SnnlError, data, embeddings, lacks, results
+from snnl_lib.data import pack
+from snnl_lib.experiments import classification, images, labels, maps, short_texts, text_clustering
+from snnl_lib.experiments.cells import DRAWN, PROFILES, Cell, Experiment
+from snnl_lib.results import Spec
+
+FAMILIES = (classification, text_clustering, labels, maps, images, short_texts)
+EXPERIMENTS: dict[str, Experiment] = {
+    name: experiment for family in FAMILIES for name, experiment in family.EXPERIMENTS.items()
+}
+PAPER = ("classification", "clustering", "lexicon", "tsne")
+"""What ``run paper`` repeats: Tables 1-4 and Figures 1-2 of the text paper."""
+
+
+class ExperimentError(SnnlError):
+    """An unknown experiment, profile, seed, data set or device."""
+
+
+# ---------------------------------------------------------------- which runs there are
+
+
+def planned(
+    experiment: str, profile: str = "full", dataset: str = "auto", seeds=None
+) -> list[tuple[Cell, Spec]]:
+    """List the runs of an experiment: the cell of the table that each belongs to, and its spec.
+
+    ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at
+    hand, else the embedded default; the name of a corpus takes the runs on texts, with it; the name
+    of a set of images or of short texts the runs on that; there may be none. ``seeds``: default,
+    the experiment's own. Raises ExperimentError or DataError for a name it does not know.
+    """
+    settings, grid = profile_settings(profile), experiment_named(experiment)
+    corpus, runs = data.resolve(dataset), []
+    kind = data.describe(corpus).kind
+    cells = [
+        cell
+        for cell in grid.cells(settings)
+        if dataset == "auto" or _runs_on(cell.dataset, corpus, kind)
+    ]
+    for place, seed in enumerate(grid.seeds if seeds is None else parse_seeds(seeds)):
+        for cell in cells:
+            if cell.seeds is None or place < cell.seeds:
+                n_train = cell.n_train or settings["n_train"]
+                where = experiment, profile, cell.dataset or corpus
+                given = {"n_test": settings["n_test"]} | cell.settings
+                runs.append((cell, _spec(where, cell, seed, n_train, grid.revision, given)))
+    return runs
+
+
+def _spec(where, cell, seed, n_train, revision, given):
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+    temperature = cell.temperature if cell.alpha else "none"
+    names = (*where, cell.embedding, cell.model, cell.alpha, temperature, seed)
+    return Spec(*names, n_train, revision, tuple(sorted(given.items())), cell.needs)
+
+
+def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=None) -> list[Spec]:
+    """List the run specs of an experiment, as ``planned`` does."""
+    return [spec for _, spec in planned(experiment, profile, dataset, seeds)]
+
+
+def _runs_on(named, asked, kind):
+    """Tell if a cell with a data set of its own, or none, is meant by the name of a data set.
+
+    Points are meant by any, texts by any corpus, images and short texts by their own name.
+    """
+    if named == DRAWN:
+        return True
+    return not named or data.describe(named).kind == "texts" if kind == "texts" else named == asked
+
+
+def experiment_named(name: str) -> Experiment:
+    """Return an experiment. Raises ExperimentError for an unknown name."""
+    if name not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        raise ExperimentError(f"there is no experiment {name!r}: choose one of {known}")
+    return EXPERIMENTS[name]
+
+
+def profile_settings(name: str) -> dict:
+    """Return the settings of a profile. Raises ExperimentError for an unknown name."""
+    if name not in PROFILES:
+        known = ", ".join(PROFILES)
+        raise ExperimentError(f"there is no profile {name!r}: choose one of {known}")
+    return PROFILES[name]
+
+
+def parse_seeds(seeds) -> tuple[int, ...]:
+    """Read seeds given as a list, one integer or text such as ``"42,73"``.
+
+    Raises ExperimentError for anything else, or a repeated seed.
+    """
+
+    def is_seed(seed):
+        return isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32
+
+    given = seeds
+    try:
+        if isinstance(seeds, str):
+            seeds = [int(part) for part in seeds.strip("[]() ").split(",")]
+        seeds = tuple([seeds] if isinstance(seeds, int) else seeds)
+        valid = len(seeds) > 0 and all(map(is_seed, seeds))
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ExperimentError(
+            "seeds must be whole numbers from 0 to 4294967295, as a list, one number or "
+            f'"42,73", got {given!r}'
+        )
+    if len(set(seeds)) < len(seeds):
+        raise ExperimentError(f"seeds must differ, got {list(seeds)}")
+    return seeds
+
+
+# ---------------------------------------------------------------- what is at hand
+
+
+def check_device(device: str) -> str:
+    """Return the torch device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises ExperimentError for another name or one that is not there.
+    """
+    cuda = _cuda()
+    if device == "auto":
+        return "cuda" if cuda else "cpu"
+    gpus = cuda.device_count() if cuda else 0
+    if device == "cpu" or (gpus and device in ("cuda", *(f"cuda:{gpu}" for gpu in range(gpus)))):
+        return device
+    raise ExperimentError(
+        f"the device {device!r} is not available here: choose auto, cpu or, with an NVIDIA GPU, "
+        "cuda"
+    )
+
+
+def _cuda():
+    """Return ``torch.cuda`` if there is a GPU for it, else None.
+
+    Without a driver there is none, and torch need not be imported to say so.
+    """
+    if "torch" not in sys.modules and not gpu_driver():
+        return None
+    import torch
+
+    return torch.cuda if torch.cuda.is_available() else None
+
+
+@cache
+def gpu_driver() -> bool:
+    """Tell whether the driver of a GPU that torch calls cuda, NVIDIA's or AMD's, is here."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        with contextlib.suppress(OSError):
+            return bool(ctypes.CDLL(name))
+    return Path("/dev/kfd").exists()
+
+
+def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | None:
+    """Name the data behind a run, or None if they are not all at hand.
+
+    The corpus, the embedding's resource, and a ranking task with data of its own.
+    """
+    if dataset == DRAWN:
+        return "drawn"
+    names = [name for name in (dataset, *short_texts.RANKINGS) if name in (dataset, task)]
+    forms = [data.locate(name) for name in names]
+    if None in forms:
+        return None
+    with contextlib.suppress(SnnlError):  # weights, inference pairs, or in a pack the texts
+        corpus, *ranked = [form.fingerprint for form, *_ in forms]
+        return "-".join([corpus, embeddings.fingerprint(embedding), *ranked])
+
+
+def key(spec: Spec) -> str | None:
+    """Name the record that a run made here would have, or None if its data is not at hand."""
+    found = fingerprint(spec.dataset, spec.embedding, spec.get("task"))
+    return found and spec.key(found)
+
+
+def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
+    """Say what a run needs that is not on this machine, or nothing.
+
+    Or what it costs, if it is left out for that on a CPU (unless ``costly``).
+    """
+    return _unmet(*_needed(spec), device, costly)
+
+
+def _needed(spec):
+    """What a run needs: data set, embedding, ranking task, modules, and what it costs if it is left
+    out for that."""
+    modules = ()
+    if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap"):
+        modules = ("umap",)
+    if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
+        modules += ("transformers",)
+    elif not pack.opened() and (
+        spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent", "tfidf"))
+    ):
+        modules += ("spacy",)  # stop words and vectors, which a pack brings
+    return spec.dataset, spec.embedding, spec.get("task"), modules, spec.needs
+
+
+_RESOURCES = {
+    "infersent-nli": "the inference pairs",
+    "infersent": "the published InferSent weights",
+    "sif": "the words of the vectors",
+    "tfidf": "the texts",
+    "sif-corpus": "the texts",
+}
+
+
+def _unmet(dataset, embedding, task, modules, cost, device, costly):
+    if dataset != DRAWN and data.locate(dataset) is None:
+        and_time = f"; and it takes about {cost}" if cost else ""
+        return f"the data set {dataset} is not on this machine{and_time}"
+    if fingerprint(dataset, embedding) is None:
+        what = _RESOURCES.get(embedding, f"the weights of {embedding}")
+        return f"{what} are not {'in the pack' if pack.opened() else 'on this machine'}"
+    texts = dataset != DRAWN and data.describe(dataset).kind == "texts"
+    if pack.opened() and texts and not embedding.startswith(("spacy", "infersent")):
+        return "the texts are not in the pack"  # which has word rows in their place
+    if task in short_texts.RANKINGS and data.locate(task) is None:
+        return f"the ranking task {task} is not on this machine"
+    if absent := next(filter(None, map(lacks, modules)), ""):
+        return absent
+    if cost and not costly and not check_device(device).startswith("cuda"):
+        return f"left out: about {cost} (`run --costly`, or a GPU, makes it)"
+    return ""
+
+
+# ---------------------------------------------------------------- what is to do
+
+
+def status(
+    experiment: str, profile="full", dataset="auto", seeds=None
+) -> list[tuple[Spec, str, str]]:
+    """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and why
+    it cannot be made here (``unmet``)."""
+    wanted = specs(experiment, profile, dataset, seeds)
+    named, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
+    prints = {spec: named(*_needed(spec)[:3]) for spec in wanted}
+    verdicts = results.judge(wanted, prints)
+    return [
+        (spec, verdict, lacking(*_needed(spec), "auto", False))
+        for spec, verdict in verdicts.items()
+    ]
+
+
+def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> list[Spec]:
+    """Keep the runs that can be made here, on this device; on a CPU the ``costly`` ones only if
+    asked for. Data sets that are not here are fetched.
+
+    Raises DataError where one is out of reach and no run is left.
+    """
+    refused = None
+    for name in {spec.dataset for spec in specs} - {DRAWN}:
+        if data.locate(name) is None and not pack.opened():
+            try:
+                data.fetch(name)
+            except data.DataError as error:
+                refused = error
+    if refused and not any(spec.dataset == DRAWN or data.locate(spec.dataset) for spec in specs):
+        raise refused
+    lacking = cache(_unmet)
+    return [spec for spec in specs if not lacking(*_needed(spec), device, costly)]
+
+
+def outstanding(
+    experiment: str, profile="full", dataset="auto", seeds=None, device="auto"
+) -> list[Spec]:
+    """List the runs of an experiment that have no good record and can be made here."""
+    rows = status(experiment, profile, dataset, seeds)
+    return runnable([spec for spec, verdict, _ in rows if verdict != "done"], device)
+
+
+# ---------------------------------------------------------------- what it takes
+
+
+def costs(specs: list[Spec]) -> list[float]:
+    """Estimate how long runs take beside each other, from the seconds of recorded runs alike.
+
+    1 is their mean, and where none is recorded.
+    """
+    if len(specs) < 2:  # nothing to compare, and reading all records takes longer than many a run
+        return [1.0] * len(specs)
+    seconds = np.array(typical_seconds(specs))
+    mean = np.nanmean(seconds) if not np.isnan(seconds).all() else 1
+    return np.nan_to_num(seconds / mean, nan=1.0).tolist()
+
+
+def typical_seconds(specs: list[Spec]) -> list[float]:
+    """Estimate how many seconds runs take: the median of those recorded that are most alike.
+
+    Whatever else their machine did; NaN where none is.
+    """
+    took: dict[tuple, list[float]] = {}
+    for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
+        for run in results.runs(experiment, profile):
+            for kind in _kinds(run.identity):
+                took.setdefault(kind, []).append(run.seconds)
+    alike = [
+        next((took[kind] for kind in _kinds(spec.identity) if kind in took), [math.nan])
+        for spec in specs
+    ]
+    return [float(np.median(seconds)) for seconds in alike]
+
+
+def _kinds(identity):
+    """What a run is one of, from the narrowest kind to the widest; only runs that do the same to as
+    many documents are alike."""
+    experiment, profile, dataset, embedding, model, *_, settings = identity
+    settings = json.loads(settings)
+    kind = (experiment, profile, model, settings["n_train"], settings.get("clusterer"))
+    return (*kind, embedding, dataset), (*kind, embedding), kind

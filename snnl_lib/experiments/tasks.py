@@ -1,0 +1,151 @@
+"""The documents, images or points of one run, and what a chapter is asked to run."""
+
+import textwrap
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+
+import numpy as np
+
+from snnl_lib import data, embeddings, results
+from snnl_lib.experiments import plan
+from snnl_lib.experiments.cells import DRAWN, TEXTS
+from snnl_lib.experiments.images import DIMENSIONS
+from snnl_lib.experiments.plan import ExperimentError
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a chapter runs live."""
+
+    profile: str
+    seeds: tuple[int, ...]
+    dataset: str
+    device: str
+
+    def __str__(self):
+        seeds = ", ".join(str(seed) for seed in self.seeds)
+        versions = textwrap.fill(results.versions(), 80)
+        asked = f"profile {self.profile}, seeds {seeds}, data set {self.dataset}"
+        return f"{asked}\n{results.device_name(self.device)}\n{versions}"
+
+
+def parameters(namespace: dict, kind: str = "texts") -> Parameters:
+    """Check a chapter's parameters.
+
+    Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind``
+    says what the chapter is about, ``texts``, ``short texts`` or ``images``; it settles what the
+    data set ``auto`` is.
+
+    Raises ExperimentError for an unknown parameter name (papermill itself only warns), a wrong type
+    or a value out of range.
+    """
+    notebook_names = {"In", "Out", "exit", "quit", "get_ipython", "open", "parameters"}
+    known = {"profile", "seeds", "dataset", "device"}
+    given = [
+        name
+        for name, value in namespace.items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    ]
+    unknown = [name for name in given if name not in known | notebook_names]
+    missing = [name for name in sorted(known) if name not in namespace]
+    if unknown or missing:
+        wrong = (
+            f"unknown parameter {unknown[0]!r}" if unknown else f"missing parameter {missing[0]!r}"
+        )
+        raise ExperimentError(f"{wrong}: a chapter takes {', '.join(sorted(known))}")
+    for name in ("profile", "dataset", "device"):
+        if not isinstance(namespace[name], str):
+            raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
+    plan.profile_settings(namespace["profile"])
+    dataset = data.resolve(namespace["dataset"], kind)
+    held = data.describe(dataset).kind
+    if held != kind:
+        names = data.available_datasets()
+        fitting = ", ".join(name for name in names if data.describe(name).kind == kind)
+        raise ExperimentError(
+            f"the data set {dataset!r} holds {held}, and this chapter is about {kind}: choose auto "
+            f"or one of {fitting}"
+        )
+    seeds, device = plan.parse_seeds(namespace["seeds"]), plan.check_device(namespace["device"])
+    return Parameters(namespace["profile"], seeds, dataset, device)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The vectors and labels of one run.
+
+    ``empty_train`` and ``empty_test`` count the documents that had no known word and were left out;
+    ``train_rows`` and ``test_rows`` say where the others stand in the corpus.
+    """
+
+    train_x: np.ndarray
+    train_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+    classes: int
+    empty_train: int
+    empty_test: int
+    train_rows: np.ndarray | None = None
+    test_rows: np.ndarray | None = None
+
+
+_load = lru_cache(maxsize=2)(data.load_dataset)
+
+
+@lru_cache(maxsize=2)
+def load_task(
+    dataset: str, embedding: str, seed: int, n_train: int, n_test: int | None, device: str = "cpu"
+) -> Task:
+    """Draw a run's documents (``classification.CHOICES["subset"]``) and embed them.
+
+    ``n_test=None`` takes the whole test set. Short texts are their own test set. With ``TEXTS`` as
+    embedding documents stay texts, and none is left out.
+    """
+    from snnl_lib.training import named_seed
+
+    def drawn(name, count, most):
+        return np.random.default_rng(named_seed(seed, name)).permutation(count)[:most]
+
+    if dataset == DRAWN:
+        random = np.random.default_rng(named_seed(seed, "points"))
+        points = random.normal(size=(n_train, DIMENSIONS)).astype(np.float32)
+        nothing = np.zeros(0, dtype=np.int64)
+        return Task(points, np.zeros(n_train, dtype=np.int64), points[:0], nothing, 1, 0, 0)
+    corpus = _load(dataset)
+    classes = len(corpus.class_names)
+    train_rows = drawn("subset", len(corpus.train), n_train)
+    if not len(corpus.test):  # short texts, which are clustered whole
+        rows = np.sort(train_rows)  # all of them come in one order, and are embedded once
+        labels = corpus.train.labels[rows]
+        vectors, known = _embedded(corpus.train, rows, embedding, None, device)
+        empty = int((~known).sum())
+        return Task(vectors, labels, vectors, labels, classes, empty, empty, rows, rows)
+    test_rows = np.arange(len(corpus.test))
+    if n_test is not None:
+        test_rows = drawn("test subset", len(corpus.test), n_test)
+    if isinstance(corpus.train, data.Images):
+        parts = []
+        for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)):
+            parts += [split.pixels[rows] / np.float32(255), split.labels[rows]]
+        return Task(*parts, classes, 0, 0, train_rows, test_rows)
+    train_texts = [corpus.train.texts[row] for row in train_rows]
+    parts, empty, kept_rows = [], [], []
+    for split, rows, fit_texts in (
+        (corpus.train, train_rows, None),
+        (corpus.test, test_rows, train_texts),
+    ):
+        vectors, known = _embedded(split, rows, embedding, fit_texts, device)
+        parts += [vectors[known], split.labels[rows][known]]
+        empty.append(int((~known).sum()))
+        kept_rows.append(rows[known])
+    return Task(*parts, classes, *empty, *kept_rows)
+
+
+def _embedded(split, rows, embedding, fit_texts, device):
+    """Return what stands for texts in a task, and which of them say something (bool [N])."""
+    texts = [split.texts[row] for row in rows]
+    if embedding == TEXTS:
+        return np.array(texts, dtype=object), np.ones(len(texts), dtype=bool)
+    vectors = embeddings.embed(texts, embedding, fit_texts=fit_texts, device=device)
+    return vectors, embeddings.has_words(vectors)

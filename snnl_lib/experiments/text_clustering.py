@@ -1,0 +1,229 @@
+"""Text clustering: Tables 3 and 4 of the text paper, its readings, and rivals with the same labels.
+
+A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and scores the clusters.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from snnl_lib.experiments import classification
+from snnl_lib.experiments.cells import Cell, Experiment
+from snnl_lib.experiments.codes import (
+    CODE_UNITS,
+    COMPONENTS,
+    fitted_pca,
+    kmeans,
+    make_codes,
+    score_codes,
+    standardized,
+)
+from snnl_lib.results import Outcome, Spec
+
+CHOICES = classification.CHOICES | {
+    "scaling": "for the binary cross entropy each feature is scaled to [0, 1] by its training "
+    "minimum and maximum; test values beyond are clipped",
+    "reconstruction": "the binary cross entropy is the mean over documents and features",
+    "code": "LC(D) applies the loss to units 1-100 of the code; k-means sees all 128",
+    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test documents' codes, "
+    "and the six metrics are computed on these",
+    "pca": "PCA to 128 components is fitted on the unscaled training vectors",
+    "rivals": "labelled rivals are fitted on the training documents, the others on the test "
+    "documents alone; linear discriminant analysis shrinks its covariance (Ledoit and Wolf), UMAP "
+    "goes to as many dimensions as classes (20 neighbours by cosine, minimal distance 0), the "
+    "Gaussian mixture has full covariances on the 128 components of PCA, as of Orig., fitted on "
+    "the training documents; InferSent embeddings are standardised except for k-means and the "
+    "mixture, which see what Orig. sees",
+    "labels": "with few labels the autoencoder sees the labelled documents alone, for as many "
+    "steps as with all of them; a thirtieth of these is an epoch of Eq. 6",
+    "no labels": "tf-idf's words, SIF's weights, the direction that it removes and the vectors of "
+    "SIF (corpus) come from the training documents; MiniLM is as published; ClusterBERT is "
+    "fine-tuned on 2,000 training documents, without their labels, and k-means then sees the test "
+    "documents alone",
+    "t-SNE": "all test documents, scikit-learn's t-SNE, started from their two principal "
+    "components",
+}
+"""What the text paper leaves open, and what is done here."""
+
+LABELS = {"pca": "Orig.", "ae": "AE", "lc-d": "LC(D)", "ae-d": "AE(D)"}
+ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
+RIVALS = {
+    "lda": "linear discriminant analysis",
+    "logreg": "logistic regression",
+    "logreg-predictions": "logistic regression, its own classes",
+    "kmeans": "k-means on all dimensions",
+    "spherical-kmeans": "spherical k-means",
+    "umap": "UMAP",
+    "gmm": "Gaussian mixture",
+}
+INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
+
+# ---------------------------------------------------------------- cells
+
+
+def numbers_of_documents(profile: dict) -> dict:
+    """Map the embeddings of a profile to their numbers of training documents (None: the profile's)."""
+    if not profile["sentence_vectors"]:
+        return {"spacy": None}
+    return {"spacy": None, "infersent-random": INFERSENT_DOCUMENTS}
+
+
+def settings_of(profile: dict, model: str, **changes) -> dict:
+    """Return the settings of Orig. or of an autoencoder (``LABELS``)."""
+    starts = {"kmeans_starts": profile["kmeans_starts"]}
+    if model == "pca":
+        return starts | {"components": COMPONENTS} | changes
+    layers = {"ae": "none", "lc-d": f"code[:{CODE_UNITS}]", "ae-d": "sum"}[model]
+    epochs = profile["clustering_epochs"]
+    return starts | {"epochs": epochs, "scaling": "feature", "layers": layers} | changes
+
+
+def table_cells(profile: dict) -> Iterator[Cell]:
+    """Tables 3 and 4."""
+    for embedding, n_train in numbers_of_documents(profile).items():
+        for model, label in LABELS.items():
+            settings = settings_of(profile, model)
+            yield Cell(label, embedding, model, ALPHAS[model], settings, n_train=n_train)
+    if profile["sentence_vectors"]:
+        once = "once half an hour to embed the documents and seven hours to train the encoder"
+        more = {"n_train": INFERSENT_DOCUMENTS, "seeds": 3}
+        more["needs"] = f"five minutes on a CPU core, and {once}"
+        settings = settings_of(profile, "ae-d")
+        yield Cell("AE(D)", "infersent-nli", "ae-d", 100, settings, **more)
+        for model, label in LABELS.items():
+            settings, n_train = settings_of(profile, model), INFERSENT_DOCUMENTS
+            yield Cell(label, "infersent", model, ALPHAS[model], settings, n_train=n_train)
+
+
+def reading_cells(profile: dict) -> Iterator[Cell]:
+    """What the text leaves open, one choice changed at a time (averaged vectors, two on InferSent)."""
+
+    def cell(reading, model, alpha=None, seeds=3, embedding="spacy", **changes):
+        settings = settings_of(profile, model, **changes) | {"reading": reading}
+        alpha, n_train = ALPHAS[model] if alpha is None else alpha, numbers[embedding]
+        label = f"{LABELS[model]}, {reading}"
+        return Cell(label, embedding, model, alpha, settings, seeds=seeds, n_train=n_train)
+
+    numbers = numbers_of_documents(profile)
+    yield cell("inputs not scaled", "ae", seeds=None, scaling="none")
+    for model in ("lc-d", "ae-d"):
+        yield cell("inputs not scaled", model, scaling="none")
+    for model in ("ae", "ae-d"):
+        yield cell("one scale for all features", model, scaling="global")
+        yield cell("linear code", model, linear_code=True)
+    # The reading that comes nearest to the paper: whole, with all its seeds.
+    unscaled = {"scaling": "none", "reconstruction": "squared error", "seeds": None}
+    for embedding in numbers:
+        for model in ("ae", "lc-d", "ae-d"):
+            reading = "squared error, inputs not scaled"
+            yield cell(reading, model, embedding=embedding, **unscaled)
+    for alpha in (1, 10, 1000):
+        yield cell(f"alpha {alpha}", "ae-d", alpha)
+    yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
+    yield cell("k-means on the 100 units only", "lc-d", clustered=CODE_UNITS)
+    for model in ("pca", "ae", "ae-d"):
+        yield cell("k-means fitted on training codes", model, fitted_on="train")
+    if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
+        for model in ("ae", "lc-d", "ae-d"):
+            yield cell("linear code", model, embedding="infersent-random", linear_code=True)
+
+
+def rival_cells(profile: dict) -> Iterator[Cell]:
+    """Other uses of the same labelled documents, and clusterings that need no label."""
+    for embedding, n_train in numbers_of_documents(profile).items():
+        for model, label in RIVALS.items():
+            settings = {"kmeans_starts": profile["kmeans_starts"]}
+            if embedding != "spacy" and model not in ("kmeans", "gmm"):
+                settings["standardize"] = True
+            yield Cell(label, embedding, model, 0, settings, n_train=n_train)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_codes(spec: Spec, task, device, progress):
+    """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
+    train_codes, codes, curve = yield from make_codes(spec, task)
+    fitted_on = train_codes if spec.get("fitted_on") == "train" else None
+    return score_codes(spec, task, codes, curve, fitted_on)
+
+
+def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
+    """Cluster features [N, D] by the cosine to k mean directions (Dhillon and Modha, 2001).
+
+    Returns int clusters [N] of the best of some starts.
+    """
+    from sklearn.cluster import kmeans_plusplus
+
+    tiny = np.finfo(np.float32).tiny
+    unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), tiny)
+    random, best, found = np.random.RandomState(seed), -np.inf, None
+    for _ in range(starts):
+        centres, clusters = kmeans_plusplus(unit, k, random_state=random)[0], None
+        for _ in range(iterations):
+            cosines, before = unit @ centres.T, clusters
+            clusters = cosines.argmax(axis=1)
+            if before is not None and (clusters == before).all():
+                break
+            sums = np.eye(k, dtype=unit.dtype)[clusters].T @ unit
+            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+            centres = np.where(lengths > 0, sums / np.maximum(lengths, tiny), centres)
+        if (total := cosines.max(axis=1).sum()) > best:
+            best, found = total, clusters
+    return found
+
+
+def run_rival(spec: Spec, task, device, progress) -> Outcome:
+    """Cluster the test documents in another way; scores are those of what was clustered."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.mixture import GaussianMixture
+
+    from snnl_lib import metrics
+    from snnl_lib.methods.deep_clustering import umap
+    from snnl_lib.training import named_seed
+
+    train_x, test_x = standardized(spec, task)
+    codes, clusters, classes = test_x, None, task.classes
+    if spec.model == "lda":
+        settings = {"solver": "eigen", "shrinkage": "auto", "n_components": classes - 1}
+        codes = LinearDiscriminantAnalysis(**settings).fit(train_x, task.train_y).transform(test_x)
+    elif spec.model.startswith("logreg"):
+        classifier = LogisticRegression(max_iter=1000).fit(train_x, task.train_y)
+        codes = classifier.predict_proba(test_x)
+        clusters = codes.argmax(axis=1) if spec.model == "logreg-predictions" else None
+    elif spec.model == "spherical-kmeans":
+        seed = named_seed(spec.seed, "kmeans")
+        clusters = spherical_kmeans(test_x, classes, spec["kmeans_starts"], seed)
+    elif spec.model == "umap":
+        settings = {"n_neighbors": 20, "min_dist": 0.0, "metric": "cosine"}
+        seed = named_seed(spec.seed, "umap")
+        codes = umap(n_components=classes, random_state=seed, **settings).fit_transform(test_x)
+    elif spec.model == "gmm":
+        codes = fitted_pca(COMPONENTS, task, spec.seed).transform(test_x)
+        seed = named_seed(spec.seed, "kmeans")
+        mixture = GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
+        clusters = mixture.fit_predict(codes)
+    if clusters is None:
+        clusters = kmeans(spec, classes).fit_predict(codes)
+    return Outcome(metrics.clustering_scores(codes, clusters, task.test_y))
+
+
+METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
+EXPERIMENTS = {
+    "clustering": Experiment(
+        "Text clustering (text paper, Tables 3-4)", (*METRICS, "snn"), table_cells, run_codes
+    ),
+    "clustering-readings": Experiment(
+        "What the text paper leaves open about clustering",
+        (*METRICS, "snn"),
+        reading_cells,
+        run_codes,
+    ),
+    "clustering-rivals": Experiment(
+        "Other uses of the same labels, and clusterings without labels",
+        METRICS,
+        rival_cells,
+        run_rival,
+    ),
+}
