@@ -127,12 +127,13 @@ def equations_made(
             " other"
         )
     api = "".join(path.read_text() for path in (ROOT / "book" / "api").glob("*.md"))
+    documented = set(re.findall(r"^\.\. auto\w+:: (\S+)$", api, re.MULTILINE))
     tables = {"eq": [], "cb": []}
     for row in listed:
         (stem,) = (stem for stem, page in text.items() if f"({row['label']})" in page)
-        function = (
-            f"{{py:obj}}`~{row['function']}`" if row["function"] in api else f"`{row['function']}`"
-        )
+        function = f"`{row['function']}`"
+        if row["function"] in documented:
+            function = f"{{py:obj}}`~{row['function']}`"
         cells = {
             "equation": f"{{eq}}`{row['label']}`",
             "what it is": row["what"],
