@@ -59,9 +59,10 @@ test: _build/.data  ## run the tests
 test-slow: _build/.data  ## run the tests, the long ones too
 	$(PYTEST) --slow
 
-lint: .venv/.ready  ## check style, and that chapters are committed without outputs
+lint: .venv/.ready  ## check style, which module may import which, and that chapters are committed without outputs
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	.venv/bin/lint-imports --no-cache --no-logo
 	$(PYTHON) -m nbstripout --keep-id --verify book/*.ipynb
 
 format: .venv/.ready  ## put style right, strip the chapters' outputs, and write the address of _config.yml into their first cell

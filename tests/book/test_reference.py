@@ -179,10 +179,11 @@ def test_the_equations_are_those_of_the_chapters():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_holds(name, own_cache, monkeypatch):
+def test_an_example_holds(name, own_cache, monkeypatch, request):
     monkeypatch.delenv("SNNL_RESULTS", raising=False)
-    said = []
-    tried = doctest.DocTestRunner().run(EXAMPLES[name], out=said.append)
+    example, said = EXAMPLES[name], []
+    example.globs["getfixture"] = request.getfixturevalue  # as where pytest collects examples
+    tried = doctest.DocTestRunner().run(example, out=said.append)
     assert tried.attempted and not tried.failed, "".join(said)
 
 
