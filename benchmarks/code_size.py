@@ -9,7 +9,10 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parent.parent / "snnl_lib"
 BUDGET, LARGEST_FILE = 5500, 400
+
+# What an evening is enough to read, docstrings and all: the method with one family of experiments.
 EVENING, EVENING_BUDGET = ("losses", "_pairs", "models", "metrics", "training"), 2200
+FAMILIES = ("classification", "text_clustering", "images", "short_texts")
 _BLANK = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -1,0 +1,114 @@
+"""The house: how much code there is, how wide it is, and that nothing in it acts from behind the
+scenes.
+
+Which room may import which is a contract in pyproject.toml that `make lint` checks.
+"""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import code_size
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDEST = 100  # columns, as in pyproject.toml for what ruff sees
+FORBIDDEN = {"threading", "import_module", "__import__"}
+SIZES = code_size.sizes()
+SOURCES = {name: (code_size.LIBRARY / name).read_text() for name in SIZES}
+
+
+def listed(sizes):
+    """Sizes as a message shows them, the largest first."""
+    return "".join(
+        f"\n{size:7,d}  {name}" for name, size in sorted(sizes.items(), key=lambda row: -row[1])
+    )
+
+
+# ---------------------------------------------------------------- size
+
+
+def test_the_library_is_within_its_budget():
+    total = sum(SIZES.values())
+    assert total <= code_size.BUDGET, (
+        f"snnl_lib has {total:,} lines of code, of at most {code_size.BUDGET:,}:{listed(SIZES)}"
+    )
+
+
+def test_no_file_is_too_long_to_be_read_at_a_sitting():
+    longer = {name: size for name, size in SIZES.items() if size > code_size.LARGEST_FILE}
+    assert not longer, f"longer than {code_size.LARGEST_FILE} lines of code:{listed(longer)}"
+
+
+@pytest.mark.parametrize("family", code_size.FAMILIES)
+def test_the_method_and_a_family_of_experiments_are_an_evenings_read(family):
+    names = [f"{name}.py" for name in (*code_size.EVENING, f"experiments/{family}")]
+    if names[-1] not in SOURCES:
+        pytest.skip(f"there is no {names[-1]} yet")
+    lines = {name: len(SOURCES[name].splitlines()) for name in names}
+    assert sum(lines.values()) < code_size.EVENING_BUDGET, (
+        f"{sum(lines.values()):,} lines, of fewer than {code_size.EVENING_BUDGET:,}:{listed(lines)}"
+    )
+
+
+def test_no_line_is_wider_than_a_screen_beside_another():
+    if not (ROOT / ".git").exists():
+        pytest.skip("git lists the files")
+    command = ["git", "ls-files", "-z", "*.py"]
+    files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    wider = [
+        f"{name}:{number} has {len(line)} columns"
+        for name in files.split("\0")
+        if name and (ROOT / name).exists()  # else it was removed a moment ago
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), start=1)
+        if len(line) > WIDEST
+    ]
+    assert files and not wider, f"wider than {WIDEST} columns:\n" + "\n".join(wider)
+
+
+# ---------------------------------------------------------------- nothing from behind the scenes
+
+
+def hidden_ways(source):
+    """What of a source changes functions from outside of them, or imports by a name in a string:
+    pairs of a line and what stands there.
+    """
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Global():
+                yield node.lineno, f"global {', '.join(node.names)}"
+            case ast.Import() | ast.ImportFrom():
+                names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+                for name in names & FORBIDDEN:
+                    yield node.lineno, name
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in FORBIDDEN:
+                yield node.lineno, name
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import json, threading", "threading"),
+        ("from threading import local", "threading"),
+        ("def f():\n    from importlib import import_module", "import_module"),
+        ("importlib.import_module(name)", "import_module"),
+        ("__import__(name)", "__import__"),
+        ("def f():\n    global x, y", "global x, y"),
+    ],
+)
+def test_what_is_hidden_is_found(source, told):
+    assert [what for _, what in hidden_ways(source)] == [told]
+
+
+def test_what_is_not_hidden_is_let_be():
+    assert not list(hidden_ways("import importlib.util\nimport multithreading\nx = 'threading'"))
+
+
+def test_no_state_of_a_module_or_thread_and_no_name_in_a_string_decides_what_runs():
+    hidden = [
+        f"\n  {name}:{line}: {what}"
+        for name, source in SOURCES.items()
+        for line, what in hidden_ways(source)
+    ]
+    assert not hidden, f"pass what decides as an argument, and import by name:{''.join(hidden)}"
