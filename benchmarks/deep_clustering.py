@@ -65,7 +65,9 @@ def linears(*models):
 
 
 def theirs(x, seed, trained=None, network=FeedforwardAutoencoder):
-    """ClustPy's autoencoder; with ``trained`` given, with the weights of ours and marked as fitted."""
+    """ClustPy's autoencoder; with ``trained`` given, it has the weights of ours and counts as
+    fitted.
+    """
     torch.manual_seed(seed)
     made = network(
         [x.shape[1], 500, 500, 2000, 10],

@@ -145,7 +145,9 @@ def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_
 
 @pytest.mark.parametrize("kills", LONG_LANE[1:])
 def test_a_build_killed_at_random_moments_goes_on_and_makes_no_finished_chapter_again(
-    small_book, moments, kills
+    small_book,
+    moments,  # noqa: F811 - the fixture that is imported above
+    kills,
 ):
     started = time.monotonic()
     finish(snakemake(small_book, *BOOK))

@@ -273,7 +273,8 @@ LOADED = """
 import sys
 from snnl_lib import __main__, experiments
 
-experiments.gpu_driver = lambda: False  # where NVIDIA's driver is, torch is asked if it can use the GPU
+# Where NVIDIA's driver is, torch is asked if it can use the GPU.
+experiments.gpu_driver = lambda: False
 __main__.main(sys.argv[1:])
 print("loaded:", *sys.modules)
 """
@@ -522,7 +523,7 @@ def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, package
     )
 
 
-def test_missing_says_which_runs_are_left_out_for_their_cost_and_which_the_published_weights_or_the_inference_pairs(
+def test_missing_says_which_runs_wait_for_their_cost_the_published_weights_or_the_inference_pairs(
     command, own_cache, monkeypatch
 ):
     monkeypatch.delenv("SNNL_DATA", raising=False)
@@ -641,10 +642,10 @@ def test_seeds_are_taken_apart_however_they_are_given(command, seeds):
 
 def test_without_seeds_the_papers_five_are_meant_or_the_experiments_own(command):
     _, said, _ = command("missing", "all", "--profile", "full", "--dataset", "newsgroups4")
-    assert said.endswith(
-        f"{sum(len(experiments.specs(name, 'full', 'newsgroups4')) for name in experiments.EXPERIMENTS)}"
-        " missing or stale\n"
+    wanted = sum(
+        len(experiments.specs(name, "full", "newsgroups4")) for name in experiments.EXPERIMENTS
     )
+    assert said.endswith(f"{wanted} missing or stale\n")
     of = {
         name: {int(seed) for seed in re.findall(rf"  {name}: .*seed (\d+)", said)}
         for name in ("classification", "annealing")
@@ -1044,7 +1045,8 @@ LONG_RUNS = """
 import signal
 import time
 
-heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows takes seconds, in which no real worker is still reading its site module
+# What follows takes seconds, in which no real worker is still reading its site module.
+heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
 from snnl_lib.experiments import clustering
 from snnl_lib import results
 

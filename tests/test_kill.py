@@ -88,7 +88,7 @@ def numbers():
 
 @pytest.fixture(scope="module")
 def uninterrupted(packages, tmp_path_factory):
-    """The records of runs that nothing disturbed, and the seconds they took, from an empty cache."""
+    """The records of undisturbed runs from an empty cache, and the seconds that they took."""
     place = tmp_path_factory.mktemp("uninterrupted")
     (place / "cache").mkdir()
     (place / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)

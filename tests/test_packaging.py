@@ -51,8 +51,10 @@ from snnl_lib.experiments.text import cross_entropy
 from snnl_lib.training import build, train
 
 features, labels = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
-assert soft_nearest_neighbor_loss(features, labels).item() < soft_nearest_neighbor_loss(features, labels.flip(0).sort().values).item()
-curve = train(build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=42), features, labels, cross_entropy, alpha=100, epochs=3, seed=42).curve
+untangled = soft_nearest_neighbor_loss(features, labels)
+assert untangled < soft_nearest_neighbor_loss(features, labels.sort().values)
+model = build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=42)
+curve = train(model, features, labels, cross_entropy, alpha=100, epochs=3, seed=42).curve
 assert curve["loss"].iloc[-1] < curve["loss"].iloc[0]
 """
 
@@ -119,10 +121,15 @@ def imported(text):
 
 
 def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_else(wheel):
-    expected = {f"snnl_lib/{path.name}" for path in (ROOT / "snnl_lib").glob("*.py")}
+    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "snnl_lib").rglob("*.py")}
     expected |= {
-        f"snnl_lib/paper/{path.name}" for path in (ROOT / "snnl_lib" / "paper").glob("*.csv")
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "snnl_lib").rglob("*")
+        if path.suffix in {".csv", ".toml"}
     }
+    assert {"snnl_lib/losses.py", "snnl_lib/data/__init__.py", "snnl_lib/paper/table1.csv"} <= (
+        expected
+    )
     expected |= {
         f"snnl_lib/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")
     } | {"snnl_lib/requirements-data.txt"}
@@ -165,7 +172,8 @@ def test_what_the_wheel_asks_for_is_pinned_at_a_version_that_it_takes(wheel):
 
 
 def test_each_module_that_is_imported_comes_with_the_minimal_packages_or_with_its_extra(wheel):
-    modules = set.union(*(imported(path.read_text()) for path in (ROOT / "snnl_lib").glob("*.py")))
+    sources = (path.read_text() for path in (ROOT / "snnl_lib").rglob("*.py"))
+    modules = set.union(*map(imported, sources))
     names = {module: distributions(module) for module in modules | set(EXTRAS)}
     assert {module for module in modules if not names[module] & MINIMAL} <= set(EXTRAS)
     for module, (package, extra) in EXTRAS.items():
@@ -183,9 +191,9 @@ def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
     assert {"torch", "seaborn", "plotly", "adjustText", "sentence_transformers"} <= modules
     looked_for = ast.literal_eval(
         re.search(
-            r"^_needed = (.*)",
+            r"^_needed = (\(.*?\))$",
             runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"],
-            re.MULTILINE,
+            re.MULTILINE | re.DOTALL,
         )[1]
     )
     needed = set.union(*map(distributions, set(looked_for) - {"snnl_lib"}))
@@ -248,10 +256,11 @@ def minimal(wheel, unpacked_wheel, tmp_path_factory):
 def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
     minimal, unpacked_wheel
 ):
+    paths = [path.relative_to(ROOT) for path in (ROOT / "snnl_lib").rglob("*.py")]
     modules = sorted(
-        f"snnl_lib.{path.stem}"
-        for path in (ROOT / "snnl_lib").glob("*.py")
-        if not path.stem.startswith("__")
+        ".".join(path.parent.parts if path.stem == "__init__" else path.with_suffix("").parts)
+        for path in paths
+        if path.stem != "__main__"
     )
     absent = (
         f"import importlib.util\nassert not [name for name in {list(EXTRAS)} if"
@@ -301,10 +310,18 @@ from snnl_lib.report import figures
 from snnl_lib.data import readers
 
 calls = {{
-    "spaCy": [lambda: data.preprocess("rain"), lambda: embeddings._vector_rows(["rain"]), lambda: embeddings.vocabulary()],
+    "spaCy": [
+        lambda: data.preprocess("rain"),
+        lambda: embeddings._vector_rows(["rain"]),
+        lambda: embeddings.vocabulary(),
+    ],
     "pyarrow": [lambda: readers.read_parquet(Path("none.parquet"))],
     "umap-learn": [deep_clustering.umap],
-    "transformers": [lambda: encoders.load_encoder("minilm"), lambda: encoders.load_language_model("minilm"), lambda: backbones.tokenize(["rain"], "minilm")],
+    "transformers": [
+        lambda: encoders.load_encoder("minilm"),
+        lambda: encoders.load_language_model("minilm"),
+        lambda: backbones.tokenize(["rain"], "minilm"),
+    ],
     "safetensors": [lambda: backbones.files_to_pack("minilm")],
     "matplotlib": [lambda: figures.seed_figure([], "")],
     "seaborn": [figures.style, lambda: figures.curve_figure(None, "", "", "")],
@@ -316,10 +333,12 @@ for name, tried in calls.items():
         try:
             call()
         except SnnlError as error:
-            assert str(error) == f"{{name}} is not installed: " + {sentence!r}.format(extras[name]), error
+            told = f"{{name}} is not installed: " + {sentence!r}.format(extras[name])
+            assert str(error) == told, error
         else:
             raise AssertionError(name)
-assert extras.keys() - calls.keys() == {{"huggingface-hub"}}  # which comes with transformers, and only looks into a cache
+# huggingface-hub comes with transformers, and only looks into a cache.
+assert extras.keys() - calls.keys() == {{"huggingface-hub"}}
 assert not backbones.at_hand("roberta-base")
 """
     assert minimal("-c", code) == (0, "", "")

@@ -380,7 +380,8 @@ def test_a_folder_that_refuses_is_an_error_that_says_what_to_do(tmp_path, monkey
 WRITER = """
 import sys
 from snnl_lib.results import Record, Spec, write_record
-spec = Spec("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed", 42, 300, 3, (("epochs", 2),))
+cell = ("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed")
+spec = Spec(*cell, 42, 300, 3, (("epochs", 2),))
 number, rows = float(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()

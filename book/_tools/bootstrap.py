@@ -20,18 +20,38 @@ import sys
 from importlib import metadata, util
 
 _source = os.environ.get("SNNL_SOURCE") or "ADDRESS"
-_needed = ("snnl_lib", "spacy", "pyarrow", "umap", "sentence_transformers", "myst_nb", "seaborn", "plotly", "adjustText")
+_needed = (
+    "snnl_lib",
+    "spacy",
+    "pyarrow",
+    "umap",
+    "sentence_transformers",
+    "myst_nb",
+    "seaborn",
+    "plotly",
+    "adjustText",
+)
 if _missing := [name for name in _needed if not util.find_spec(name)]:
     _error = "the book has no address of its own yet"
     if _source:
-        print(f"Not installed: {', '.join(_missing)}. Installing what chapters need from {_source}, which takes minutes.")
+        print(
+            f"Not installed: {', '.join(_missing)}. Installing what chapters need from"
+            f" {_source}, which takes minutes."
+        )
         _place = _source if "://" in _source else pathlib.Path(_source).resolve().as_uri()
-        _kept = [name for name in ("torch", "numpy", "pandas", "scikit-learn") if util.find_spec(name.replace("scikit-", "sk"))]
-        _pip = [sys.executable, "-m", "pip", "install", "-q", f"snnl-book[text,transformers,book] @ {_place}"]
-        _done = subprocess.run([*_pip, *(f"{name}=={metadata.version(name)}" for name in _kept)], capture_output=True, text=True)
-        _error = _done.returncode and next((line for line in _done.stderr.splitlines() if line.lower().startswith("error")), "pip failed")
+        _pip = [sys.executable, "-m", "pip", "install", "-q"]
+        _pip += [f"snnl-book[text,transformers,book] @ {_place}"]
+        for _name in ("torch", "numpy", "pandas", "scikit-learn"):
+            if util.find_spec(_name.replace("scikit-", "sk")):
+                _pip += [f"{_name}=={metadata.version(_name)}"]
+        _done = subprocess.run(_pip, capture_output=True, text=True)
+        _lines = [line for line in _done.stderr.splitlines() if line[:5].lower() == "error"]
+        _error = _done.returncode and [*_lines, "pip failed"][0]
     if _error and "snnl_lib" in _missing:
-        raise SystemExit(f"snnl_lib could not be installed ({_error}): set the environment variable SNNL_SOURCE to a wheel of snnl-book or its address")
+        raise SystemExit(
+            f"snnl_lib could not be installed ({_error}): set the environment variable"
+            " SNNL_SOURCE to a wheel of snnl-book or its address"
+        )
 """
 
 

@@ -65,7 +65,7 @@ def digest_of_records() -> str:
 
 
 def fitting(chapter: Path, dataset: str) -> str:
-    """Return the data set for one chapter: one of a kind that it is not about does not concern it."""
+    """Return the data set for one chapter, which a data set of another kind does not concern."""
     said = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
     kind = said[1] if said else "texts"
     asked = data.resolve(dataset, kind)

@@ -238,7 +238,7 @@ def _page_of_runs(name, records):
 
 
 def _group(name, group, records, letters):
-    """One setting with all of its seeds: what it is, its runs, the command that makes them again."""
+    """One setting with all of its seeds: what it is, its runs, the command to make them again."""
     first, key = records.iloc[0], group.split("/", 1)[1]
     settings = ", ".join(
         f"{name} {value}"

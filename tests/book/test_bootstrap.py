@@ -236,7 +236,7 @@ def papermill(python, chapter, folder, **environment):
     )
 
 
-def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_records_that_came_with_it(
+def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_records_in_it(
     unpacked_wheel, packages, tmp_path
 ):
     done = papermill(

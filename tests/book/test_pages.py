@@ -31,7 +31,9 @@ def records():
 def rendered(
     folder, table, page="```{run-table} shown\n:name: a-name\n\nA *caption*.\n```\n", **others
 ):
-    """Build a page with one table, and the pages it leads to: the page, and what Sphinx warned of."""
+    """Build a page with one table, and the pages it leads to; returns the page and what Sphinx
+    warned of.
+    """
     from sphinx.application import Sphinx
 
     (folder / "tables").mkdir(parents=True)

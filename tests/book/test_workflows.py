@@ -110,7 +110,7 @@ def test_a_workflow_may_no_more_than_it_needs_does_not_run_beside_itself_and_end
     assert caches == ["pip"]
 
 
-def test_tests_run_on_each_push_and_pull_request_the_book_after_a_push_to_main_and_the_newest_once_a_week():
+def test_tests_run_on_each_push_the_book_after_one_to_main_and_the_newest_once_a_week():
     assert set(LOADED["test"][ON]) == {"push", "pull_request"}
     assert LOADED["book"][ON]["push"] == {"branches": ["main"]}
     (when,) = LOADED["weekly"][ON]["schedule"]
