@@ -156,7 +156,7 @@ def _test(row):
     value = getattr(importlib.import_module(module), name, None)
     number = int(row["label"].split("-")[1])
     spans = (
-        re.findall(r"Eqs?\. (\d+)(?:(?:-| and )(\d+))?", inspect.getdoc(value) or "")
+        re.findall(r"Eqs?\.\s+(\d+)(?:(?:-| and )(\d+))?", inspect.getdoc(value) or "")
         if value
         else []
     )
