@@ -51,7 +51,8 @@ def sources() -> list[Path]:
 
 def library() -> list[Path]:
     """List the files of the library, on which every chapter depends."""
-    return sorted(path for path in (ROOT / "snnl_lib").rglob("*") if path.suffix in {".py", ".csv"})
+    suffixes = {".py", ".csv", ".toml"}
+    return sorted(path for path in (ROOT / "snnl_lib").rglob("*") if path.suffix in suffixes)
 
 
 def digest_of_records() -> str:

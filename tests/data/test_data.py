@@ -18,7 +18,7 @@ import pytest
 from conftest import git_name
 
 from snnl_lib import data
-from snnl_lib.data import DataError, catalogue, load_dataset, preprocess, readers
+from snnl_lib.data import DataError, catalogue, load_dataset, places, preprocess, readers
 from snnl_lib.data.catalogue import Entry, Form
 from snnl_lib.embeddings import VECTORS_PACKAGE
 from snnl_lib.embeddings.backbones import MINILM_PACKAGE
@@ -378,8 +378,8 @@ def test_both_forms_of_ag_news_give_the_same_descriptions_of_the_same_documents(
         ):
             writer.writerow([label + 1, text[:chars], f" {text[chars + 3 :] if chars else text}"])
     (train, test), (expected, _) = (
-        readers.read_ag_news_csv_descriptions(tmp_path),
-        readers.read_ag_news_parquet_descriptions(data.user_folder("ag_news")),
+        readers.read_ag_news_csv_descriptions(tmp_path / "train.csv"),
+        readers.read_ag_news_parquet_descriptions(data.user_folder("ag_news") / "train.parquet"),
     )
     assert (
         train.texts == expected.texts
@@ -390,12 +390,12 @@ def test_both_forms_of_ag_news_give_the_same_descriptions_of_the_same_documents(
 
 def test_what_is_drawn_depends_on_no_seed_no_order_and_no_repetition():
     texts, labels = [f"description {i % 90}" for i in range(100)], np.arange(100) % 90 % 3
-    drawn, _ = readers._draw(texts, labels, classes=3, size=10)
+    drawn, _ = readers._draw(texts, labels, size=10)
     assert np.bincount(drawn.labels).tolist() == [10] * 3 and len(set(drawn.texts)) == 30
     assert [int(text.split()[1]) % 3 for text in drawn.texts] == drawn.labels.tolist()
-    backwards, _ = readers._draw(texts[::-1], labels[::-1], classes=3, size=10)
+    backwards, _ = readers._draw(texts[::-1], labels[::-1], size=10)
     assert set(backwards.texts) == set(drawn.texts) and backwards.texts != drawn.texts
-    more, _ = readers._draw(texts, labels, classes=3, size=20)
+    more, _ = readers._draw(texts, labels, size=20)
     assert set(drawn.texts) < set(more.texts)
 
 
@@ -1085,7 +1085,7 @@ def small_package(empty_cache, no_network, tmp_path, monkeypatch):
         archive.writestr("small_data-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     pin = {"sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()}
-    monkeypatch.setattr(readers, "package_pins", lambda: {"small-data": ("1.0", pin["sha256"])})
+    monkeypatch.setattr(places, "package_pins", lambda: {"small-data": ("1.0", pin["sha256"])})
     return pin
 
 
@@ -1126,16 +1126,16 @@ def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
         for form in data.describe(name).forms
         if form.package
     } | {VECTORS_PACKAGE, MINILM_PACKAGE}
-    assert {line.split("==")[0] for line in lines} == used == set(readers.package_pins())
+    assert {line.split("==")[0] for line in lines} == used == set(places.package_pins())
     for (
         line
     ) in lines:  # a line that the library's pattern does not understand would silently be no pin
         name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
-        assert readers.package_pins()[name] == (version, checksum)
+        assert places.package_pins()[name] == (version, checksum)
 
 
 def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
-    for name, (version, checksum) in readers.package_pins().items():
+    for name, (version, checksum) in places.package_pins().items():
         path = packages / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
         assert hashlib.sha256(path.read_bytes()).hexdigest() == checksum
 

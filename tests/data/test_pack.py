@@ -692,12 +692,20 @@ import os
 from importlib.machinery import PathFinder
 
 NOT_HERE = {
-    "spacy", "transformers", "matplotlib", "seaborn", "IPython", "ipykernel", "jupyter_core", "jupyter_client", "jupyterlab", "nbformat", "nbclient", "myst_nb",
-    "papermill", "pooch", "platformdirs", "pyarrow", "requests", "git", "umap", "pynndescent", "numba", "sentence_transformers",
+    "spacy", "transformers", "matplotlib", "seaborn", "IPython", "ipykernel", "jupyter_core",
+    "jupyter_client", "jupyterlab", "nbformat", "nbclient", "myst_nb", "papermill", "pooch",
+    "platformdirs", "pyarrow", "requests", "git", "umap", "pynndescent", "numba",
+    "sentence_transformers",
 } - {os.environ.get("ALSO_HERE")}
 
-found = PathFinder.find_spec
-PathFinder.find_spec = lambda name, path=None, target=None: None if name.split(".")[0] in NOT_HERE else found(name, path, target)
+find_here = PathFinder.find_spec
+
+
+def find_spec(name, path=None, target=None):
+    return None if name.split(".")[0] in NOT_HERE else find_here(name, path, target)
+
+
+PathFinder.find_spec = find_spec
 """
 
 

