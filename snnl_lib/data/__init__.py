@@ -13,7 +13,7 @@ from pathlib import Path
 
 from snnl_lib.data import catalogue, pack
 from snnl_lib.data.catalogue import Entry, Form
-from snnl_lib.data.places import DataError, cache_dir, data_dir, package_path, user_folder, verify
+from snnl_lib.data.places import DataError, cache_dir, package_path, user_folder, verify
 from snnl_lib.data.places import available_packages as available_packages
 from snnl_lib.data.places import package_fingerprint as package_fingerprint
 from snnl_lib.data.places import unpacked as unpacked
@@ -94,7 +94,7 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     """
     entry = describe(name)
     folder = entry.folder or name
-    tried = [f"SNNL_DATA ({data_dir() or 'not set'}: not there)"]
+    tried = [f"SNNL_DATA ({os.environ.get('SNNL_DATA') or 'not set'}: not there)"]
     tried.append(f"the cache ({cache_dir()}: not there)")
     for form in entry.forms:
         if form.system:

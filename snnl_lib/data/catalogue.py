@@ -118,9 +118,7 @@ def _check(name, table, required, optional):
             problems.append(f"{key!r} cannot be {table[key]!r}")
     problems += [f"the key {key!r} is missing" for key in required if key not in table]
     if problems:
-        raise SnnlError(
-            f"catalogue.toml, data set {name!r}: {problems[0]}; see how the file begins"
-        )
+        raise SnnlError(f"catalogue.toml, {name}: {problems[0]}; the file begins with the rules")
 
 
 def _fits(value, shape):

@@ -31,26 +31,15 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("snnl-book"))
 
 
-def data_dir() -> Path | None:
-    """Return the folder that ``SNNL_DATA`` names, None where it is not set.
-
-    Raises DataError if there is no such folder.
-    """
-    if not os.environ.get("SNNL_DATA"):
-        return None
-    folder = Path(os.environ["SNNL_DATA"])
-    if not folder.is_dir():
-        raise DataError(f"SNNL_DATA names {folder}, which is not a folder: correct it or unset it")
-    return folder
-
-
 def user_folder(name: str) -> Path | None:
-    """Return the folder of that name under ``SNNL_DATA``, there or not.
+    """Return the folder of that name under ``SNNL_DATA``, there or not; None where that is not set.
 
-    None where ``SNNL_DATA`` is not set. Raises DataError as ``data_dir`` does.
+    Raises DataError if ``SNNL_DATA`` names no folder.
     """
-    folder = data_dir()
-    return folder and folder / name
+    parent = os.environ.get("SNNL_DATA")
+    if parent and not Path(parent).is_dir():
+        raise DataError(f"SNNL_DATA names {parent}, which is not a folder: correct it or unset it")
+    return Path(parent) / name if parent else None
 
 
 def verify(path: Path, checksum: str) -> None:
@@ -79,11 +68,9 @@ def package_pins() -> dict[str, tuple[str, str]]:
     They stand in requirements/data.txt of a checkout, which an installed package has inside.
     """
     package = Path(__file__).resolve().parents[1]
-    path = package / "requirements-data.txt"
-    if not path.exists():
-        path = package.parent / "requirements" / "data.txt"
-    pin = r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$"
-    pins = re.findall(pin, path.read_text(), re.MULTILINE)
+    paths = (package / "requirements-data.txt", package.parent / "requirements" / "data.txt")
+    text = next(path for path in paths if path.exists()).read_text()
+    pins = re.findall(r"^([\w-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", text, re.MULTILINE)
     return {name: (version, sha256) for name, version, sha256 in pins}
 
 

