@@ -107,6 +107,7 @@ class Spec:
     needs: str = field(
         default="", compare=False
     )  # what it costs on a CPU core, if it is left to a GPU
+    label: str = field(default="", compare=False)  # the row of a table that it belongs to
 
     def __getitem__(self, name):
         return dict(self.settings)[name]
