@@ -8,20 +8,22 @@ import numpy as np
 import pandas as pd
 
 from snnl_lib import require
-from snnl_lib.report import LABELS, LOWER_IS_BETTER, interval
+from snnl_lib.experiments.settings import LABELS
+from snnl_lib.report.statistics import LOWER_IS_BETTER, interval
 
-_SHOWN = ("Baseline", "SNNL 100", "SNNL -100", "Orig.", "AE", "LC(D)", "AE(D)")
-PALETTE = dict(
-    zip(
-        _SHOWN,
-        ["#0072B2", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#CC79A7"],
-        strict=True,
-    )
-)
-MARKERS = dict(zip(_SHOWN, "osDosD^", strict=True))
-"""Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker shape of
-their own.
-"""
+# Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker of their
+# own; rows of different tables share them.
+_LOOKS = {
+    "Baseline": ("#0072B2", "o"),
+    "SNNL 100": ("#E69F00", "s"),
+    "SNNL -100": ("#CC79A7", "D"),
+    "Orig.": ("#0072B2", "o"),
+    "AE": ("#009E73", "s"),
+    "LC(D)": ("#E69F00", "D"),
+    "AE(D)": ("#CC79A7", "^"),
+}
+PALETTE = {label: colour for label, (colour, _) in _LOOKS.items()}
+MARKERS = {label: marker for label, (_, marker) in _LOOKS.items()}
 
 
 def style() -> None:
@@ -40,8 +42,7 @@ def style() -> None:
 
 
 def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title: str):
-    """Draw every run as a point with the 95 % interval of the mean, and the paper's mean as a black
-    bar.
+    """Draw every run as a point, with the 95 % interval of the mean and the paper's mean as a bar.
 
     One panel for each (records, rows of a ``paper_table``, metric, name of the vertical axis).
     """
@@ -49,67 +50,42 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     import matplotlib.pyplot as plt
 
     columns = {4: 2, 6: 3}.get(len(panels), len(panels))
-    figure, axes = plt.subplots(
-        len(panels) // columns,
-        columns,
-        figsize=(10.2 if columns == 3 else 8.2, 3.4 * len(panels) // columns),
-        squeeze=False,
-    )
-    for axis, (records, paper, metric, name) in zip(axes.flat, panels, strict=True):
-        labels = list(dict.fromkeys(paper["label"]))
-        for x, label in enumerate(labels):
-            ours = records[(records["label"] == label) & (records["metric"] == metric)].dropna(
-                subset="value"
-            )
-            offsets = x + np.linspace(-0.16, 0.16, len(ours))
-            for whole, marker in (
-                (ours["status"] == "ok", MARKERS[label]),
-                (ours["status"] != "ok", "x"),
-            ):
-                axis.scatter(
-                    offsets[whole],
-                    ours["value"][whole],
-                    color=PALETTE[label],
-                    marker=marker,
-                    s=34,
-                    alpha=0.8,
-                )
-            axis.vlines(x + 0.3, *interval(ours["value"]), color=PALETTE[label], linewidth=2.5)
-            mean = paper[
-                (paper["label"] == label)
-                & (paper["metric"] == metric)
-                & (paper["statistic"] == "mean")
-            ]["value"]
-            axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
-        axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
-        axis.set_xlim(-0.6, len(labels) - 0.4)
-        axis.set_ylabel(name + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
-        if metric == "chs":
-            axis.set_yscale("log")
+    rows = len(panels) // columns
+    size = (10.2 if columns == 3 else 8.2, 3.4 * rows)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    for axis, panel in zip(axes.flat, panels, strict=True):
+        _draw_seeds(axis, *panel)
+    run = dict(marker="o", linestyle="", label="one of our runs (a cross: collapsed)")
+    mean = dict(marker="|", linestyle="", markersize=12, markeredgewidth=2.5)
     signs = [
-        plt.Line2D(
-            [],
-            [],
-            color="grey",
-            marker="o",
-            linestyle="",
-            label="one of our runs (a cross: collapsed)",
-        ),
-        plt.Line2D(
-            [],
-            [],
-            color="grey",
-            marker="|",
-            linestyle="",
-            markersize=12,
-            markeredgewidth=2.5,
-            label="95 % interval of our mean",
-        ),
+        plt.Line2D([], [], color="grey", **run),
+        plt.Line2D([], [], color="grey", **mean, label="95 % interval of our mean"),
         plt.Line2D([], [], color="black", linewidth=1.6, label="the paper's mean"),
     ]
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
+
+
+def _draw_seeds(axis, records, paper, metric, name):
+    """Draw a panel of ``seed_figure``."""
+    records = records[records["metric"] == metric].dropna(subset="value")
+    paper = paper[(paper["metric"] == metric) & (paper["statistic"] == "mean")]
+    labels = list(dict.fromkeys(paper["label"]))
+    for x, label in enumerate(labels):
+        ours = records[records["label"] == label]
+        colour, runs = PALETTE[label], ours.assign(x=x + np.linspace(-0.16, 0.16, len(ours)))
+        for ok, marker in ((True, MARKERS[label]), (False, "x")):
+            drawn = runs[(runs["status"] == "ok") == ok]
+            axis.scatter(drawn["x"], drawn["value"], color=colour, marker=marker, s=34, alpha=0.8)
+        axis.vlines(x + 0.3, *interval(ours["value"]), color=colour, linewidth=2.5)
+        mean = paper.loc[paper["label"] == label, "value"]
+        axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
+    axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
+    axis.set_xlim(-0.6, len(labels) - 0.4)
+    axis.set_ylabel(name + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
+    if metric == "chs":
+        axis.set_yscale("log")
 
 
 def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
@@ -118,24 +94,11 @@ def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    curves = curves.assign(
-        label=[
-            LABELS.get((model, alpha), model)
-            for model, alpha in zip(curves["model"], curves["alpha"], strict=True)
-        ]
-    )
+    models = zip(curves["model"], curves["alpha"], strict=True)
+    curves = curves.assign(label=[LABELS.get(model, model[0]) for model in models])
     figure, axis = plt.subplots(figsize=(7.5, 3.6))
-    sns.lineplot(
-        curves,
-        x="epoch",
-        y=column,
-        hue="label",
-        style="label",
-        units="seed",
-        estimator=None,
-        palette=PALETTE,
-        ax=axis,
-    )
+    by = dict(x="epoch", y=column, hue="label", style="label", units="seed")
+    sns.lineplot(curves, **by, estimator=None, palette=PALETTE, ax=axis)
     axis.set(xlabel="epoch", ylabel=ylabel)
     sns.move_legend(axis, "center left", bbox_to_anchor=(1, 0.5), frameon=False, title=None)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -153,13 +116,12 @@ class Html:
 
 
 def interactive(figure, name: str, instead: str) -> Html:
-    """Show a plotly figure where a reader may turn it or ask for a point; ``instead`` is the
-    sentence for who runs no scripts.
+    """Show a plotly figure, where a reader may turn it or ask for a point.
 
-    The library of plotly is in the output, or where the build of the book puts it for all pages
-    (``SNNL_PLOTLY``, its address seen from a chapter).
+    ``instead`` is the sentence for who runs no scripts. The library of plotly is in the output, or
+    where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a
+    chapter).
     """
-    drawn = figure.to_html(
-        full_html=False, include_plotlyjs=os.environ.get("SNNL_PLOTLY") or True, div_id=name
-    )
+    source = os.environ.get("SNNL_PLOTLY") or True
+    drawn = figure.to_html(full_html=False, include_plotlyjs=source, div_id=name)
     return Html(f"{drawn}<noscript>{html.escape(instead)}</noscript>")

@@ -1,0 +1,169 @@
+"""Records joined to the cells of the plan: which runs make which row of a table.
+
+Nothing here asks which data are on this machine: a record carries the fingerprint of its own.
+"""
+
+import json
+from itertools import chain
+
+import pandas as pd
+
+from snnl_lib import SnnlError, data, results
+from snnl_lib.experiments import EXPERIMENTS, specs
+from snnl_lib.experiments.settings import DRAWN
+from snnl_lib.results import Spec
+
+_CELL = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature"]
+_CELL += ["settings"]  # what tells records apart, but for the seed
+_ROW = ["dataset", "embedding", "model", "label"]
+
+
+class ReportError(SnnlError):
+    """Records that may not share a row of a table."""
+
+
+def select(
+    experiment: str,
+    profile: str = "full",
+    dataset: str | None = None,
+    embedding: str | None = None,
+    seeds=None,
+) -> pd.DataFrame:
+    """Join an experiment's records to the cells of its grid, in the order of the grid.
+
+    A record belongs to a cell if their specs have the same identity, whatever the seed; one that
+    belongs to none is left out (``orphans``). ``dataset`` and ``embedding`` take the records on one
+    (default: on all); ``seeds`` those of some seeds (default: all that are recorded).
+
+    Adds to the columns of ``results.load_results``: ``label`` (of the row), ``reading`` (None in
+    the main setting), ``asked`` (training documents asked for, which may differ within a row:
+    ``most_documents``) and ``stale`` (made by an older revision). Raises ReportError if records
+    made by two protocols, or from two copies of the data, would share a row.
+    """
+    records = results.load_results(experiment, profile)
+    for column, wanted in (("dataset", dataset), ("embedding", embedding)):
+        if wanted is not None:
+            records = records[records[column] == wanted]
+    if seeds is not None:
+        records = records[records["seed"].isin(seeds)]
+    plan = _plan(experiment, profile, records)
+    places = {cell: place for place, cell in enumerate(plan)}
+    cells = _cells(records)
+    cells = cells[cells.isin(places)]
+    records, joined = records.loc[cells.index], [plan[cell] for cell in cells]
+    readings = [spec.get("reading") for spec in joined]
+    records = records.assign(
+        label=[spec.label for spec in joined],
+        reading=pd.Series(readings, records.index, dtype=object),
+        asked=[spec.n_train for spec in joined],
+        stale=[spec.revision for spec in joined] > records["revision"],
+    )
+    _refuse_mixed_rows(records)
+    usual = {seed: place for place, seed in enumerate(EXPERIMENTS[experiment].seeds)}
+    order = pd.DataFrame({"cell": cells.map(places), "seed": records["seed"]})
+    order["usual"] = order["seed"].map(lambda seed: usual.get(seed, len(usual)))
+    return records.loc[order.sort_values(["cell", "usual", "seed"], kind="stable").index]
+
+
+def orphans(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
+    """List the records that no cell of an experiment (default: of any) asks for, a row a record."""
+    records = results.load_results(experiment, profile)
+    records = records.drop_duplicates(["experiment", "key"])
+    lost = [
+        group[~_cells(group).isin(_plan(name, profile, group))] if name in EXPERIMENTS else group
+        for name, group in records.groupby("experiment")
+    ]
+    return pd.concat(lost) if lost else records
+
+
+def most_documents(records: pd.DataFrame) -> pd.DataFrame:
+    """Keep of a row that was run on several numbers of documents the largest with all its seeds."""
+    rows = [records[column] for column in _ROW]
+    seeds = records["seed"].groupby([*rows, records["asked"]]).transform("nunique")
+    complete = seeds == seeds.groupby(rows).transform("max")
+    largest = records["asked"].where(complete).groupby(rows).transform("max")
+    return records[records["asked"] == largest]
+
+
+def recorded(
+    experiment: str,
+    dataset: str,
+    embedding: str | None = "spacy",
+    profile: str = "full",
+    seeds=None,
+    model: str | None = None,
+) -> pd.DataFrame:
+    """Select an experiment's records on one data set, each row on the most documents it has.
+
+    ``embedding`` None takes all; ``seeds`` None takes the experiment's own, ``"all"`` all there
+    are; ``model`` takes that model's runs only. Adds ``label`` and ``stale`` (``select``).
+    """
+    if seeds is None or seeds == "all":
+        seeds = EXPERIMENTS[experiment].seeds if seeds is None else None
+    records = select(experiment, profile, dataset, embedding, seeds)
+    if model is not None:
+        records = records[records["model"] == model]
+    return most_documents(records).drop(columns=["reading", "asked"])
+
+
+def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.DataFrame:
+    """Select an experiment's records on short texts, on whatever number of documents.
+
+    Adds ``method`` (the row's label without the reading), ``clusterer``, ``reading``, ``asked``
+    (documents), ``task`` and ``stale``.
+    """
+    records = select(experiment, profile)
+    settings = records["settings"].map(json.loads)
+    methods = [
+        label.removesuffix(f", {reading}")
+        for label, reading in zip(records["label"], records["reading"], strict=True)
+    ]
+    records = records.assign(
+        method=methods, clusterer=settings.str.get("clusterer"), task=settings.str.get("task")
+    )
+    added = ["method", "clusterer", "reading", "asked", "task", "stale"]
+    return records[[*results.COLUMNS, "key", *added]]
+
+
+def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, Spec]:
+    """Map what tells a cell to one of its specs, for all cells on a data set that is recorded.
+
+    The order is the grid's within a data set, and the catalogue's of data sets.
+    """
+    names = {DRAWN, *records["dataset"]}
+    known = [name for name in (*data.available_datasets(), DRAWN) if name in names]
+    plan: dict[tuple, Spec] = {}
+    for spec in chain.from_iterable(specs(experiment, profile, name, (0,)) for name in known):
+        *fields, _seed, settings = spec.identity
+        plan.setdefault((*fields, settings), spec)
+    return plan
+
+
+def _cells(records):
+    """Tell the cell of each record by its identity without the seed."""
+    cells = list(records[_CELL].itertuples(index=False, name=None))
+    return pd.Series(cells, records.index, dtype=object)
+
+
+def _refuse_mixed_rows(records):
+    """Raise ReportError if two protocols, or two fingerprints of the data, share a row."""
+    runs = records.drop_duplicates("key")
+    # A random encoder drawn anew for each seed is a replicate, not another copy of the data.
+    copies = runs["fingerprint"].str.replace(r"-random\d+(?=-|$)", "-random", regex=True)
+    columns = {"two protocols": runs.apply(_protocol, axis=1), "two copies of the data": copies}
+    for what, column in columns.items():
+        for row, values in column.groupby([runs[name] for name in _ROW], sort=False):
+            if values.nunique() < 2:
+                continue
+            one, other = values.drop_duplicates().index[:2]
+            raise ReportError(
+                f"{what} would share the row {row[-1]!r} of {runs['experiment'][one]}: "
+                f"{values[one]} of {runs['key'][one]}, and {values[other]} of {runs['key'][other]}"
+                "; remove the records of one, or give its cells a label of their own"
+            )
+
+
+def _protocol(run):
+    """Write down what was run, but for the number of documents, which ``asked`` tells apart."""
+    settings = json.loads(run["settings"]) | {"alpha": run["alpha"], "T": run["temperature"]}
+    return json.dumps({**settings, "n_train": "any"}, sort_keys=True)

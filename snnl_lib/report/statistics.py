@@ -1,0 +1,79 @@
+"""Intervals, differences paired by seed, and verdicts. Nothing here formats."""
+
+import warnings
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+LOWER_IS_BETTER = {"dbi", "snn", "common"}
+POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari", "sil"}
+"""Metrics that are fractions, for which "within 1.5 points" means something."""
+MATCH = 0.015
+
+
+def interval(values) -> tuple[float, float]:
+    """Return the 95 % t-interval of the mean of some numbers; (nan, nan) for fewer than two."""
+    values = np.asarray(values, dtype=float)
+    if len(values) < 2:
+        return np.nan, np.nan
+    with warnings.catch_warnings():  # that equal values have no t-statistic: they have an interval
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    return float(found.low), float(found.high)
+
+
+def matches(paper_mean: float, values, metric: str) -> bool:
+    """Tell if the paper's mean lies in our 95 % interval, or within 1.5 points of our mean.
+
+    This rule was written down before the runs.
+    """
+    low, high = interval(values)
+    close = metric in POINTS and abs(paper_mean - np.mean(values)) <= MATCH
+    return bool(low <= paper_mean <= high or close)
+
+
+def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
+    """Judge "winner beats loser on metric" from differences paired by seed.
+
+    Returns the claim, the mean difference in the claimed direction, its 95 % interval, the
+    probability of improvement (that a run of the winner, whatever its seed, beats a run of the
+    loser, whatever its seed; ties count half), the number of seeds and the verdict: ``reproduced``
+    if the interval lies wholly on the claimed side, else ``not reproduced``; ``not attempted`` with
+    fewer than two seeds.
+    """
+    scores = records[records["metric"] == metric]
+    scores = scores.pivot_table(index="seed", columns="label", values="value")
+    pairs = scores.reindex(columns=[winner, loser]).dropna()
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
+    difference, crossed = better - worse, np.subtract.outer(better, worse)
+    low, high = interval(difference)
+    verdict = "reproduced" if low > 0 else "not reproduced"
+    return {
+        "winner": winner,
+        "loser": loser,
+        "metric": metric,
+        "difference": difference.mean() if len(difference) else np.nan,
+        "low": low,
+        "high": high,
+        "probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan,
+        "seeds": len(difference),
+        "verdict": verdict if len(difference) > 1 else "not attempted",
+    }
+
+
+def combined_verdict(verdicts: Iterable[str]) -> str:
+    """Combine the verdicts of a claim's cells: all, some (``partly``) or none reproduced.
+
+    If not all cells were attempted, the verdict says how many were.
+    """
+    verdicts = list(verdicts)
+    attempted = [verdict for verdict in verdicts if verdict != "not attempted"]
+    if not attempted:
+        return "not attempted"
+    combined = attempted[0] if len(set(attempted)) == 1 else "partly"
+    if len(attempted) == len(verdicts):
+        return combined
+    return f"{combined} ({len(attempted)} of {len(verdicts)} cells attempted)"

@@ -1,0 +1,320 @@
+"""Tables ready to print: numbers as the papers write them, with the records behind each row."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from snnl_lib import require, results
+from snnl_lib.experiments import EXPERIMENTS
+from snnl_lib.paper import paper_table
+from snnl_lib.report.statistics import LOWER_IS_BETTER, combined_verdict, interval, matches, paired
+
+FORMS = {
+    "spacy": "spacy",
+    "infersent-random": "infersent",
+    "infersent-nli": "infersent",
+    "infersent": "infersent",
+}
+"""Our embeddings, and the columns of the paper's tables beside which they stand."""
+
+COMPUTED, QUOTED = "computed on this page", "quoted"
+"""Where a row of a table comes from that no record is behind: what the chapter does when it is
+executed, or a source that the page names.
+"""
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def show_number(value: float, metric: str) -> str:
+    """Format a score as the papers do: two decimals for dbi, none for chs, three for all others."""
+    if not np.isfinite(value):
+        return "–"
+    return f"{value:,.{ {'chs': 0, 'dbi': 2}.get(metric, 3) }f}"
+
+
+def show_interval(low: float, high: float, metric: str) -> str:
+    """Format an interval; a dash where there is none."""
+    return f"{show_number(low, metric)} to {show_number(high, metric)}" if np.isfinite(low) else "–"
+
+
+def show_difference(records: pd.DataFrame, metric: str, name: str, reference: str) -> str:
+    """Say how much better one row is than another, paired by seed.
+
+    Mean, 95 % interval and number of seeds, or "not recorded yet".
+    """
+    judged = paired(records, metric, name, reference)
+    mean, low, high, seeds = (judged[key] for key in ("difference", "low", "high", "seeds"))
+    if not seeds:
+        return "not recorded yet"
+    spread = f"95 % interval {low:+.3f} to {high:+.3f}, {seeds} seeds" if seeds > 1 else "1 seed"
+    return f"{mean:+.3f} ({spread})"
+
+
+def count_runs(rows: pd.DataFrame) -> str:
+    """Say how many runs there are, one row each, how many are not ok, and if any is stale.
+
+    For instance ``5, 1 collapsed, stale``.
+    """
+    return ", ".join([f"{len(rows)}", *_flaws(rows)])
+
+
+def _flaws(runs):
+    """Say what is wrong with runs, one row each: how many are not ok, and if any is stale."""
+    odd = runs.loc[runs["status"] != "ok", "status"].value_counts()
+    return [f"{count} {status}" for status, count in odd.items()] + ["stale"] * bool(
+        runs["stale"].any()
+    )
+
+
+# ---------------------------------------------------------------- beside the papers
+
+
+def beside_paper(
+    number: int, records: pd.DataFrame, embedding: str = "spacy", metrics=None
+) -> pd.DataFrame:
+    """Set our records beside the columns of one of the paper's tables: a row a model and metric.
+
+    ``embedding``: ``spacy`` or ``infersent``. Where some of a model's runs collapsed, a second row
+    leaves these out.
+    """
+    paper, rows = paper_table(number).query("embedding == @embedding"), []
+    paper = paper if metrics is None else paper[paper["metric"].isin(metrics)]
+    for (label, metric), printed in paper.groupby(["label", "metric"], sort=False):
+        printed = printed.set_index("statistic")
+        ours = records[(records["label"] == label) & (records["metric"] == metric)]
+        rows.append(_beside(label, metric, printed, ours))
+        collapsed = ours["status"] == "collapsed"
+        if collapsed.any() and not collapsed.all():
+            without = f"{label}, without collapsed runs"
+            rows.append(_beside(without, metric, printed, ours[~collapsed]))
+    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "sd"]
+    columns += ["our best", "difference", "documents", "runs", "our verdict", "records"]
+    return pd.DataFrame(rows).reindex(columns=columns).fillna("–")
+
+
+def _beside(label, metric, paper, ours):
+    """Make a row of ``beside_paper``: the paper's mean and best, and our runs."""
+    percent = paper["printed"].str.endswith("%")
+    printed = paper["printed"].where(~percent, paper["value"].map("{:.4f}".format))
+    documents = sorted({ours["n_train"].min(), ours["n_train"].max()}) if len(ours) else []
+    row = {
+        "model": label,
+        "metric": metric,
+        "paper mean": printed["mean"],
+        "paper best": printed["best"],
+        "documents": " to ".join(f"{count:,}" for count in documents) or "–",
+        "runs": count_runs(ours),
+        "records": behind(ours),
+    }
+    values = ours["value"].dropna()
+    if values.empty:
+        verdict = "not attempted" if ours.empty else "no run ended with a number"
+        return row | {"our verdict": verdict}
+    theirs, mean = paper.loc["mean", "value"], values.mean()
+    best = values.min() if metric in LOWER_IS_BETTER else values.max()
+    return row | {
+        "our mean": show_number(mean, metric),
+        "95 % interval": show_interval(*interval(values), metric),
+        "sd": show_number(values.std(), metric),
+        "our best": show_number(best, metric),
+        "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
+        "our verdict": "matches" if matches(theirs, values, metric) else "differs",
+    }
+
+
+def paper_tables(
+    parts: list[tuple[dict[str, str], int, pd.DataFrame]], metrics=None
+) -> pd.DataFrame:
+    """Put several ``beside_paper`` into one table.
+
+    A part is its own first columns (name -> text, ``vectors`` among them), the number of the
+    paper's table and our records.
+    """
+    tables = []
+    for first, number, records in parts:
+        table = beside_paper(number, records, FORMS[first["vectors"]], metrics)
+        tables.append(table.assign(**first)[[*first, *table.columns]])
+    return pd.concat(tables)
+
+
+# ---------------------------------------------------------------- rows against each other
+
+
+def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) -> pd.DataFrame:
+    """Judge claims (sentence, metric, winner, loser), one row each.
+
+    Rows that share a sentence also get its verdict as a whole.
+    """
+    rows = []
+    for sentence, metric, winner, loser in claims:
+        tested = records[records["label"].isin((winner, loser)) & (records["metric"] == metric)]
+        tested = tested[tested.groupby("seed")["label"].transform("nunique") == 2]  # the pairs
+        judged = paired(records, metric, winner, loser)
+        row = {
+            "the paper says": sentence,
+            "tested as": f"{winner} against {loser}, {metric}",
+            "gain": show_number(judged["difference"], metric),
+            "95 % interval": show_interval(judged["low"], judged["high"], metric),
+            "P(better)": _show_probability(judged),
+            "seeds": judged["seeds"],
+            "verdict": judged["verdict"],
+        }
+        rows.append(row | {"the sentence": "", "records": behind(tested)})
+    table = pd.DataFrame(rows)
+    sentences = table.groupby("the paper says")["verdict"]
+    return table.assign(**{"the sentence": sentences.transform(combined_verdict)})
+
+
+def compare(
+    records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "acc"
+) -> pd.DataFrame:
+    """Compare rows with a reference row, paired by seed, without a claim to judge.
+
+    A row for each (label, reference).
+    """
+    rows, scored = [], records[records["metric"] == metric]
+    for label, reference in pairs:
+        judged, ours = paired(records, metric, label, reference), scored[scored["label"] == label]
+        row = {
+            "what": label,
+            "against": reference,
+            "runs": count_runs(ours),
+            "mean": show_number(ours["value"].mean(), metric),
+            "sd": show_number(ours["value"].std(), metric),
+            "difference": show_number(judged["difference"], metric),
+            "95 % interval": show_interval(judged["low"], judged["high"], metric),
+            "P(better)": _show_probability(judged),
+            "records": behind(scored[scored["label"].isin((label, reference))]),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _show_probability(judged):
+    return f"{judged['probability']:.2f}" if judged["seeds"] else "–"
+
+
+def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Summarise runs of any profile: a row a label, the mean of each metric over the seeds."""
+    rows, scored = [], records.loc[records["metric"].isin(metrics), "label"]
+    for label in scored.unique():
+        ours = records[records["label"] == label]
+        scores = ours.groupby("metric")["value"].mean().reindex(metrics)
+        row = {"model": label} | {name: show_number(score, name) for name, score in scores.items()}
+        runs = count_runs(ours.drop_duplicates("key"))
+        rows.append(row | {"runs": runs, "records": behind(ours)})
+    return pd.DataFrame(rows, columns=["model", *metrics, "runs", "records"])
+
+
+# ---------------------------------------------------------------- where numbers come from
+
+
+def provenance(records: pd.DataFrame, clustered: str = "") -> str:
+    """Say in one sentence where a table's numbers come from, and if runs are stale or not ok.
+
+    ``clustered`` names what was both trained on and scored, such as ``texts``, if anything.
+    """
+    if records.empty:
+        return "No runs are recorded."
+    runs = records.drop_duplicates("key")
+    if "stale" not in runs:
+        current = runs["experiment"].map(lambda name: EXPERIMENTS[name].revision)
+        runs = runs.assign(stale=runs["revision"] < current)
+
+    def spell(column, form="{}"):
+        return " and ".join(form.format(value) for value in sorted(runs[column].unique()))
+
+    counts = f"{spell('n_train', '{:,}')} {clustered or 'training'}"
+    if not clustered:
+        counts += f" and {spell('n_test', '{:,}')} test documents"
+    copies = runs["fingerprint"].nunique()
+    many = f"of {copies} fingerprints, which the records name"
+    flaws = f" ({', '.join(_flaws(runs))})" if _flaws(runs) else ""
+    return (
+        f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
+        f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
+        f" {spell('device')}; {spell('versions')}; commit {spell('commit')};"
+        f" data {spell('fingerprint') if copies < 5 else many};"
+        f" {runs['created'].min()[:10]} to {runs['created'].max()[:10]};"
+        f" {runs['seconds'].sum() / 60:,.1f} minutes of computing."
+    )
+
+
+def behind(rows: pd.DataFrame) -> str:
+    """Name the records behind a row of a table, for its column ``records``.
+
+    Each as ``experiment/key``, a blank between two; empty if there are none. ``rows`` are rows of
+    records, of whatever metrics and runs.
+    """
+    pairs = zip(rows["experiment"], rows["key"], strict=True)
+    return " ".join(dict.fromkeys(f"{experiment}/{key}" for experiment, key in pairs))
+
+
+def write_table(
+    table: pd.DataFrame, name: str, source: pd.DataFrame | str | None = None
+) -> pd.DataFrame:
+    """Write a table to ``tables/<name>.csv`` beside the chapter; returns it as it is shown.
+
+    From there the page shows it and offers it. The file's last column, ``records``, says where each
+    row comes from (``behind``); the page makes links to the runs of it. A table that has no such
+    column needs a ``source`` for all of its rows: records, or ``COMPUTED`` or ``QUOTED``. Raises
+    ValueError without either.
+    """
+    if source is not None:
+        table = table.assign(records=source if isinstance(source, str) else behind(source))
+    elif "records" not in table:
+        raise ValueError(
+            f"nothing says where the rows of {name} come from: give them a column 'records'"
+            " (report.behind), or name a source"
+        )
+    shown = table.drop(columns="records")
+    if table.empty:
+        row = ["nothing recorded yet", *["–"] * (len(shown.columns) - 1)]
+        shown = pd.DataFrame([row], columns=shown.columns)
+        table = shown.assign(records="")
+    text = table[[*shown.columns, "records"]].to_csv(index=False)
+    results.write_atomically(Path("tables") / f"{name}.csv", text)
+    return shown
+
+
+def glue(name: str, text: str) -> None:
+    """Put a text under a name into the chapter, so that prose can quote it."""
+    require("myst_nb")
+    import myst_nb
+
+    myst_nb.glue(name, str(text), display=False)
+
+
+# ---------------------------------------------------------------- benchmarks
+
+_BENCHMARK = ["chapter", "loss", "way", "batch", "features", "runs", "epochs", "seconds", "memory"]
+_BENCHMARK += ["turns", "device", "threads", "versions", "commit", "created"]
+
+
+def _benchmark_paths(name):
+    return sorted((results.results_dir("full") / "bench").glob(f"{name}-*.csv"))
+
+
+def benchmark(name: str) -> pd.DataFrame:
+    """Load the tables of a benchmark, of all devices.
+
+    ``name``: ``loss``, ``stack``, ``clustering`` or ``chapters``.
+    """
+    tables = [pd.read_csv(path) for path in _benchmark_paths(name)]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_BENCHMARK)
+
+
+def benchmark_files(name: str) -> str:
+    """Name the files that ``benchmark`` reads, as ``source`` of a table (``write_table``)."""
+    return " ".join(f"results/bench/{path.name}" for path in _benchmark_paths(name))
+
+
+def benchmark_provenance(table: pd.DataFrame) -> str:
+    """Say in one sentence where the numbers of a benchmark come from."""
+    sources = [
+        f"{row.device}; {row.versions}; commit {row.commit}; {row.created[:10]}"
+        for row in table.drop_duplicates(["device", "threads", "commit"]).itertuples()
+    ]
+    return ". ".join(sources) + "." if sources else "No benchmark is recorded."
