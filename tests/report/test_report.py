@@ -6,6 +6,7 @@ import pytest
 
 from snnl_lib import data, experiments, report, results
 from snnl_lib.data.readers import Split
+from snnl_lib.experiments.settings import ALL
 
 
 def runs(label, values, metric="acc", status="ok"):
@@ -388,25 +389,28 @@ def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no
 
 
 def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_own(results_folder):
-    for embedding, n_train, seed in (
-        ("minilm", 100, 42),
-        ("minilm", 100, 73),
-        ("sif", 100, 42),
-        ("sif", 300, 42),
-        ("sif", 300, 73),
-        ("sif", 900, 42),
-    ):
-        spec = results.Spec(
-            "labels", "full", "ag_news", embedding, "kmeans", 0, "none", seed, n_train, 1
-        )
-        results.write_record(results.Record(spec, "made up", {"acc": 0.5}, n_train, 10, 1.0, "CPU"))
-    found = report.recorded("labels", "ag_news", None)
-    assert found.groupby(["embedding", "n_train"]).size().to_dict() == {
-        ("minilm", 100): 2,
-        ("sif", 300): 2,
-    }, "900 have not all the seeds"
+    wanted = {
+        ("spacy", "ffn", 20_000): (42, 73),
+        ("infersent-random", "ffn", 20_000): (42,),
+        ("infersent-random", "ffn", ALL): (42, 73),
+        ("infersent-random", "cnn", 20_000): (42, 73),
+        ("infersent-random", "cnn", ALL): (42,),
+    }
+    for spec in experiments.specs("classification", dataset="ag_news", seeds=(42, 73)):
+        if spec.alpha == 0 and spec.seed in wanted.get(
+            (spec.embedding, spec.model, spec.n_train), ()
+        ):
+            results.write_record(
+                results.Record(spec, "made up", {"acc": 0.5}, spec.n_train, 10, 1.0, "CPU")
+            )
+    found = report.recorded("classification", "ag_news", None)
+    assert found.groupby(["embedding", "model", "n_train"]).size().to_dict() == {
+        ("spacy", "ffn", 20_000): 2,
+        ("infersent-random", "ffn", ALL): 2,
+        ("infersent-random", "cnn", 20_000): 2,
+    }, "the convolutional network on all documents has not all the seeds"
     assert (
-        report.recorded("labels", "ag_news", "sif")["key"].tolist()
-        == found[found["embedding"] == "sif"]["key"].tolist()
+        report.recorded("classification", "ag_news", "infersent-random")["key"].tolist()
+        == found[found["embedding"] == "infersent-random"]["key"].tolist()
     )
-    assert report.recorded("labels", "ag_news").empty
+    assert report.recorded("classification", "ag_news", "infersent").empty
