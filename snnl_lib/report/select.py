@@ -10,7 +10,6 @@ import pandas as pd
 
 from snnl_lib import SnnlError, data, results
 from snnl_lib.experiments import EXPERIMENTS, specs
-from snnl_lib.experiments.settings import DRAWN
 from snnl_lib.results import Spec
 
 _CELL = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature"]
@@ -130,8 +129,9 @@ def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, S
 
     The order is the grid's within a data set, and the catalogue's of data sets.
     """
-    names = {DRAWN, *records["dataset"]}
-    known = [name for name in (*data.available_datasets(), DRAWN) if name in names]
+    catalogue, names = data.available_datasets(), {*records["dataset"]}
+    # Points that a run draws are no data set: their cells come with the name of any.
+    known = [name for name in catalogue if name in names] or catalogue[:1]
     plan: dict[tuple, Spec] = {}
     for spec in chain.from_iterable(specs(experiment, profile, name, (0,)) for name in known):
         *fields, _seed, settings = spec.identity
@@ -150,7 +150,9 @@ def _refuse_mixed_rows(records):
     runs = records.drop_duplicates("key")
     # A random encoder drawn anew for each seed is a replicate, not another copy of the data.
     copies = runs["fingerprint"].str.replace(r"-random\d+(?=-|$)", "-random", regex=True)
-    columns = {"two protocols": runs.apply(_protocol, axis=1), "two copies of the data": copies}
+    protocols = map(_protocol, runs["settings"], runs["alpha"], runs["temperature"])
+    protocols = pd.Series([*protocols], runs.index, dtype=object)
+    columns = {"two protocols": protocols, "two copies of the data": copies}
     for what, column in columns.items():
         for row, values in column.groupby([runs[name] for name in _ROW], sort=False):
             if values.nunique() < 2:
@@ -163,7 +165,7 @@ def _refuse_mixed_rows(records):
             )
 
 
-def _protocol(run):
+def _protocol(settings, alpha, temperature):
     """Write down what was run, but for the number of documents, which ``asked`` tells apart."""
-    settings = json.loads(run["settings"]) | {"alpha": run["alpha"], "T": run["temperature"]}
-    return json.dumps({**settings, "n_train": "any"}, sort_keys=True)
+    whole = json.loads(settings) | {"alpha": alpha, "T": temperature, "n_train": "any"}
+    return json.dumps(whole, sort_keys=True)

@@ -20,8 +20,8 @@ def interval(values) -> tuple[float, float]:
         return np.nan, np.nan
     with warnings.catch_warnings():  # that equal values have no t-statistic: they have an interval
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    return float(found.low), float(found.high)
+        low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    return float(low), float(high)
 
 
 def matches(paper_mean: float, values, metric: str) -> bool:
