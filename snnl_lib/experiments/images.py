@@ -59,9 +59,11 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
     plain = {"epochs": profile["annealing_epochs"], "optimizer": "sgd", "learning_rate": 10.0}
     plain |= {"distance": "sqeuclidean", "classes": 4}
 
-    def cell(temperature, label="points 1", **changes):
+    def cell(temperature, **changes):
         settings = plain | changes
         more = {"n_train": POINTS, "dataset": DRAWN}
+        label = temperature if temperature == "annealed" else f"T = {float(temperature):g}"
+        label += f", {changes['reading']}" if changes else ""
         return Cell(label, "points", "points", 1, settings, temperature, **more)
 
     for temperature in ("annealed", "1.0", "0.5", "0.1"):
@@ -73,7 +75,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
         ("10 classes", {"classes": 10}),
     ):
         for temperature in ("annealed", "1.0"):
-            yield cell(temperature, f"points, {reading}", reading=reading, **changes)
+            yield cell(temperature, reading=reading, **changes)
 
 
 def settings_of(profile: dict, model: str, **changes) -> dict:

@@ -47,7 +47,7 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
     _, settings = next(short_texts.clusterer_settings(profile, "kmeans"))
     settings |= {"reading": "no labels"} | short_texts.recipe_settings(profile)
     more = {"n_train": profile["short_documents"], "seeds": 2}
-    yield Cell("clusterbert, no labels", short_texts.START, "clusterbert", 0, settings, **more)
+    yield Cell("ClusterBERT, no labels", short_texts.START, "clusterbert", 0, settings, **more)
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:

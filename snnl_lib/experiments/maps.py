@@ -71,7 +71,7 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
     settings = short_texts.recipe_settings(profile) | layout
     more = {"n_train": profile["short_documents"], "dataset": "bbc_sentences", "seeds": 1}
     for stage, reading in enumerate(STAGES):
-        own, label = settings | {"stage": stage, "reading": reading}, f"clusterbert, {reading}"
+        own, label = settings | {"stage": stage, "reading": reading}, f"ClusterBERT, {reading}"
         yield Cell(label, short_texts.START, "clusterbert", 0, own, **more)
 
 

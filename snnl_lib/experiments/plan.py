@@ -17,7 +17,7 @@ import numpy as np
 from snnl_lib import SnnlError, data, embeddings, lacks, results
 from snnl_lib.data import pack
 from snnl_lib.experiments import classification, images, labels, maps, short_texts, text_clustering
-from snnl_lib.experiments.cells import DRAWN, PROFILES, Cell, Experiment
+from snnl_lib.experiments.cells import DRAWN, PROFILES, Experiment
 from snnl_lib.results import Spec
 
 FAMILIES = (classification, text_clustering, labels, maps, images, short_texts)
@@ -35,10 +35,8 @@ class ExperimentError(SnnlError):
 # ---------------------------------------------------------------- which runs there are
 
 
-def planned(
-    experiment: str, profile: str = "full", dataset: str = "auto", seeds=None
-) -> list[tuple[Cell, Spec]]:
-    """List the runs of an experiment: the cell of the table that each belongs to, and its spec.
+def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=None) -> list[Spec]:
+    """List the run specs of an experiment, cell by cell for each seed.
 
     ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at
     hand, else the embedded default; the name of a corpus takes the runs on texts, with it; the name
@@ -46,33 +44,29 @@ def planned(
     the experiment's own. Raises ExperimentError or DataError for a name it does not know.
     """
     settings, grid = profile_settings(profile), experiment_named(experiment)
-    corpus, runs = data.resolve(dataset), []
+    corpus = data.resolve(dataset)
     kind = data.describe(corpus).kind
     cells = [
         cell
         for cell in grid.cells(settings)
         if dataset == "auto" or _runs_on(cell.dataset, corpus, kind)
     ]
-    for place, seed in enumerate(grid.seeds if seeds is None else parse_seeds(seeds)):
-        for cell in cells:
-            if cell.seeds is None or place < cell.seeds:
-                n_train = cell.n_train or settings["n_train"]
-                where = experiment, profile, cell.dataset or corpus
-                given = {"n_test": settings["n_test"]} | cell.settings
-                runs.append((cell, _spec(where, cell, seed, n_train, grid.revision, given)))
-    return runs
+    seeds = grid.seeds if seeds is None else parse_seeds(seeds)
+    return [
+        _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid.revision)
+        for place, seed in enumerate(seeds)
+        for cell in cells
+        if cell.seeds is None or place < cell.seeds
+    ]
 
 
-def _spec(where, cell, seed, n_train, revision, given):
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-    temperature = cell.temperature if cell.alpha else "none"
-    names = (*where, cell.embedding, cell.model, cell.alpha, temperature, seed)
-    return Spec(*names, n_train, revision, tuple(sorted(given.items())), cell.needs)
-
-
-def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=None) -> list[Spec]:
-    """List the run specs of an experiment, as ``planned`` does."""
-    return [spec for _, spec in planned(experiment, profile, dataset, seeds)]
+def _spec(where, cell, seed, profile, revision):
+    settings = {"n_test": profile["n_test"]} | cell.settings
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+    temperature, n_train = cell.temperature, cell.n_train or profile["n_train"]
+    names = (*where, cell.embedding, cell.model, cell.alpha, temperature if cell.alpha else "none")
+    settings = tuple(sorted(settings.items()))
+    return Spec(*names, seed, n_train, revision, settings, cell.needs, cell.label)
 
 
 def _runs_on(named, asked, kind):

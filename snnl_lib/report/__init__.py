@@ -3,8 +3,8 @@
 import pandas as pd
 
 from snnl_lib import results
-from snnl_lib.experiments.settings import LABELS
 from snnl_lib.paper import literature, paper_corpora, paper_short_texts, paper_table
+from snnl_lib.report.labels import IMAGE_LABELS, LABELS, SHORT_LABELS
 from snnl_lib.report.select import (
     ReportError,
     most_documents,
@@ -37,13 +37,7 @@ from snnl_lib.report.tables import (
     write_table,
 )
 
-# What follows the imports are names that chapters call, and so are ``pd``, ``results`` and
-# ``together``.
-IMAGE_LABELS = {key: name for key, name in LABELS.items() if key[1] == "pixels"}
-SHORT_LABELS = {
-    key: name for key, name in LABELS.items() if isinstance(key[1], str) and key[1] != "pixels"
-}
-
+# The names that chapters call.
 __all__ = [
     "COMPUTED",
     "FORMS",

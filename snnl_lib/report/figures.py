@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from snnl_lib import require
-from snnl_lib.experiments.settings import LABELS
+from snnl_lib.report.labels import LABELS
 from snnl_lib.report.statistics import LOWER_IS_BETTER, interval
 
 # Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker of their

@@ -6,7 +6,7 @@ import pytest
 
 from snnl_lib import data, experiments, report, results
 from snnl_lib.data.readers import Split
-from snnl_lib.experiments.settings import ALL
+from snnl_lib.experiments.cells import ALL
 
 
 def runs(label, values, metric="acc", status="ok"):

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from snnl_lib import report, results
 from snnl_lib.experiments import EXPERIMENTS, grids, specs
-from snnl_lib.experiments.settings import PAPER_SEEDS, Cell
+from snnl_lib.experiments.cells import PAPER_SEEDS, Cell
 
 
 @pytest.fixture
