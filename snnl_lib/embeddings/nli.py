@@ -1,15 +1,17 @@
-"""What tells InferSent's encoders apart before one is loaded: the inference pairs and the recipe of
-``infersent-nli``, the published weights.
+"""What ``infersent-nli`` is trained on and how, and where its weights are kept.
 
-The encoders themselves are in ``infersent``, which imports torch.
+Here and not in ``sentences``, which imports torch: to tell encoders apart, none need be loaded.
 """
 
 import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
+
 from snnl_lib import data
-from snnl_lib.data import readers
+from snnl_lib.data import pack, readers
+from snnl_lib.embeddings.words import VECTORS_PACKAGE, word_rows
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
 RECIPE = {
@@ -37,45 +39,79 @@ def pairs_fingerprint() -> str:
 
 def pairs_folder() -> Path:
     """Find the folder of the inference pairs. Raises DataError if there is none."""
-    places = [folder for folder in (data.user_folder("snli"), data.cache_dir() / "snli") if folder]
-    folder = next(
-        (
-            place
-            for place in places
-            if all((place / f"{split}.parquet").exists() for split in PAIRS)
-        ),
-        None,
+    folders = [data.user_folder("snli"), data.cache_dir() / "snli"]
+    folders = [folder for folder in folders if folder]
+    for folder in folders:
+        if all((folder / f"{split}.parquet").exists() for split in PAIRS):
+            return folder
+    raise data.DataError(
+        "the inference pairs are not on this machine "
+        f"(looked in {' and '.join(map(str, folders))}): "
+        "put train.parquet, dev.parquet and test.parquet with columns premise, hypothesis, label "
+        "(and source in train) there, or use infersent-random"
     )
-    if folder is None:
-        raise data.DataError(
-            f"the inference pairs are not on this machine (looked in {' and '.join(map(str, places))}): put train.parquet, dev.parquet and test.parquet "
-            "with columns premise, hypothesis, label (and source in train) there, or use infersent-random"
-        )
-    return folder
 
 
 def load_pairs() -> dict:
-    """Load natural-language-inference pairs: ``train``, ``dev`` and ``test`` as frames with
-    ``premise``, ``hypothesis`` and ``label``.
+    """Load the inference pairs: frames ``train``, ``dev`` and ``test``.
 
-    Labels are 0 entailment, 1 neutral, 2 contradiction. dev and test are SNLI's own; train is the
-    part of the file from ``PAIR_SOURCES`` (48,523 pairs). Raises DataError if the files are not
-    under ``SNNL_DATA`` or the cache.
+    Each has ``premise``, ``hypothesis`` and ``label``: 0 entailment, 1 neutral, 2 contradiction.
+    dev and test are SNLI's own; train is the part of the file from ``PAIR_SOURCES`` (48,523 pairs).
+    Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
     """
     folder = pairs_folder()
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")
         frames[split] = readers.read_parquet(folder / f"{split}.parquet")
-    frames["train"] = frames["train"][frames["train"]["source"].isin(PAIR_SOURCES)].reset_index(
-        drop=True
-    )
+    of_people = frames["train"]["source"].isin(PAIR_SOURCES)
+    frames["train"] = frames["train"][of_people].reset_index(drop=True)
     return frames
 
 
-def weights_fingerprint(path: Path) -> str:
-    """Return the first 8 hex digits of the sha256 of a file of weights (no checksum of the
-    published ones is published).
+def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
+    """Return the pairs of ``load_pairs``, or a pack's, as ``sentences.train_nli`` takes them.
+
+    Sentences are rows of the word vectors: lower-cased words of letters and digits, stop words
+    kept, words without a vector passed over; pairs left with nothing are dropped.
     """
+    pairs = {}
+    if pack.opened():
+        for split in PAIRS:
+            documents, labels = pack.opened().splits[f"nli/{split}"]
+            pairs[split] = documents[::2], documents[1::2], labels[::2]
+        return pairs
+    for split, frame in load_pairs().items():
+        premises, hypotheses = (
+            [rows[rows >= 0] for rows in word_rows(frame[side].tolist(), split=data.words)]
+            for side in ("premise", "hypothesis")
+        )
+        kept = [i for i in range(len(frame)) if len(premises[i]) and len(hypotheses[i])]
+        labels = frame["label"].to_numpy(dtype=np.int64)[kept]
+        pairs[split] = [premises[i] for i in kept], [hypotheses[i] for i in kept], labels
+    return pairs
+
+
+def trained_key() -> str:
+    """Name the encoder that ``RECIPE``, the pairs and the word vectors make."""
+    packed = pack.opened()
+    if packed and not packed.facts["nli"]:
+        raise pack.PackError(
+            f"the pack {packed.path} holds no inference pairs: "
+            "write one of an experiment that uses infersent-nli"
+        )
+    pairs = packed.facts["nli"] if packed else pairs_fingerprint()
+    settings = [RECIPE, pairs, data.package_fingerprint(VECTORS_PACKAGE)]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def trained_files() -> tuple[Path, Path]:
+    """Name the files of the trained encoder: its weights, and its scores as JSON."""
+    stem = data.cache_dir() / "infersent" / f"nli-{trained_key()}"
+    return stem.with_suffix(".pt"), stem.with_suffix(".json")
+
+
+def weights_fingerprint(path: Path) -> str:
+    """Name a file of weights by the first 8 hex digits of its sha256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:8]

@@ -1,7 +1,6 @@
-"""Transformers that turn a text into one vector: backbones with their weights, pooling, embeddings
-(ClusterBERT paper, Secs. 3.1 and 4.1).
+"""Transformers that turn a text into one vector (ClusterBERT paper, Secs. 3.1 and 4.1).
 
-An encoder is used as published, or fine-tuned by ``clusterbert`` and ``sccl``.
+An encoder is a backbone with its weights and a pooling. It is used as published, or fine-tuned by ``clusterbert`` and ``sccl``.
 """
 
 import sys
@@ -22,10 +21,10 @@ from snnl_lib.embeddings.backbones import (
 
 
 class SentenceEncoder(nn.Module):
-    """A transformer and its pooling: ``cls`` takes the vector of the first piece, ``mean`` the mean
-    over a text's pieces, ends included.
+    """A transformer and its pooling.
 
-    ``cls`` is z = enc(x) of the ClusterBERT paper (Sec. 3.1). ``transformer`` is a model of
+    ``cls`` takes the vector of the first piece, which is z = enc(x) of the ClusterBERT paper (Sec.
+    3.1), ``mean`` the mean over a text's pieces, ends included. ``transformer`` is a model of
     transformers that returns ``last_hidden_state`` [B, L, D]. Raises ValueError for another
     ``pooling``.
 
@@ -41,9 +40,7 @@ class SentenceEncoder(nn.Module):
         self.transformer, self.pooling = transformer, pooling
 
     def forward(self, ids, mask):
-        """Return the sentence embeddings [B, D] of pieces ``ids`` [B, L], those where ``mask`` [B,
-        L] is 1.
-        """
+        """Return the embeddings [B, D] of the pieces ``ids`` [B, L] where ``mask`` [B, L] is 1."""
         hidden = self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":
             return hidden[:, 0]
@@ -52,8 +49,7 @@ class SentenceEncoder(nn.Module):
 
 
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
-    """Load the backbone of that name with its published weights, in float32 and ready for use
-    (``eval``).
+    """Load a backbone with its published weights, in float32 and ready for use (``eval``).
 
     ``pooling`` is ``cls`` or ``mean``; default: the one it was trained with. Raises BackboneError
     for an unknown name and for weights that are not here or damaged, ValueError for an unknown
@@ -69,21 +65,20 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
             )
         except Exception as error:  # damaged weights or settings can raise nearly anything
             raise BackboneError(
-                f"the weights of {name} in {folder} cannot be read ({type(error).__name__}: {error}): remove and fetch them again"
+                f"the weights of {name} in {folder} cannot be read "
+                f"({type(error).__name__}: {error}): remove and fetch them again"
             ) from error
     return SentenceEncoder(transformer, pooling or BACKBONES[name].pooling).eval()
 
 
 def load_language_model(name: str):
-    """Load a backbone as a causal language model that can also look at a vector from outside; what
-    its weights lack starts at random.
+    """Load a backbone as a causal language model that can also look at a vector from outside.
 
-    Raises BackboneError if the weights are not here, or of a kind that cannot decode.
+    What its weights lack starts at random. Raises BackboneError if the weights are not here, or of a kind that cannot decode.
     """
     with open_backbone(name) as (transformers, folder):
-        config = transformers.AutoConfig.from_pretrained(
-            folder, local_files_only=True
-        )  # its own: a shared one would make the encoder causal
+        # A config of its own: a shared one would make the encoder causal.
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         config.is_decoder = config.add_cross_attention = True
         try:
             return transformers.AutoModelForCausalLM.from_pretrained(
@@ -96,8 +91,9 @@ def load_language_model(name: str):
 
 
 def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.ndarray:
-    """Return a backbone's embeddings of texts as float32 array [N, D], with a progress bar on a
-    terminal. Raises as ``tokenize`` and ``load_encoder``.
+    """Return a backbone's embeddings of texts as float32 array [N, D].
+
+    Draws a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``.
     """
     return encode(
         load_encoder(name, pooling),
@@ -111,8 +107,7 @@ def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.n
 def encode(
     encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None
 ) -> np.ndarray:
-    """Return the embeddings of N texts as float32 array [N, D], without dropout; texts of like
-    length go together.
+    """Return the embeddings of N texts as float32 array [N, D], without dropout.
 
     Args:
         encoder: is moved to the device, and is trained or not afterwards as before.
@@ -128,16 +123,16 @@ def encode(
     """
     was_training = encoder.training
     encoder.to(device).eval()
-    order = np.argsort(
-        [-len(own) for own in pieces.ids], kind="stable"
-    )  # the longest first: what does not fit into memory shows at once
-    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    bar = parts if progress is None else tqdm(parts, desc=progress, unit="batch", leave=False)
-    found = [
-        encoder(*pieces.batch([pieces.ids[i] for i in part], device)).float().cpu().numpy()
-        for part in bar
+    # Texts of like length go together, the longest first: what does not fit into memory shows at
+    # once.
+    order = np.argsort([-len(ids) for ids in pieces.ids], kind="stable")
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    bar = tqdm(batches, desc=progress, unit="batch", leave=False, disable=progress is None)
+    embedded = [
+        encoder(*pieces.batch([pieces.ids[i] for i in batch], device)).float().cpu().numpy()
+        for batch in bar
     ]
     encoder.train(was_training)
-    vectors = np.empty((len(pieces), found[0].shape[1]), dtype=np.float32)
-    vectors[order] = np.concatenate(found)
+    vectors = np.empty((len(pieces), embedded[0].shape[1]), dtype=np.float32)
+    vectors[order] = np.concatenate(embedded)
     return vectors

@@ -12,7 +12,7 @@ from conftest import SHORT_TEXTS as TEXTS
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import checkpoints, data
+from snnl_lib import cache, data
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import load_encoder
@@ -368,7 +368,7 @@ def test_a_run_interrupted_within_a_stage_goes_on_with_the_batch_it_was_at_to_th
         return adam_step(self, *args, **kwargs)
 
     whole = fit(roberta)
-    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
     monkeypatch.setattr(torch.optim.Adam, "step", counted)
     with pytest.raises(KeyboardInterrupt):
         fit(roberta, folder=tmp_path)

@@ -1,0 +1,336 @@
+"""InferSent (Conneau et al., 2017; Secs. 1.4 and 3.1 of the text paper), in three forms.
+
+It is a bidirectional LSTM over word vectors, max-pooled. Each form is named as what it is wherever
+it appears: ``infersent`` (the published weights, where the user has them), ``infersent-nli``
+(trained here on natural-language-inference pairs) and ``infersent-random`` (never trained, as in
+Wieting and Kiela, 2019). A document is an integer array of the rows of a word-vector table, in
+order; a row below 0 is a word without a vector.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from tqdm import tqdm
+
+from snnl_lib import cache, data, embeddings, whole_file
+from snnl_lib.data import pack
+from snnl_lib.embeddings import nli, words
+from snnl_lib.training import build, named_seed
+
+BATCH_SIZE = 64
+
+
+class EncoderError(embeddings.EmbeddingError):
+    """Weights that are not there, or are not what they should be."""
+
+
+# ---------------------------------------------------------------- the encoder
+
+
+class InferSent(nn.Module):
+    """The encoder: ``forward(words [B, T, D], lengths [B] on the CPU)`` -> [B, 2 * units].
+
+    A sentence's vector is the maximum of the states over it. Positions at or after its length do
+    not count, whatever they hold; lengths are at least 1.
+    """
+
+    def __init__(self, word_size=300, units=nli.UNITS):
+        super().__init__()
+        # Named as in the published weights.
+        self.enc_lstm = nn.LSTM(word_size, units, bidirectional=True, batch_first=True)
+
+    def forward(self, words, lengths):
+        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(
+            self.enc_lstm(packed)[0], batch_first=True, padding_value=-torch.inf
+        )
+        return states.amax(dim=1)
+
+
+def random_encoder(seed=0, word_size=300, units=nli.UNITS) -> InferSent:
+    """Build an encoder that is never trained.
+
+    Its weights are uniform in ±1/sqrt(units), PyTorch's own and Wieting and Kiela's choice.
+    """
+    return build(InferSent, word_size, units, seed=seed).eval()
+
+
+def load_encoder(path: Path) -> InferSent:
+    """Load an encoder from the published ``infersent1.pkl`` or a file of ``save_encoder``.
+
+    Raises EncoderError if the file is not there, damaged, or holds other tensors than the encoder
+    has.
+    """
+    try:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
+        encoder = InferSent(word_size, weights["enc_lstm.weight_hh_l0"].shape[1])
+        encoder.load_state_dict(weights)
+    except FileNotFoundError as error:
+        raise EncoderError(f"the weights {path} are not there") from error
+    except Exception as error:  # a damaged or foreign file can raise nearly anything
+        raise EncoderError(
+            f"{path} is damaged or holds no InferSent encoder ({type(error).__name__}): "
+            "remove it and get it again"
+        ) from error
+    return encoder.eval()
+
+
+def save_encoder(encoder: InferSent, path: Path) -> None:
+    """Save an encoder's weights, whole or not at all."""
+    with whole_file(path) as file:
+        torch.save(encoder.state_dict(), file)
+
+
+def _batch(documents, table, device):
+    """Look up the words of some documents: (words [B, T, D], lengths [B])."""
+    rows = [torch.from_numpy(np.ascontiguousarray(document)).long() for document in documents]
+    lengths = torch.tensor([len(row) for row in rows])
+    return table[pad_sequence(rows, batch_first=True).to(device)], lengths
+
+
+@torch.no_grad()
+def encode(
+    encoder: InferSent,
+    documents: list[np.ndarray],
+    table: np.ndarray,
+    *,
+    device="cpu",
+    batch_size=BATCH_SIZE,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Encode documents in batches of similar length.
+
+    Yields (indices of a batch, float32 vectors [B, 2 * units]). ``documents`` hold rows of
+    ``table`` [V, D]; words without a vector are passed over, and a document without any is zeros.
+    """
+    documents = [document[document >= 0] for document in documents]
+    encoder, table = encoder.to(device).eval(), torch.as_tensor(table, device=device)
+    lengths = np.array([len(document) for document in documents])
+    order = np.argsort(lengths, kind="stable")
+    empty = order[: np.searchsorted(lengths[order], 1)]
+    if len(empty):
+        yield empty, np.zeros((len(empty), 2 * encoder.enc_lstm.hidden_size), dtype=np.float32)
+    for start in range(len(empty), len(order), batch_size):
+        index = order[start : start + batch_size]
+        batch = _batch([documents[i] for i in index], table, device)
+        yield index, encoder(*batch).float().cpu().numpy()
+
+
+# ---------------------------------------------------------------- texts to vectors
+
+
+def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
+    """Embed texts, or a pack's documents, by one of the three forms, as ``embeddings.embed`` does.
+
+    Each document is encoded once and kept. Raises EmbeddingError for weights that are not there,
+    CacheError for a damaged store.
+    """
+    if method == "infersent":  # has word vectors and marks of its own
+        documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
+        contents = [" ".join(document).encode() for document in documents]
+    else:
+        documents = words.word_rows(texts)
+        contents = [rows.astype("<i4").tobytes() for rows in documents]
+    store = f"{method}-{embeddings.fingerprint(method)}"
+    if pack.opened():  # which numbers the rows in its own way
+        store += f"-{pack.opened().facts['id']}"
+    return cache.cached_rows(
+        data.cache_dir() / "embeddings" / f"{store}.sqlite",
+        [hashlib.sha256(content).digest()[:16] for content in contents],
+        2 * nli.UNITS,
+        lambda missing: _encode([documents[i] for i in missing], method, device),
+    )
+
+
+def _encode(documents, method, device):
+    if method == "infersent-random":
+        encoder, table = random_encoder(embeddings.RANDOM_SEED), words.word_vectors()
+    elif method == "infersent-nli":
+        encoder, table = load_encoder(trained_weights(device)), words.word_vectors()
+    else:
+        weights, glove = embeddings.published_files()
+        encoder, (documents, table) = load_encoder(weights), _read_glove(glove, documents)
+        # <s> and </s> alone say nothing.
+        documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]
+    on_terminal = sys.stderr.isatty()
+    with tqdm(
+        total=len(documents), desc=method, unit="doc", leave=False, disable=not on_terminal
+    ) as bar:
+        for index, vectors in encode(encoder, documents, table, device=device):
+            yield index, vectors
+            bar.update(len(index))
+
+
+def _read_glove(path, documents):
+    """Read the vectors of the words that occur: (documents as rows, table)."""
+    row_of = dict.fromkeys(chain.from_iterable(documents), -1)
+    table = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            word, _, numbers = line.rstrip().partition(" ")
+            # The file has entries of two words: "email name@domain.com 0.1 ...".
+            if word in row_of and numbers.count(" ") == 299:
+                row_of[word] = len(table)
+                table.append(np.array(numbers.split(" "), dtype=np.float32))
+    if not table:
+        raise EncoderError(f"{path} does not hold 300-d GloVe vectors of English words")
+    rows = [np.array([row_of[word] for word in words], dtype=np.int32) for words in documents]
+    return rows, np.stack(table)
+
+
+# ---------------------------------------------------------------- training on inference
+
+
+class _NliClassifier(nn.Module):
+    """Entailment, neutral or contradiction from two sentence vectors u and v.
+
+    One hidden layer sees [u, v, |u - v|, u * v].
+    """
+
+    def __init__(self, word_size, units, hidden):
+        super().__init__()
+        self.encoder = InferSent(word_size, units)
+        self.head = nn.Sequential(nn.Linear(8 * units, hidden), nn.ReLU(), nn.Linear(hidden, 3))
+
+    def forward(self, words, lengths):
+        u, v = self.encoder(words, lengths).chunk(2)  # premises first, then hypotheses
+        return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
+
+
+def train_nli(
+    pairs,
+    table,
+    *,
+    device="cpu",
+    progress=lambda line: None,
+    units=nli.UNITS,
+    hidden=512,
+    epochs=6,
+    batch_size=256,
+    learning_rate=5e-4,
+    seed=42,
+    checkpoint=None,
+):
+    """Train an encoder on natural-language-inference pairs and score it on held-out ones.
+
+    Args:
+        pairs: dict of ``train``, ``dev`` and ``test``, each (premises, hypotheses, labels):
+            documents as for ``encode``, each with a known word, and int labels 0 entailment, 1
+            neutral, 2 contradiction.
+        table: word vectors [V, D], which stay as they are.
+        progress: called with one line an epoch.
+        checkpoint: file from which a training that was killed goes on, and which goes at its end;
+            None keeps none.
+
+    Returns (encoder of the epoch with the best dev accuracy, ``{"nli_dev_acc", "nli_test_acc",
+    "nli_epoch"}``). Raises ValueError if a document has no known word.
+    """
+    for split in pairs.values():
+        _check_pairs(*split)
+    table = torch.as_tensor(table, device=device)
+    model = build(_NliClassifier, table.shape[1], units, hidden, seed=seed).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    order = torch.Generator().manual_seed(named_seed(seed, "batches"))
+
+    def logits(split, index):
+        premises, hypotheses, _ = split
+        documents = [premises[i] for i in index] + [hypotheses[i] for i in index]
+        return model(*_batch(documents, table, device))
+
+    @torch.no_grad()
+    def accuracy(split):
+        model.eval()
+        labels, right = torch.as_tensor(split[2]), 0
+        for index in torch.arange(len(labels)).split(batch_size):
+            right += (logits(split, index).argmax(dim=1).cpu() == labels[index]).sum().item()
+        model.train()
+        return right / len(labels)
+
+    train, train_labels = pairs["train"], torch.as_tensor(pairs["train"][2], dtype=torch.long)
+    saved = cache.Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
+    state = {"epoch": 0, "batch": 0, "total": 0.0, "best": None, "scores": {"nli_dev_acc": -1.0}}
+    if reached := saved.restore():
+        state = reached
+        order.set_state(state["epoch_order"])
+    for epoch in range(state["epoch"], epochs):
+        state |= {"epoch": epoch, "epoch_order": order.get_state()}
+        batches = torch.randperm(len(train_labels), generator=order).split(batch_size)
+        for index in batches[state["batch"] :]:
+            loss = F.cross_entropy(logits(train, index), train_labels[index].to(device))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            state["total"] += loss.item() * len(index)
+            state["batch"] += 1
+            if saved.save_if_due(**state):
+                progress(
+                    f"epoch {epoch + 1} of {epochs}: batch {state['batch']} of {len(batches)}, "
+                    "kept in a checkpoint"
+                )
+        dev = accuracy(pairs["dev"])
+        if dev > state["scores"]["nli_dev_acc"]:
+            state["scores"] = {"nli_dev_acc": dev, "nli_epoch": float(epoch)}
+            weights = model.state_dict().items()
+            state["best"] = {name: value.detach().clone() for name, value in weights}
+        progress(
+            f"epoch {epoch + 1} of {epochs}: training loss {state['total'] / len(train_labels):.3f}"
+            f", SNLI dev accuracy {dev:.3f}"
+        )
+        state |= {"batch": 0, "total": 0.0}
+    model.load_state_dict(state["best"])
+    scores = state["scores"] | {"nli_test_acc": accuracy(pairs["test"])}
+    saved.remove()
+    return model.encoder.cpu().eval(), scores
+
+
+def _check_pairs(premises, hypotheses, labels):
+    lengths_agree = len(premises) == len(hypotheses) == len(labels)
+    if not lengths_agree or not all(len(d) and d.min() >= 0 for d in (*premises, *hypotheses)):
+        raise ValueError(
+            "each pair needs a premise, a hypothesis and a label, "
+            "and each sentence at least one word, all with a vector"
+        )
+
+
+def trained_weights(device: str = "cpu") -> Path:
+    """Return the file of the trained encoder's weights; trains it first if need be."""
+    weights, _ = nli.trained_files()
+    if not weights.exists():
+        train_infersent_nli(device=device)
+    return weights
+
+
+def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:
+    """Train the encoder of ``infersent-nli``, keep it in the cache and return its accuracies.
+
+    These are on SNLI dev and test. With another recipe than ``nli.RECIPE``, or fewer ``pairs`` (a
+    small version, for a CPU), it is trained and scored, and not kept.
+    """
+    is_kept = not recipe and pairs is None
+    rows = nli.pairs_as_rows()
+    if pairs is not None:
+        rows["train"] = tuple(part[:pairs] for part in rows["train"])
+    weights, scores_file = nli.trained_files()
+    under_way = weights.with_name(f"{weights.stem}-{str(device).split(':')[0]}-under-way.pt")
+    encoder, scores = train_nli(
+        rows,
+        words.word_vectors(),
+        device=device,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+        checkpoint=under_way if is_kept else None,
+        **(nli.RECIPE | recipe),
+    )
+    if is_kept:
+        with whole_file(scores_file) as file:
+            file.write(json.dumps(scores).encode())
+        save_encoder(encoder, weights)  # last: the weights' presence says that both are there
+    return scores
