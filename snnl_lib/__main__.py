@@ -15,7 +15,7 @@ import numpy as np
 
 from snnl_lib import SnnlError, data, embeddings, experiments, full_disk_told, results
 from snnl_lib.data import pack
-from snnl_lib.embeddings import backbones, nli
+from snnl_lib.embeddings import backbones, nli, words
 from snnl_lib.experiments.short_texts import RANKINGS
 
 
@@ -292,7 +292,7 @@ def _pack(args):
                     sorted(data.stop_words()),
                 )
             else:
-                rows = embeddings.own_rows if name == "opinion_lexicon" else embeddings.word_rows
+                rows = words.own_rows if name == "opinion_lexicon" else words.word_rows
                 splits[f"{name}/{split}"] = rows(part.texts), part.labels
     if not splits:
         raise SnnlError(
@@ -300,7 +300,7 @@ def _pack(args):
         )
     if any(spec.embedding == "infersent-nli" for spec in specs):
         try:
-            pairs = embeddings.nli_pairs()
+            pairs = nli.pairs_as_rows()
             facts["nli"] = nli.pairs_fingerprint()
         except data.DataError as error:
             print(f"without the runs on infersent-nli: {error}")
@@ -324,7 +324,7 @@ def _pack(args):
     for name in wanted:
         if name not in files:
             print(f"without the runs on {name}: a pack takes only weights that come in a package")
-    pack.write_pack(args.out, embeddings.word_vectors(), splits, facts, files)
+    pack.write_pack(args.out, words.word_vectors(), splits, facts, files)
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {', '.join([*splits, *files])}")
     return 0
 
@@ -338,7 +338,9 @@ def _nli(args):
     for name, value in changes.items():
         if value < 1:
             raise SnnlError(f"--{name} must be 1 or more, got {value}")
-    scores = embeddings.train_infersent_nli(device=experiments.check_device(args.device), **changes)
+    from snnl_lib.embeddings import sentences
+
+    scores = sentences.train_infersent_nli(device=experiments.check_device(args.device), **changes)
     print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     return 0
 

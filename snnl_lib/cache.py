@@ -10,11 +10,11 @@ there is to do.
 
 import contextlib
 import hashlib
+import io
 import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ SECONDS_BETWEEN = 600.0
 """How long a training goes on at most before it saves what it has reached, the seconds of a step or
 an epoch aside.
 """
+CHECKSUM = hashlib.sha256().digest_size  # bytes, before what an artefact's file holds
 
 
 class CacheError(SnnlError):
@@ -34,6 +35,19 @@ class CacheError(SnnlError):
 
 class CheckpointError(CacheError):
     """A checkpoint that is damaged or cannot be written."""
+
+
+@contextlib.contextmanager
+def _written(path):
+    """Open a file as ``whole_file`` does; a folder that refuses is a CacheError."""
+    try:
+        with whole_file(path) as file:
+            yield file
+    except OSError as error:
+        raise CacheError(
+            f"{path} could not be written ({error.strerror}): "
+            "make room, or set SNNL_CACHE to a folder you can write to"
+        ) from error
 
 
 # ---------------------------------------------------------------- training under way
@@ -92,7 +106,7 @@ class Checkpoint:
         """Write the file: the parts, and what else the training needs to go on.
 
         ``progress`` may hold numbers, texts, tensors, and lists and dictionaries of these. Raises
-        CheckpointError if the folder refuses.
+        CacheError if the folder refuses.
         """
         if self.path is None:
             return
@@ -104,14 +118,8 @@ class Checkpoint:
             "random": torch.get_rng_state(),
             "random, GPUs": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
-        try:
-            with whole_file(self.path) as file:
-                torch.save(saved, file)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.path} could not be written ({error.strerror}): "
-                "make room, or name another folder"
-            ) from error
+        with _written(self.path) as file:
+            torch.save(saved, file)
         self._last_saved = time.monotonic()
 
     def remove(self) -> None:
@@ -121,27 +129,22 @@ class Checkpoint:
 
 
 def _state(part):
-    import torch
-
     if isinstance(part, np.random.Generator):
         return json.dumps(part.bit_generator.state)
-    if isinstance(part, torch.Generator):
+    if hasattr(part, "get_state"):  # a generator of torch
         return part.get_state()
-    return part.detach() if isinstance(part, torch.Tensor) else part.state_dict()
+    return part.state_dict() if hasattr(part, "state_dict") else part.detach()
 
 
 def _put_back(part, state):
-    import torch
-
     if isinstance(part, np.random.Generator):
         part.bit_generator.state = json.loads(state)
-    elif isinstance(part, torch.Generator):
+    elif hasattr(part, "set_state"):
         part.set_state(state)
-    elif isinstance(part, torch.Tensor):
-        with torch.no_grad():
-            part.copy_(state)
-    else:
+    elif hasattr(part, "load_state_dict"):
         part.load_state_dict(state)
+    else:
+        part.detach().copy_(state)
 
 
 # ---------------------------------------------------------------- finished artefacts
@@ -162,27 +165,25 @@ def key(facts) -> str:
     >>> key({"seed": 42, "epochs": 3}) == key({"epochs": 3, "seed": 42}) != key({"seed": 42})
     True
     """
-    return hashlib.sha256(
-        json.dumps(facts, sort_keys=True, default=_array_facts).encode()
-    ).hexdigest()[:16]
+    text = json.dumps(facts, sort_keys=True, default=_as_json)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _array_facts(array):
-    """Say for JSON what an array holds: its texts, or the checksum of its numbers."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"what settles an artefact is JSON and arrays, got {type(array).__name__}")
-    return array.tolist() if array.dtype.hasobject else _checksum("", [array])
+def _as_json(array):
+    """Stand in JSON for an array: its texts, or the checksum of its numbers."""
+    if array.dtype.hasobject:
+        return array.tolist()
+    return [array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
 
 
-def cached(path: Path, compute: Callable[[], Any]) -> Artefact:
+def cached(path: Path, compute) -> Artefact:
     """Return what ``compute()`` makes, from the file if an earlier call left it there.
 
-    The value is an array or a tensor, or dictionaries (with texts as keys) and lists of these and
-    of what JSON can hold, so that no code is run when it is read. The first call returns it as the
-    later ones do: tensors on the CPU, tuples as lists.
+    The value is made of tensors, numbers and texts, in dictionaries and lists: nothing else is read
+    back, so that a file runs no code. Tensors come back on the CPU.
 
     Args:
-        path: names all that settles the value, as ``folder / f"autoencoder-{key(facts)}.npz"``
+        path: names all that settles the value, as ``folder / f"autoencoder-{key(facts)}.bin"``
             does. ``path.with_suffix(".under-way.pt")`` is a good place for the checkpoint of a long
             ``compute``.
         compute: called without arguments if there is no file; what it raises is kept nowhere.
@@ -190,95 +191,40 @@ def cached(path: Path, compute: Callable[[], Any]) -> Artefact:
     Raises:
         CacheError: the file is damaged or cannot be written.
 
-    >>> path = getfixture("tmp_path") / f"squares-{key({'n': 3})}.npz"
-    >>> cached(path, lambda: {"squares": np.arange(3) ** 2, "unit": "m"}).value
-    {'squares': array([0, 1, 4]), 'unit': 'm'}
+    >>> import torch
+    >>> path = getfixture("tmp_path") / f"squares-{key({'n': 3})}.bin"
+    >>> cached(path, lambda: {"squares": torch.arange(3) ** 2, "unit": "m"}).value
+    {'squares': tensor([0, 1, 4]), 'unit': 'm'}
     >>> cached(path, lambda: "is not called").value["unit"]
     'm'
     """
+    import torch
+
     if path.exists():
-        return _read(path)
+        try:
+            content = path.read_bytes()
+            if hashlib.sha256(content[CHECKSUM:]).digest() != content[:CHECKSUM]:
+                raise ValueError("another checksum")
+            saved = io.BytesIO(content[CHECKSUM:])
+            return Artefact(*torch.load(saved, map_location="cpu", weights_only=True))
+        except Exception as error:  # a file of something else can raise nearly anything
+            raise CacheError(
+                f"the cached file {path} is damaged: remove it, and the next run computes it again"
+            ) from error
     started = time.perf_counter()
-    arrays = []
-    structure = _take_apart(compute(), arrays)
-    text = json.dumps({"value": structure, "seconds": time.perf_counter() - started})
-    named = {f"array {place}": array for place, array in enumerate(arrays)}
-    try:
-        with whole_file(path) as file:
-            np.savez(file, sha256=_checksum(text, arrays), structure=text, **named)
-    except OSError as error:
-        raise CacheError(
-            f"{path} could not be written ({error.strerror}): "
-            "make room, or set SNNL_CACHE to a folder you can write to"
-        ) from error
-    return _put_together(text, arrays)
-
-
-def _read(path):
-    try:
-        with np.load(path) as saved:
-            text, expected = str(saved["structure"]), str(saved["sha256"])
-            arrays = [saved[f"array {place}"] for place in range(len(saved.files) - 2)]
-        if _checksum(text, arrays) != expected:
-            raise ValueError("another checksum")
-        return _put_together(text, arrays)
-    except Exception as error:  # a damaged zip archive can raise nearly anything
-        raise CacheError(
-            f"the cached file {path} is damaged: remove it, and the next run computes it again"
-        ) from error
-
-
-def _checksum(text, arrays):
-    digest = hashlib.sha256(text.encode())
-    for array in arrays:
-        digest.update(f"{array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _take_apart(value, arrays):
-    """Return a value as JSON that names its arrays, which are added to ``arrays``."""
-    if isinstance(value, dict):
-        return {"dict": {name: _take_apart(part, arrays) for name, part in value.items()}}
-    if isinstance(value, list | tuple):
-        return [_take_apart(part, arrays) for part in value]
-    is_tensor = hasattr(value, "detach")  # asked so, since few callers have torch loaded
-    if not is_tensor and not isinstance(value, np.ndarray):
-        return value
-    arrays.append(value.detach().cpu().numpy() if is_tensor else value)
-    if arrays[-1].dtype.hasobject:
-        raise TypeError("an artefact holds arrays of numbers, not of objects")
-    return {"tensor" if is_tensor else "array": len(arrays) - 1}
-
-
-def _put_together(text, arrays):
-    def build(structure):
-        if isinstance(structure, list):
-            return [build(part) for part in structure]
-        if not isinstance(structure, dict):
-            return structure
-        ((kind, content),) = structure.items()
-        if kind == "dict":
-            return {name: build(part) for name, part in content.items()}
-        if kind == "array":
-            return arrays[content]
-        import torch
-
-        return torch.from_numpy(arrays[content])
-
-    saved = json.loads(text)
-    return Artefact(build(saved["value"]), saved["seconds"])
+    artefact = Artefact(compute(), time.perf_counter() - started)
+    saved = io.BytesIO()
+    torch.save(tuple(artefact), saved)
+    with _written(path) as file:
+        file.write(hashlib.sha256(saved.getbuffer()).digest())
+        file.write(saved.getbuffer())
+    return artefact
 
 
 # ---------------------------------------------------------------- vectors, row by row
 
 
-def cached_rows(
-    path: Path,
-    keys: list[bytes],
-    width: int,
-    compute: Callable[[list[int]], Iterable[tuple[Iterable[int], np.ndarray]]],
-) -> np.ndarray:
+def cached_rows(path: Path, keys: list[bytes], width: int, compute) -> np.ndarray:
     """Return a vector for each key, from a store that many calls share; those missing are computed.
 
     A sentence encoder takes up to a second a document, and each seed draws its own documents out of

@@ -78,15 +78,14 @@ def empty_cache(tmp_path, monkeypatch):
     """An empty folder that SNNL_CACHE names, SNNL_DATA unset, and nothing remembered from other
     tests (it comes back afterwards).
     """
-    from snnl_lib import data, embeddings, experiments
+    from snnl_lib import data, experiments
+    from snnl_lib.embeddings import words
 
     monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
     monkeypatch.setattr(
         experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
     )
-    monkeypatch.setattr(
-        embeddings, "vocabulary", functools.cache(embeddings.vocabulary.__wrapped__)
-    )
+    monkeypatch.setattr(words, "vocabulary", functools.cache(words.vocabulary.__wrapped__))
     folder = tmp_path / "cache"
     folder.mkdir()
     monkeypatch.setenv("SNNL_CACHE", str(folder))

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.optim import SGD, Adam
 
-from snnl_lib import checkpoints
-from snnl_lib.checkpoints import Checkpoint, CheckpointError
-from snnl_lib.embeddings import infersent
+from snnl_lib import cache
+from snnl_lib.cache import CacheError, Checkpoint, CheckpointError
+from snnl_lib.embeddings import sentences
 from snnl_lib.methods.deep_clustering import DEC, IDEC, VaDE, pretrain
 from snnl_lib.methods.sccl import SCCL
 
@@ -37,7 +37,7 @@ def inference_pairs():
 
 def sentence_encoder(path):
     small = {"units": 6, "hidden": 8, "epochs": 3, "batch_size": 6}
-    encoder, scores = infersent.train_nli(inference_pairs(), TABLE, checkpoint=path, **small)
+    encoder, scores = sentences.train_nli(inference_pairs(), TABLE, checkpoint=path, **small)
     return [*encoder.state_dict().values()], scores
 
 
@@ -91,7 +91,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch,
         taken.append(len(self.state))
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
     with monkeypatch.context() as patch:
         patch.setattr(optimizer, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -104,7 +104,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch,
 
 
 def test_a_training_goes_on_where_it_was_and_not_from_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
     path = tmp_path / "kept.pt"
     pretrain(POINTS, 3, epochs=4, seed=1, checkpoint=path)
     steps = []
@@ -118,12 +118,12 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import torch
-import test_checkpoints
-from snnl_lib import checkpoints
+import test_cache
+from snnl_lib import cache
 torch.set_num_threads(1)
-checkpoints.SECONDS_BETWEEN = 0
+cache.SECONDS_BETWEEN = 0
 print("begins", flush=True)
-weights, told = test_checkpoints.sentence_encoder(Path(sys.argv[1]))
+weights, told = test_cache.sentence_encoder(Path(sys.argv[1]))
 torch.save(weights, sys.argv[1] + ".done")
 """
 
@@ -164,12 +164,12 @@ def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, m
     kept = Checkpoint(tmp_path / "kept.pt", weight=torch.zeros(2))
     assert not kept.save_if_due(step=1)
     assert not kept.path.exists()
-    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
     assert kept.save_if_due(step=2)
     assert kept.restore() == {"step": 2}
 
 
 def test_a_folder_that_refuses_is_told(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CheckpointError, match="could not be written"):
+    with pytest.raises(CacheError, match="could not be written"):
         Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)

@@ -868,7 +868,7 @@ def test_a_damaged_embedding_in_the_cache_is_one_sentence_that_names_it(
         content[len(content) // 2] ^= 0x01
         path.write_bytes(content)
     said = refused("run", *only)
-    assert any(f"the cached embedding {path} is damaged: remove it" in said for path in damaged)
+    assert any(f"the cached file {path} is damaged: remove it" in said for path in damaged)
     for path in damaged:
         path.unlink()
     assert command("run", *only)[0] == 0, "removing them must be all there is to do"

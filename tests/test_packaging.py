@@ -312,8 +312,8 @@ from snnl_lib.data import readers
 calls = {{
     "spaCy": [
         lambda: data.preprocess("rain"),
-        lambda: embeddings._vector_rows(["rain"]),
-        lambda: embeddings.vocabulary(),
+        lambda: words._vector_rows(["rain"]),
+        lambda: words.vocabulary(),
     ],
     "pyarrow": [lambda: readers.read_parquet(Path("none.parquet"))],
     "umap-learn": [deep_clustering.umap],

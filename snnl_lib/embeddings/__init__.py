@@ -23,7 +23,7 @@ METHODS = (
     *TRANSFORMERS,
 )
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, whatever their own seeds
-REVISION = 3  # raise when a change can move an embedding: it is part of the cache key
+REVISION = 4  # raise when a change can move an embedding: it is part of the cache key
 
 
 class EmbeddingError(SnnlError):
@@ -31,12 +31,7 @@ class EmbeddingError(SnnlError):
 
 
 def embed(
-    texts: list,
-    method: str,
-    *,
-    fit_texts: list | None = None,
-    max_features: int = 2000,
-    device: str = "cpu",
+    texts: list, method: str, *, fit_texts: list | None = None, max_features=2000, device="cpu"
 ) -> np.ndarray:
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
@@ -93,43 +88,40 @@ def embed(
         from snnl_lib.embeddings import sentences
 
         return sentences.embed_texts(texts, method, device)
-    if method in TRANSFORMERS:
-        from snnl_lib.embeddings import transformers
-
-        name, pooling = backbones.parse(method)
-        settings = {"method": method, "backbone": backbones.cache_key(name)}
-        return cached_vectors(
-            settings, [texts], lambda: transformers.embed_texts(texts, name, pooling, device)
-        )
     if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
         return words.mean_vectors(texts)
     if method == "spacy-word":
         return words.mean_vectors(words.own_rows(texts))
-    settings = {"method": method, "vectors": fingerprint(method)}
-    if method == "spacy":
-        return cached_vectors(settings, [texts], lambda: words.mean_vectors(words.word_rows(texts)))
-    fit_texts = texts if fit_texts is None else fit_texts
-    if method == "tfidf":
+    if method in TRANSFORMERS:
+        from snnl_lib.embeddings import transformers
+
+        name, pooling = backbones.parse(method)
+        facts = {"method": method, "backbone": backbones.cache_key(name)}
         return cached_vectors(
-            settings | {"max_features": max_features},
-            [texts, fit_texts],
-            lambda: words.tfidf(texts, fit_texts, max_features),
+            facts, [texts], lambda: transformers.embed_texts(texts, name, pooling, device)
         )
-    return cached_vectors(
-        settings,
-        [texts, fit_texts],
-        lambda: words.sif(texts, fit_texts, of_corpus=method == "sif-corpus"),
-    )
+    if fit_texts is None or method == "spacy":
+        fit_texts = texts
+    compute = {
+        "spacy": lambda: words.mean_vectors(words.word_rows(texts)),
+        "tfidf": lambda: words.tfidf(texts, fit_texts, max_features),
+        "sif": lambda: words.sif(texts, fit_texts),
+        "sif-corpus": lambda: words.sif(texts, fit_texts, of_corpus=True),
+    }[method]
+    facts = {"method": method, "vectors": fingerprint(method), "max_features": max_features}
+    return cached_vectors(facts, [texts, fit_texts], compute)
 
 
-def cached_vectors(settings: dict, corpora: list[list], compute) -> np.ndarray:
+def cached_vectors(facts: dict, corpora: list[list], compute) -> np.ndarray:
     """Return the array that ``compute()`` makes of some texts, from the cache if it is there.
 
-    All that settles it are its settings, of which ``method`` names the file, and the texts.
+    All that settles it are the facts, of which ``method`` names the file, and the texts.
     """
-    key = cache.key([REVISION, settings, *map(list, corpora)])
-    path = data.cache_dir() / "embeddings" / f"{settings['method']}-{key}.npz"
-    return cache.cached(path, compute).value
+    import torch
+
+    key = cache.key([REVISION, facts, *map(list, corpora)])
+    path = data.cache_dir() / "embeddings" / f"{facts['method']}-{key}.bin"
+    return cache.cached(path, lambda: torch.from_numpy(compute())).value.numpy()
 
 
 def has_words(embedding: np.ndarray) -> np.ndarray:
@@ -149,9 +141,8 @@ def fingerprint(method: str) -> str:
     Raises SnnlError if it is not at hand.
     """
     packed = pack.opened()
-    if packed and (
-        method == "sif" or (method in ("tfidf", "sif-corpus") and "stop words" not in packed.facts)
-    ):
+    has_texts = not packed or "stop words" in packed.facts
+    if (packed and method == "sif") or (method in ("tfidf", "sif-corpus") and not has_texts):
         raise pack.PackError(
             f"{method} counts words, which the pack {packed.path} does not hold: "
             "run it without --pack"

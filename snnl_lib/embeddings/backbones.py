@@ -1,6 +1,7 @@
 """Published transformers by name: where their weights are, what names them, and their word pieces.
 
-``transformers`` here beside loads them. Texts are cut by the package transformers, which is imported where it is needed, and so is torch.
+``transformers`` here beside loads them. Texts are cut by the package of that name, which is
+imported where it is needed, and so is torch.
 """
 
 import contextlib
@@ -261,13 +262,7 @@ def tokenize(texts: list[str], name: str) -> Pieces:
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     tokenizer = _tokenizer(name)
-    encoded = tokenizer(
-        list(texts),
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )
+    encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)
     room = MAX_PIECES - 2
     ids = [np.array(text[:room], dtype=np.int32) for text in encoded["input_ids"]]
     words = [np.array(text.word_ids[:room], dtype=np.int32) for text in encoded.encodings]

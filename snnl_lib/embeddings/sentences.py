@@ -26,8 +26,6 @@ from snnl_lib.data import pack
 from snnl_lib.embeddings import nli, words
 from snnl_lib.training import build, named_seed
 
-BATCH_SIZE = 64
-
 
 class EncoderError(embeddings.EmbeddingError):
     """Weights that are not there, or are not what they should be."""
@@ -100,12 +98,7 @@ def _batch(documents, table, device):
 
 @torch.no_grad()
 def encode(
-    encoder: InferSent,
-    documents: list[np.ndarray],
-    table: np.ndarray,
-    *,
-    device="cpu",
-    batch_size=BATCH_SIZE,
+    encoder: InferSent, documents: list, table: np.ndarray, *, device="cpu", batch_size=64
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Encode documents in batches of similar length.
 
@@ -161,10 +154,8 @@ def _encode(documents, method, device):
         encoder, (documents, table) = load_encoder(weights), _read_glove(glove, documents)
         # <s> and </s> alone say nothing.
         documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]
-    on_terminal = sys.stderr.isatty()
-    with tqdm(
-        total=len(documents), desc=method, unit="doc", leave=False, disable=not on_terminal
-    ) as bar:
+    # disable=None draws the bar on a terminal only.
+    with tqdm(total=len(documents), desc=method, unit="doc", leave=False, disable=None) as bar:
         for index, vectors in encode(encoder, documents, table, device=device):
             yield index, vectors
             bar.update(len(index))
@@ -210,14 +201,14 @@ def train_nli(
     pairs,
     table,
     *,
-    device="cpu",
-    progress=lambda line: None,
     units=nli.UNITS,
     hidden=512,
     epochs=6,
     batch_size=256,
     learning_rate=5e-4,
     seed=42,
+    device="cpu",
+    progress=lambda line: None,
     checkpoint=None,
 ):
     """Train an encoder on natural-language-inference pairs and score it on held-out ones.

@@ -43,9 +43,11 @@ def word_vectors() -> np.ndarray:
     return pack.opened().vectors if pack.opened() else vocabulary().vectors.data
 
 
-def word_rows(
-    texts: list[str], *, split=lambda text: data.preprocess(text).split()
-) -> list[np.ndarray]:
+def _preprocessed(text):
+    return data.preprocess(text).split()
+
+
+def word_rows(texts: list[str], *, split=_preprocessed) -> list[np.ndarray]:
     """Look up each text's words, in order, in spaCy's vector table.
 
     Returns N int32 arrays of rows of ``word_vectors``, -1 for a word without a vector.
@@ -90,7 +92,7 @@ def coverage(texts: list[str]) -> dict[str, float]:
     and of the distinct words that have a vector) and ``words_shared`` (fraction of the known
     distinct words whose vector another word has too).
     """
-    counts = Counter(chain.from_iterable(data.preprocess(text).split() for text in texts))
+    counts = Counter(chain.from_iterable(map(_preprocessed, texts)))
     rows, frequency = _vector_rows(list(counts)), np.array(list(counts.values()))
     known = rows >= 0
     _, words_of_row = np.unique(rows[known], return_counts=True)
@@ -137,12 +139,7 @@ def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarr
     """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features]."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(
-        preprocessor=data.preprocess,
-        tokenizer=str.split,
-        token_pattern=None,
-        max_features=max_features,
-    )
+    vectorizer = TfidfVectorizer(analyzer=_preprocessed, max_features=max_features)
     vectorizer.fit(fit_texts)
     return vectorizer.transform(texts).toarray().astype(np.float32)
 
@@ -150,7 +147,7 @@ def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarr
 # ---------------------------------------------------------------- smooth inverse frequency
 
 
-def sif(texts: list[str], fit_texts: list[str], *, of_corpus: bool) -> np.ndarray:
+def sif(texts: list[str], fit_texts: list[str], *, of_corpus=False) -> np.ndarray:
     """Embed texts by ``sentence_vectors``, with spaCy's table or vectors of the corpus alone."""
     documents, fit_documents = ([data.words(text) for text in part] for part in (texts, fit_texts))
     if of_corpus:
@@ -163,10 +160,7 @@ def sif(texts: list[str], fit_texts: list[str], *, of_corpus: bool) -> np.ndarra
 
 
 def sentence_vectors(
-    documents: list[list[str]],
-    vectors: dict[str, np.ndarray],
-    *,
-    fit_documents: list[list[str]] | None = None,
+    documents: list[list[str]], vectors: dict[str, np.ndarray], *, fit_documents=None
 ) -> np.ndarray:
     """Embed documents by smooth inverse frequency (Arora, Liang and Ma, 2017, Algorithm 1).
 

@@ -114,7 +114,9 @@ def run_all(
     for name in {spec.dataset for spec in specs} - {DRAWN}:
         data.load_dataset(name)  # fetched once, before the workers start
     if any(spec.embedding == "infersent-nli" for spec in specs):
-        embeddings.nli_weights(device)  # and trained once
+        from snnl_lib.embeddings import sentences
+
+        sentences.trained_weights(device)  # and trained once
     import joblib
 
     calls = (joblib.delayed(_carry_out_and_write)(group, device) for group in groups)

@@ -21,7 +21,7 @@ from snnl_lib.__main__ import main
 from snnl_lib.data import pack
 from snnl_lib.data.pack import PackError, open_pack, write_pack
 from snnl_lib.data.readers import Images, Split
-from snnl_lib.embeddings import backbones, infersent, nli
+from snnl_lib.embeddings import backbones, nli, sentences, words
 from snnl_lib.embeddings import transformers as encoders
 from snnl_lib.experiments import short_texts
 from snnl_lib.experiments.retrieval import load_retrieval
@@ -569,7 +569,7 @@ def test_what_comes_of_rounded_weights_and_of_the_published_ones_is_cached_apart
         experiments.Task(np.array(["rain"]), None, None, None, 2, 0, 0),
     )
     model.pieces, model._others = backbones.tokenize(["rain"], "minilm"), None
-    monkeypatch.setattr(embeddings, "cached", lambda facts, *_: facts)
+    monkeypatch.setattr(embeddings, "cached_vectors", lambda facts, *_: facts)
 
     def names():
         facts = embeddings.embed(["rain"], "minilm"), short_texts.contrast(spec, task, "cpu", None)
@@ -621,9 +621,9 @@ def made_up_corpus(packages, monkeypatch):
 
 @pytest.fixture
 def small_encoders(own_cache, monkeypatch):
-    random_encoder = infersent.random_encoder
+    random_encoder = sentences.random_encoder
     monkeypatch.setattr(nli, "UNITS", 4)
-    monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, 4))
+    monkeypatch.setattr(sentences, "random_encoder", lambda seed: random_encoder(seed, 300, 4))
     monkeypatch.setattr(
         nli,
         "RECIPE",
@@ -633,12 +633,12 @@ def small_encoders(own_cache, monkeypatch):
 
 
 def test_inference_pairs_come_out_of_a_pack_as_they_went_in(made_up_corpus, tmp_path):
-    original, table = embeddings.nli_pairs(), embeddings.word_vectors()
+    original, table = nli.pairs_as_rows(), words.word_vectors()
     assert (
         main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
     )
     open_pack(tmp_path / "out.npz")
-    found = embeddings.nli_pairs()
+    found = nli.pairs_as_rows()
     assert found.keys() == original.keys() == {"train", "dev", "test"}
     for split, (*sides, labels) in found.items():
         assert labels.tolist() == original[split][2].tolist() == [0, 1, 2]
@@ -672,16 +672,16 @@ def test_sentence_vectors_from_a_pack_are_those_without_it_in_a_store_of_their_o
 def test_infersent_nli_is_trained_from_a_pack_alone_to_the_same_weights(
     made_up_corpus, small_encoders, tmp_path
 ):
-    scores = embeddings.train_infersent_nli()
+    scores = sentences.train_infersent_nli()
     (weights,) = (small_encoders / "infersent").glob("*.pt")
-    expected = infersent.load_encoder(weights).state_dict()
+    expected = sentences.load_encoder(weights).state_dict()
     weights.unlink()
     assert (
         main(["pack", "classification", str(tmp_path / "out.npz"), "--dataset", "newsgroups4"]) == 0
     )
     open_pack(tmp_path / "out.npz")
-    assert embeddings.train_infersent_nli() == pytest.approx(scores)
-    found = infersent.load_encoder(weights).state_dict()  # under the same name
+    assert sentences.train_infersent_nli() == pytest.approx(scores)
+    found = sentences.load_encoder(weights).state_dict()  # under the same name
     assert all(np.allclose(found[name], value, atol=1e-6) for name, value in expected.items())
 
 

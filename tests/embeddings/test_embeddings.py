@@ -4,6 +4,7 @@ the cache must never do.
 
 import contextlib
 import math
+import os
 import re
 import sqlite3
 import subprocess
@@ -17,7 +18,9 @@ import pytest
 import torch
 
 from snnl_lib import data, embeddings
-from snnl_lib.embeddings import EmbeddingError, coverage, embed, has_words, infersent, nli
+from snnl_lib.cache import CacheError
+from snnl_lib.embeddings import EmbeddingError, embed, has_words, nli, sentences, words
+from snnl_lib.embeddings.words import coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,15 +43,15 @@ def documents(newsgroups4):
 def test_a_document_is_the_mean_of_its_words_vectors_where_unknown_words_count_as_zero(
     own_cache, documents
 ):
-    vocabulary = embeddings.vocabulary()
+    vocabulary = words.vocabulary()
     expected, unknown = [], 0
     for text in documents:
-        words = data.preprocess(text).split()
-        unknown += sum(not vocabulary.has_vector(word) for word in words)
+        tokens = data.preprocess(text).split()
+        unknown += sum(not vocabulary.has_vector(word) for word in tokens)
         total = np.zeros(300)
-        for word in words:
+        for word in tokens:
             total += vocabulary.get_vector(word)  # zeros for an unknown word
-        expected.append(total / len(words))
+        expected.append(total / len(tokens))
     assert unknown >= 2, (
         "the documents must hold unknown words, or this test shows less than it says"
     )
@@ -60,13 +63,13 @@ def test_a_document_is_the_mean_of_its_words_vectors_where_unknown_words_count_a
 def test_a_document_is_what_spacys_own_doc_vector_gives(own_cache, documents):
     from spacy.tokens import Doc
 
-    vocabulary = embeddings.vocabulary()
+    vocabulary = words.vocabulary()
     expected = [Doc(vocabulary, words=data.preprocess(text).split()).vector for text in documents]
     np.testing.assert_allclose(embed(documents, "spacy"), expected, rtol=0, atol=2e-6)
 
 
 def test_a_repeated_word_counts_each_time(own_cache):
-    vocabulary = embeddings.vocabulary()
+    vocabulary = words.vocabulary()
     expected = (2 * vocabulary.get_vector("rain") + vocabulary.get_vector("dancing")) / 3
     np.testing.assert_allclose(
         embed(["Rain, dancing, rain!"], "spacy")[0], expected, rtol=0, atol=1e-6
@@ -76,7 +79,7 @@ def test_a_repeated_word_counts_each_time(own_cache):
 def test_a_long_document_loses_no_more_digits_than_a_short_one(own_cache):
     # Words added one after the other would gather the rounding of each addition, and move
     # what is computed from the vectors.
-    vocabulary = embeddings.vocabulary()
+    vocabulary = words.vocabulary()
     expected = (
         19_999 * vocabulary.get_vector("rain").astype(float) + vocabulary.get_vector("sun")
     ) / 20_000
@@ -132,41 +135,42 @@ def test_at_least_5000_short_documents_a_second_are_embedded_on_one_core(own_cac
 
 
 def test_a_word_that_shares_the_vector_of_a_more_frequent_one_has_none_of_its_own():
-    words = ["good", "linq", "rain", "xyzzyplugh", "Good"]
-    shared = embeddings.word_rows(words, split=lambda word: [word])
-    own = embeddings.own_rows(words)
+    asked = ["good", "linq", "rain", "xyzzyplugh", "Good"]
+    shared = words.word_rows(asked, split=lambda word: [word])
+    own = words.own_rows(asked)
     assert all(rows.shape == (1,) and rows.dtype == np.int32 for rows in own)
     assert [rows[0] >= 0 for rows in shared[:4]] == [True, True, True, False], (
         "the table has a vector for linq"
     )
     assert [rows[0] for rows in own[:4]] == [shared[0][0], -1, shared[2][0], -1]
-    vectors = embed(words, "spacy-word")
+    vectors = embed(asked, "spacy-word")
     assert has_words(vectors)[:4].tolist() == [True, False, True, False]
     for word in ("good", "rain"):
         np.testing.assert_array_equal(
-            vectors[words.index(word)], embeddings.vocabulary().get_vector(word)
+            vectors[asked.index(word)], words.vocabulary().get_vector(word)
         )
 
 
 def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
     from spacy.strings import hash_string
 
-    strings, row_of = embeddings.vocabulary().strings, embeddings.vocabulary().vectors.key2row
+    strings, row_of = words.vocabulary().strings, words.vocabulary().vectors.key2row
     # All half a million words of the table, but for a few that spaCy keeps under the number
     # of a symbol of its own ("number", "agent", "root", ...).
-    words = {strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key}
-    assert len(words) > len(row_of) - 100
-    rows, own = np.array(list(words.values())), np.concatenate(embeddings.own_rows(list(words)))
+    row_of_word = {strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key}
+    assert len(row_of_word) > len(row_of) - 100
+    rows = np.array(list(row_of_word.values()))
+    own = np.concatenate(words.own_rows(list(row_of_word)))
     assert np.array_equal(own[own >= 0], rows[own >= 0]), "the row is that of the word"
-    owners = dict(zip(own.tolist(), words, strict=True))
+    owners = dict(zip(own.tolist(), row_of_word, strict=True))
     assert (
         np.unique(own[own >= 0]).size
         == (own >= 0).sum()
         == len(owners) - 1
-        > len(embeddings.word_vectors()) - 30
+        > len(words.word_vectors()) - 30
     )
-    assert len(embeddings.word_vectors()) < len(words) / 20
-    assert [owners[words[word]] for word in ("linq", "excellently", "horrible")] == [
+    assert len(words.word_vectors()) < len(row_of_word) / 20
+    assert [owners[row_of_word[word]] for word in ("linq", "excellently", "horrible")] == [
         "SQL",
         "excellent",
         "horrible",
@@ -235,8 +239,8 @@ def test_tf_idf_keeps_the_most_frequent_words(own_cache):
 
 def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
     one, other = (
-        embeddings.vocabulary().get_vector("linq"),
-        embeddings.vocabulary().get_vector("sql"),
+        words.vocabulary().get_vector("linq"),
+        words.vocabulary().get_vector("sql"),
     )
     assert np.array_equal(one, other), "or this test shows less than it says"
     linq, sql = embed(
@@ -247,9 +251,9 @@ def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
     weight = {
         word: 0.001 / (0.001 + share / 8) for word, share in (("linq", 2), ("sql", 1), ("the", 3))
     }
-    the = embeddings.vocabulary().get_vector("the")
+    the = words.vocabulary().get_vector("the")
     fitted = np.stack([weight["linq"] * one, np.zeros(300), np.zeros(300)])
-    rain = 0.001 / (0.001 + 2 / 8) * embeddings.vocabulary().get_vector("rain")
+    rain = 0.001 / (0.001 + 2 / 8) * words.vocabulary().get_vector("rain")
     fitted[1] = (weight["the"] * the + weight["sql"] * one + rain) / 3
     fitted[2] = (2 * weight["the"] * the + rain) / 3
     component = np.linalg.svd(fitted)[2][0]
@@ -322,12 +326,12 @@ def test_the_second_call_reads_the_file(own_cache, documents, monkeypatch):
     first = {method: embed(documents, method) for method in ("spacy", "tfidf", "sif", "sif-corpus")}
     assert len(cached_files(own_cache)) == 4
 
-    def computed_again(*args):
+    def computed_again(*args, **options):
         raise AssertionError("computed again, though the file is there")
 
-    monkeypatch.setattr(embeddings, "_mean_word_vectors", computed_again)
-    monkeypatch.setattr(embeddings, "_tfidf", computed_again)
-    monkeypatch.setattr(embeddings, "_sif", computed_again)
+    monkeypatch.setattr(words, "mean_vectors", computed_again)
+    monkeypatch.setattr(words, "tfidf", computed_again)
+    monkeypatch.setattr(words, "sif", computed_again)
     for method, rows in first.items():
         again = embed(documents, method)
         assert again.dtype == rows.dtype and np.array_equal(again, rows)
@@ -380,32 +384,22 @@ def test_a_truncated_cache_file_is_an_error_that_names_it_wherever_it_ends(cache
     whole = file.read_bytes()
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
-        with pytest.raises(EmbeddingError, match="is damaged: remove it") as caught:
+        with pytest.raises(CacheError, match="is damaged: remove it") as caught:
             call()
         assert str(file) in str(caught.value)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
-)
 @pytest.mark.parametrize("bit", [0x01, 0x40])
 def test_a_flipped_bit_anywhere_in_a_cache_file_never_gives_other_vectors(cached, bit):
-    # Some bytes of a zip file carry nothing (time stamps, version numbers): there the vectors
-    # may come back as they were.
-    call, rows, file = cached
-    whole, refused = file.read_bytes(), 0
+    call, _, file = cached
+    whole = file.read_bytes()
     for position in range(len(whole)):
         damaged = bytearray(whole)
         damaged[position] ^= bit
         file.write_bytes(damaged)
-        try:
-            found = call()
-        except EmbeddingError as error:
-            refused += 1
-            assert str(file) in str(error)
-        else:
-            assert found.dtype == rows.dtype and np.array_equal(found, rows), f"byte {position}"
-    assert refused > len(whole) / 2
+        with pytest.raises(CacheError, match="is damaged: remove it") as caught:
+            call()
+        assert str(file) in str(caught.value)
 
 
 def test_a_cache_file_of_something_else_is_an_error_that_names_it(cached):
@@ -414,19 +408,19 @@ def test_a_cache_file_of_something_else_is_an_error_that_names_it(cached):
         lambda: file.write_bytes(b""),
         lambda: file.write_text("<html>"),
         lambda: np.savez(file, embedding=rows),
-        lambda: np.savez(file, a=rows),
+        lambda: torch.save((torch.from_numpy(rows), 1.0), file),
     ):
         write()
-        with pytest.raises(EmbeddingError, match="is damaged: remove it"):
+        with pytest.raises(CacheError, match="is damaged: remove it"):
             call()
 
 
 def test_other_vectors_under_the_old_checksum_are_an_error(cached):
     call, rows, file = cached
-    with np.load(file) as archive:
-        checksum = archive["sha256"]
-    np.savez(file, embedding=rows + 1, sha256=checksum)
-    with pytest.raises(EmbeddingError, match="is damaged: remove it"):
+    whole, vector = file.read_bytes(), rows[0].tobytes()
+    assert whole.count(vector) == 1
+    file.write_bytes(whole.replace(vector, (rows[0] + 1).tobytes()))
+    with pytest.raises(CacheError, match="is damaged: remove it"):
         call()
 
 
@@ -434,13 +428,9 @@ def test_other_vectors_under_the_old_checksum_are_an_error(cached):
     "interruption", [KeyboardInterrupt, OSError(28, "No space left on device")]
 )
 def test_an_interrupted_write_leaves_no_file(own_cache, monkeypatch, interruption):
-    def half_a_save(file, **arrays):
-        file.write(b"PK half of it")
-        raise interruption
-
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez", half_a_save)
-        with pytest.raises((KeyboardInterrupt, OSError, EmbeddingError)):
+        patch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(interruption))
+        with pytest.raises((KeyboardInterrupt, OSError, CacheError)):
             embed(["rain cat"], "tfidf")
     assert cached_files(own_cache) == []
     assert embed(["rain cat"], "tfidf").shape == (1, 2)
@@ -450,7 +440,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(own_cache):
     (own_cache / "embeddings").write_text(
         "a file where the folder should be"
     )  # refuses a superuser too, as a read-only folder does not
-    with pytest.raises(EmbeddingError, match="embeddings"):
+    with pytest.raises(CacheError, match="embeddings"):
         embed(["rain cat"], "tfidf")
 
 
@@ -467,7 +457,7 @@ def test_coverage_by_hand():
 def test_coverage_counts_words_that_share_their_vector():
     # The package keeps 20,000 vectors for half a million words: close words share one. Known:
     # three, two of them by one vector.
-    rows = embeddings._vector_rows(["accessible", "inaccessible", "rain"])
+    rows = words._vector_rows(["accessible", "inaccessible", "rain"])
     assert rows[0] == rows[1] != rows[2]
     found = coverage(["accessible inaccessible", "rain xyzzyplugh rain"])
     assert found == pytest.approx(
@@ -495,7 +485,7 @@ def small(own_cache, monkeypatch):
     """A cache of its own and a random encoder of few units; returns a list to which the number of
     documents of each call of ``encode`` is added.
     """
-    calls, encode, random_encoder = [], infersent.encode, infersent.random_encoder
+    calls, encode, random_encoder = [], sentences.encode, sentences.random_encoder
 
     def counting(encoder, documents, *args, **options):
         calls.append(len(documents))
@@ -504,21 +494,21 @@ def small(own_cache, monkeypatch):
         )
 
     monkeypatch.setattr(nli, "UNITS", SMALL)
-    monkeypatch.setattr(infersent, "random_encoder", lambda seed: random_encoder(seed, 300, SMALL))
-    monkeypatch.setattr(infersent, "encode", counting)
+    monkeypatch.setattr(sentences, "random_encoder", lambda seed: random_encoder(seed, 300, SMALL))
+    monkeypatch.setattr(sentences, "encode", counting)
     return calls
 
 
 def by_the_encoder(texts):
     """What the encoder gives for each text alone, without the store."""
-    encoder, vocabulary = infersent.random_encoder(embeddings.RANDOM_SEED), embeddings.vocabulary()
+    encoder, vocabulary = sentences.random_encoder(embeddings.RANDOM_SEED), words.vocabulary()
     found = []
     for text in texts:
         known = [word for word in data.preprocess(text).split() if vocabulary.has_vector(word)]
-        words = np.array([vocabulary.get_vector(word) for word in known], dtype=np.float32)
+        vectors = np.array([vocabulary.get_vector(word) for word in known], dtype=np.float32)
         with torch.no_grad():
             found.append(
-                encoder(torch.from_numpy(words)[None], torch.tensor([len(known)]))[0].numpy()
+                encoder(torch.from_numpy(vectors)[None], torch.tensor([len(known)]))[0].numpy()
                 if known
                 else np.zeros(2 * SMALL)
             )
@@ -577,7 +567,7 @@ def test_a_repeated_document_is_encoded_once_and_given_wherever_it_stands(small)
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, RuntimeError("CUDA out of memory")])
 def test_an_interrupted_call_goes_on_with_the_rest(small, documents, monkeypatch, interruption):
-    encode, expected = infersent.encode, by_the_encoder(documents)
+    encode, expected = sentences.encode, by_the_encoder(documents)
 
     def broken(*args, **options):
         batches = encode(*args, **options)
@@ -586,7 +576,7 @@ def test_an_interrupted_call_goes_on_with_the_rest(small, documents, monkeypatch
         raise interruption
 
     with monkeypatch.context() as patch:
-        patch.setattr(infersent, "encode", broken)
+        patch.setattr(sentences, "encode", broken)
         with pytest.raises((KeyboardInterrupt, RuntimeError)):
             embed(documents, "infersent-random")
     found = embed(documents, "infersent-random")
@@ -626,7 +616,7 @@ def test_a_changed_byte_anywhere_in_a_stored_vector_is_an_error_that_names_the_f
             damaged[position] ^= 0x01
             file.write_bytes(damaged)
             with pytest.raises(
-                EmbeddingError,
+                CacheError,
                 match=r"are damaged or cannot be written \(a vector has changed\): remove the file",
             ) as caught:
                 call()
@@ -648,7 +638,7 @@ def test_a_flipped_bit_anywhere_in_a_store_never_gives_other_vectors(stored, bit
             journal.unlink()
         try:
             found = call()
-        except EmbeddingError as error:
+        except CacheError as error:
             refused += 1
             assert str(file) in str(error)
         else:
@@ -662,7 +652,7 @@ def test_a_flipped_bit_anywhere_in_a_store_never_gives_other_vectors(stored, bit
 def test_a_store_of_something_else_is_an_error_that_names_it_and_is_left_as_it_is(stored, content):
     call, rows, file = stored
     file.write_bytes(content)
-    with pytest.raises(EmbeddingError, match="are damaged or cannot be written") as caught:
+    with pytest.raises(CacheError, match="are damaged or cannot be written") as caught:
         call()
     assert str(file) in str(caught.value) and file.read_bytes() == content
     file.unlink()
@@ -676,7 +666,7 @@ def test_a_store_cut_off_anywhere_never_gives_other_vectors(stored):
         file.write_bytes(whole[:length])
         try:
             assert np.array_equal(call(), rows)  # less than the first page is an empty store
-        except EmbeddingError as error:
+        except CacheError as error:
             refused += 1
             assert str(file) in str(error)
     assert refused >= len(whole) / 512 / 2
@@ -684,7 +674,7 @@ def test_a_store_cut_off_anywhere_never_gives_other_vectors(stored):
 
 def test_a_store_that_cannot_be_written_is_an_error_that_names_it(small, own_cache):
     (own_cache / "embeddings").write_text("a file where the folder should be")
-    with pytest.raises(EmbeddingError, match=str(own_cache / "embeddings")):
+    with pytest.raises(CacheError, match=str(own_cache / "embeddings")):
         embed(["wet rain"], "infersent-random")
 
 
@@ -693,15 +683,15 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from snnl_lib import embeddings
-from snnl_lib.embeddings import infersent, nli
+from snnl_lib.embeddings import nli, sentences, words
 
-nli.UNITS, original = 4, infersent.random_encoder
-infersent.random_encoder = lambda seed: original(seed, 300, 4)
+nli.UNITS, original = 4, sentences.random_encoder
+sentences.random_encoder = lambda seed: original(seed, 300, 4)
 table = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
-embeddings.word_vectors = lambda: table  # documents are rows already: spaCy, which takes seconds, is not needed
+words.word_vectors = lambda: table  # documents are rows: spaCy, which takes seconds, is not needed
 texts = [np.random.default_rng(i).integers(0, 50, 3 + i % 5).astype(np.int32) for i in range(600)]
-encode = infersent.encode
-infersent.encode = lambda *args, **options: encode(*args, batch_size=5, **options)
+encode = sentences.encode
+sentences.encode = lambda *args, **options: encode(*args, batch_size=5, **options)
 mine, other, out = map(Path, sys.argv[1:])
 mine.touch()
 while not other.exists():
@@ -752,8 +742,8 @@ def published(small, own_cache, monkeypatch):
         for word in ("the", "rain", "cat", "<s>", "email", "</s>")
     }
     folder = own_cache / "infersent"
-    encoder = infersent.random_encoder(3)
-    infersent.save_encoder(encoder, folder / "infersent1.pkl")
+    encoder = sentences.random_encoder(3)
+    sentences.save_encoder(encoder, folder / "infersent1.pkl")
     file = folder / "glove.840B.300d.txt"
     file.write_text(
         "".join(glove_line(word, vector) for word, vector in words.items()), encoding="utf-8"
@@ -824,7 +814,7 @@ def test_other_published_weights_have_a_store_and_a_fingerprint_of_their_own(pub
     first = embeddings.fingerprint("infersent")
     assert re.fullmatch("[0-9a-f]{8}-glove", first)
     before = embed(["rain"], "infersent")
-    infersent.save_encoder(infersent.random_encoder(4), file.with_name("infersent1.pkl"))
+    sentences.save_encoder(sentences.random_encoder(4), file.with_name("infersent1.pkl"))
     assert embeddings.fingerprint("infersent") != first
     assert (
         not np.array_equal(embed(["rain"], "infersent"), before)
@@ -872,7 +862,7 @@ def few_pairs(small, monkeypatch):
     """The training of ``infersent-nli`` made small, on a few pairs made up for it; returns a list
     to which each training is added.
     """
-    trained, train_nli = [], infersent.train_nli
+    trained, train_nli = [], sentences.train_nli
     frame = pd.DataFrame(
         {
             "premise": [
@@ -905,21 +895,21 @@ def few_pairs(small, monkeypatch):
             "seed": 42,
         },
     )
-    monkeypatch.setattr(infersent, "train_nli", noting)
+    monkeypatch.setattr(sentences, "train_nli", noting)
     return trained
 
 
 def test_pairs_keep_stop_words_and_lose_words_without_a_vector_and_what_is_left_with_none(
     few_pairs,
 ):
-    pairs, vocabulary = embeddings.nli_pairs(), embeddings.vocabulary()
+    pairs, vocabulary = nli.pairs_as_rows(), words.vocabulary()
     premises, hypotheses, labels = pairs["train"]
     assert labels.tolist() == [0, 1, 2] and labels.dtype == np.int64, (
         "the pairs with a sentence of unknown words are gone"
     )
-    for rows, words in ((premises[0], "it rains on the cat"), (hypotheses[2], "nobody is here")):
-        expected = np.array([vocabulary.get_vector(word) for word in words.split()])
-        np.testing.assert_array_equal(embeddings.word_vectors()[rows], expected)
+    for rows, text in ((premises[0], "it rains on the cat"), (hypotheses[2], "nobody is here")):
+        expected = np.array([vocabulary.get_vector(word) for word in text.split()])
+        np.testing.assert_array_equal(words.word_vectors()[rows], expected)
 
 
 def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small, own_cache):
@@ -951,7 +941,7 @@ def test_another_recipe_or_other_pairs_are_another_encoder(few_pairs, monkeypatc
 
 
 def test_a_small_version_is_scored_and_not_kept(few_pairs, own_cache):
-    assert embeddings.train_infersent_nli(pairs=2, epochs=1).keys() == {
+    assert sentences.train_infersent_nli(pairs=2, epochs=1).keys() == {
         "nli_dev_acc",
         "nli_test_acc",
         "nli_epoch",
@@ -978,7 +968,7 @@ def test_weights_that_are_there_need_no_pairs(few_pairs, own_cache, monkeypatch)
     monkeypatch.setenv("SNNL_CACHE", str(own_cache))
     monkeypatch.delenv("SNNL_DATA", raising=False)
     (weights,) = (own_cache / "infersent").glob("*.pt")
-    real = embeddings._nli_files()[0]
+    real = nli.trained_files()[0]
     weights.rename(real)
     assert embeddings.fingerprint("infersent-nli").endswith(real.stem.removeprefix("nli"))
 
@@ -998,5 +988,5 @@ def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_th
     ) as caught:
         embeddings.facts("infersent-nli")
     assert str(path) in str(caught.value)
-    embeddings.train_infersent_nli()
+    sentences.train_infersent_nli()
     assert embeddings.facts("infersent-nli")

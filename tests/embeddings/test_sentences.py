@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from snnl_lib.embeddings.infersent import (
+from snnl_lib.embeddings.nli import RECIPE
+from snnl_lib.embeddings.sentences import (
     EncoderError,
     InferSent,
     encode,
@@ -18,7 +19,6 @@ from snnl_lib.embeddings.infersent import (
     save_encoder,
     train_nli,
 )
-from snnl_lib.embeddings.nli import RECIPE
 
 WORDS, SIZE, UNITS = 12, 5, 3
 

@@ -17,8 +17,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
 from snnl_lib import data
-from snnl_lib.embeddings import embed, has_words, sif
-from snnl_lib.embeddings.sif import corpus_vectors, sentence_vectors
+from snnl_lib.embeddings import embed, has_words, words
+from snnl_lib.embeddings.words import corpus_vectors, sentence_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,10 +101,10 @@ def test_real_documents_are_what_word_by_word_arithmetic_and_a_decomposition_of_
     documents,
 ):
     vectors = corpus_vectors(documents)
-    counts = Counter(word for words in documents for word in words)
-    means = np.zeros((200, sif.DIMENSIONS))
-    for mean, words in zip(means, documents, strict=True):
-        known = [word for word in words if word in vectors]
+    counts = Counter(word for document in documents for word in document)
+    means = np.zeros((200, words.DIMENSIONS))
+    for mean, document in zip(means, documents, strict=True):
+        known = [word for word in document if word in vectors]
         for word in known:
             mean += 1e-3 / (1e-3 + counts[word] / sum(counts.values())) * vectors[word] / len(known)
     component = np.linalg.svd(means)[2][0]
@@ -234,5 +234,5 @@ def test_on_programmers_titles_vectors_of_the_corpus_find_far_more_of_the_classe
         nmi[method] = normalized_mutual_info_score(
             part["label"], KMeans(20, n_init=2, random_state=0).fit_predict(codes)
         )
-    assert codes.shape == (3000, sif.DIMENSIONS) and has_words(codes).mean() > 0.999
+    assert codes.shape == (3000, words.DIMENSIONS) and has_words(codes).mean() > 0.999
     assert nmi["sif"] < 0.15 < 0.35 < nmi["sif-corpus"]
