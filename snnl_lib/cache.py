@@ -15,6 +15,7 @@ import json
 import sqlite3
 import time
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,18 @@ class CacheError(SnnlError):
 
 class CheckpointError(CacheError):
     """A checkpoint that is damaged or cannot be written."""
+
+
+def file_fingerprint(path: Path) -> str:
+    """Name a file, such as one of weights, by the first 8 hex digits of its sha256."""
+    status = path.stat()
+    return _sha256_of_file(path, status.st_size, status.st_mtime_ns)[:8]
+
+
+@lru_cache(maxsize=100)
+def _sha256_of_file(path, size, modified):  # gigabytes are read once, unless they have changed
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

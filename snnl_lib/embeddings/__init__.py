@@ -153,7 +153,7 @@ def fingerprint(method: str) -> str:
         return backbones.fingerprint(backbones.parse(method)[0])
     if method == "infersent":
         weights, _ = published_files()
-        return f"{nli.weights_fingerprint(weights)}-glove"
+        return f"{cache.file_fingerprint(weights)}-glove"
     vectors = data.package_fingerprint(VECTORS_PACKAGE)
     if method == "infersent-random":
         return f"{vectors}-random{RANDOM_SEED}"

@@ -5,7 +5,6 @@ imported where it is needed, and so is torch.
 """
 
 import contextlib
-import hashlib
 import importlib
 import tempfile
 import warnings
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_lib import SnnlError, data, require
+from snnl_lib.cache import file_fingerprint
 from snnl_lib.data import pack
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
@@ -147,11 +147,11 @@ def _packed(name):
 def files_to_pack(name: str) -> dict[str, bytes]:
     """Return the files of a backbone for a pack (name -> content), with weights rounded to float16.
 
-    That halves them; they are read as float32 again. Rounding moves a weight by up to a part in 2,048, tiny ones by more. Measured on 200 texts of
-    each of the seven corpora, MiniLM's embedding of a text keeps a cosine of 0.999999 to the
-    published one, and cosines between texts move by up to 0.0005. What comes of rounded weights is
-    cached apart (``cache_key``), and its records say so. Raises BackboneError as
-    ``backbone_folder``.
+    That halves them; they are read as float32 again. Rounding moves a weight by up to a part in
+    2,048, tiny ones by more. Measured on 200 texts of each of the seven corpora, MiniLM's embedding
+    of a text keeps a cosine of 0.999999 to the published one, and cosines between texts move by up
+    to 0.0005. What comes of rounded weights is cached apart (``cache_key``), and its records say
+    so. Raises BackboneError as ``backbone_folder``.
     """
     require("safetensors")
     from safetensors.torch import load_file, save
@@ -167,9 +167,9 @@ def files_to_pack(name: str) -> dict[str, bytes]:
 
 
 def at_hand(name: str) -> bool:
-    """Tell whether the backbone of that name is on this machine or in a package; with a pack, in it.
+    """Tell whether the backbone of that name is on this machine or in a package.
 
-    Raises BackboneError for an unknown name.
+    With a pack only what it holds is. Raises BackboneError for an unknown name.
 
     >>> at_hand("minilm")
     True
@@ -178,12 +178,6 @@ def at_hand(name: str) -> bool:
     if pack.opened():
         return name in pack.opened().backbones
     return bool(backbone.package or _find(name))
-
-
-@cache
-def _digest(path, size, modified):
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:8]
 
 
 def fingerprint(name: str) -> str:
@@ -196,8 +190,7 @@ def fingerprint(name: str) -> str:
     if package := _known(name).package:
         return data.package_fingerprint(package)
     with backbone_folder(name) as folder:
-        status = _weights(folder).stat()
-        return _digest(_weights(folder), status.st_size, status.st_mtime_ns)
+        return file_fingerprint(_weights(folder))
 
 
 def cache_key(name: str) -> str:
@@ -250,8 +243,8 @@ class Pieces:
 def tokenize(texts: list[str], name: str) -> Pieces:
     """Cut N texts into the word pieces of a backbone, at most 126 a text; an empty text has none.
 
-    ``name`` is one of ``BACKBONES``. Raises ValueError for an empty list or what is not text, BackboneError for an unknown name and
-    for weights that are not here.
+    ``name`` is one of ``BACKBONES``. Raises ValueError for an empty list or what is not text,
+    BackboneError for an unknown name and for weights that are not here.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
     >>> pieces.ids
@@ -281,8 +274,8 @@ def _tokenizer(name):
 def open_backbone(name: str) -> Iterator[tuple]:
     """Give the package transformers and the folder of a backbone for the time of the block.
 
-    Raises as ``backbone_folder``. In the block transformers draws no bars of its own and does not list the weights of heads that
-    are not used.
+    In the block transformers draws no bars of its own and does not list the weights of heads that
+    are not used. Raises as ``backbone_folder``.
     """
     _known(name)
     transformers = _import("transformers")

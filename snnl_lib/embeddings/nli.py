@@ -102,9 +102,3 @@ def trained_files() -> tuple[Path, Path]:
     """Name the files of the trained encoder: its weights, and its scores as JSON."""
     stem = data.cache_dir() / "infersent" / f"nli-{trained_key()}"
     return stem.with_suffix(".pt"), stem.with_suffix(".json")
-
-
-def weights_fingerprint(path: Path) -> str:
-    """Name a file of weights by the first 8 hex digits of its sha256."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:8]

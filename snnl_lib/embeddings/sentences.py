@@ -127,15 +127,15 @@ def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
     Each document is encoded once and kept. Raises EmbeddingError for weights that are not there,
     CacheError for a damaged store.
     """
+    store = f"{method}-{embeddings.fingerprint(method)}"
+    if pack.opened():  # which numbers the rows in its own way
+        store += f"-{pack.opened().facts['id']}"
     if method == "infersent":  # has word vectors and marks of its own
         documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
         contents = [" ".join(document).encode() for document in documents]
     else:
         documents = words.word_rows(texts)
         contents = [rows.astype("<i4").tobytes() for rows in documents]
-    store = f"{method}-{embeddings.fingerprint(method)}"
-    if pack.opened():  # which numbers the rows in its own way
-        store += f"-{pack.opened().facts['id']}"
     return cache.cached_rows(
         data.cache_dir() / "embeddings" / f"{store}.sqlite",
         [hashlib.sha256(content).digest()[:16] for content in contents],

@@ -1,6 +1,7 @@
 """Transformers that turn a text into one vector (ClusterBERT paper, Secs. 3.1 and 4.1).
 
-An encoder is a backbone with its weights and a pooling. It is used as published, or fine-tuned by ``clusterbert`` and ``sccl``.
+An encoder is a backbone with its weights and a pooling. It is used as published, or fine-tuned by
+``clusterbert`` and ``sccl``.
 """
 
 import sys
@@ -74,7 +75,8 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
 def load_language_model(name: str):
     """Load a backbone as a causal language model that can also look at a vector from outside.
 
-    What its weights lack starts at random. Raises BackboneError if the weights are not here, or of a kind that cannot decode.
+    What its weights lack starts at random. Raises BackboneError if the weights are not here, or of
+    a kind that cannot decode.
     """
     with open_backbone(name) as (transformers, folder):
         # A config of its own: a shared one would make the encoder causal.

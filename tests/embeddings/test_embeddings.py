@@ -157,7 +157,9 @@ def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
     strings, row_of = words.vocabulary().strings, words.vocabulary().vectors.key2row
     # All half a million words of the table, but for a few that spaCy keeps under the number
     # of a symbol of its own ("number", "agent", "root", ...).
-    row_of_word = {strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key}
+    row_of_word = {
+        strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key
+    }
     assert len(row_of_word) > len(row_of) - 100
     rows = np.array(list(row_of_word.values()))
     own = np.concatenate(words.own_rows(list(row_of_word)))
@@ -238,10 +240,7 @@ def test_tf_idf_keeps_the_most_frequent_words(own_cache):
 
 
 def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
-    one, other = (
-        words.vocabulary().get_vector("linq"),
-        words.vocabulary().get_vector("sql"),
-    )
+    one, other = (words.vocabulary().get_vector("linq"), words.vocabulary().get_vector("sql"))
     assert np.array_equal(one, other), "or this test shows less than it says"
     linq, sql = embed(
         ["LINQ!", "the sql; xyzzyplugh"],
@@ -964,7 +963,8 @@ def test_without_pairs_and_without_weights_there_is_no_infersent_nli(own_cache, 
 
 def test_weights_that_are_there_need_no_pairs(few_pairs, own_cache, monkeypatch):
     embed(["wet rain"], "infersent-nli")
-    monkeypatch.undo()  # the small encoder and the invented pairs are gone, and so are the real ones
+    # The small encoder and the invented pairs are gone, and so are the real ones.
+    monkeypatch.undo()
     monkeypatch.setenv("SNNL_CACHE", str(own_cache))
     monkeypatch.delenv("SNNL_DATA", raising=False)
     (weights,) = (own_cache / "infersent").glob("*.pt")

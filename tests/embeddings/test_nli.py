@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from snnl_lib.cache import file_fingerprint
 from snnl_lib.data import DataError
 from snnl_lib.embeddings import nli
 from snnl_lib.embeddings.nli import load_pairs
@@ -11,7 +12,7 @@ from snnl_lib.embeddings.nli import load_pairs
 
 def test_the_fingerprint_of_weights_is_the_beginning_of_their_sha256(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
-    assert nli.weights_fingerprint(tmp_path / "file") == "ba7816bf"  # FIPS 180-2, appendix B.1
+    assert file_fingerprint(tmp_path / "file") == "ba7816bf"  # FIPS 180-2, appendix B.1
 
 
 def test_the_inference_pairs_are_the_documented_ones():

@@ -383,9 +383,7 @@ def test_the_epoch_with_the_best_dev_accuracy_is_kept(task):
     )
 
 
-def test_training_gives_the_same_bits_for_a_seed_and_leaves_the_global_random_state_and_the_table_alone(
-    task,
-):
+def test_training_gives_the_same_bits_for_a_seed_and_leaves_all_else_as_it_was(task):
     pairs, table = task
     pairs = pairs | {"train": tuple(part[:64] for part in pairs["train"])}
     before, words = torch.get_rng_state(), table.copy()

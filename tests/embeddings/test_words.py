@@ -63,11 +63,8 @@ def test_a_document_is_the_weighted_mean_of_its_known_words_without_the_common_c
         [RAIN, 2 * WIND, 0],
         [4 / 3 * RAIN, 4 / 3 * WIND, 0],
         [RAIN, 0, 0],  # "all" counts as a word, and its part goes
-        [
-            2 * RAIN,
-            0,
-            0,
-        ],  # words without a vector do not count, though the frequencies of those that have one are shares of all words
+        # Words without a vector do not count, though frequencies are shares of all words.
+        [2 * RAIN, 0, 0],
         [0, 0, 0],
     ]
     found = sentence_vectors(documents, AXES, fit_documents=FIT)
@@ -97,9 +94,7 @@ def test_words_are_counted_and_the_component_found_in_the_fitted_documents_alone
     )  # what else is embedded moves nothing
 
 
-def test_real_documents_are_what_word_by_word_arithmetic_and_a_decomposition_of_the_whole_matrix_give(
-    documents,
-):
+def test_real_documents_are_what_word_by_word_arithmetic_and_a_whole_decomposition_give(documents):
     vectors = corpus_vectors(documents)
     counts = Counter(word for document in documents for word in document)
     means = np.zeros((200, words.DIMENSIONS))
