@@ -189,7 +189,7 @@ def _as_json(array):
     return [array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
 
 
-def cached(path: Path, compute) -> Artefact:
+def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
     """Return what ``compute()`` makes, from the file if an earlier call left it there.
 
     The value is made of tensors, numbers and texts, in dictionaries and lists: nothing else is read
@@ -200,6 +200,7 @@ def cached(path: Path, compute) -> Artefact:
             does. ``path.with_suffix(".under-way.pt")`` is a good place for the checkpoint of a long
             ``compute``.
         compute: called without arguments if there is no file; what it raises is kept nowhere.
+        seconds: how long it took, where ``compute`` only hands out what was made before.
 
     Raises:
         CacheError: the file is damaged or cannot be written.
@@ -225,7 +226,9 @@ def cached(path: Path, compute) -> Artefact:
                 f"the cached file {path} is damaged: remove it, and the next run computes it again"
             ) from error
     started = time.perf_counter()
-    artefact = Artefact(compute(), time.perf_counter() - started)
+    value = compute()
+    seconds = time.perf_counter() - started if seconds is None else seconds
+    artefact = Artefact(value, seconds)
     saved = io.BytesIO()
     torch.save(tuple(artefact), saved)
     with _written(path) as file:

@@ -222,7 +222,7 @@ def pretrained(spec: Spec, task, device):
     facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
     facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
     facts |= {"revision": spec.revision, "images": images}
-    path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{cache.key(facts)}.npz"
+    path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{cache.key(facts)}.bin"
     training = pretraining(images, CODE_SIZE, epochs=spec["pretrain_epochs"], seed=spec.seed)
     training.checkpoint = path.with_suffix(".under-way.pt")
 

@@ -260,14 +260,15 @@ def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float]:
     facts = settings | {"method": "sccl", "k": task.classes, "torch": torch.__version__}
     facts |= {"backbone": embeddings.backbones.cache_key(name), "revision": spec.revision}
     facts["texts"] = list(task.train_x)
-    path = data.cache_dir() / "sccl" / f"{spec.dataset}-{cache.key(facts)}.npz"
+    path = data.cache_dir() / "sccl" / f"{spec.dataset}-{cache.key(facts)}.bin"
 
     def compute():
         under_way = path.with_suffix(".under-way.pt")
         model = SCCL(task.classes, name, **settings, progress=progress, checkpoint=under_way)
-        return raise_if_diverged(model.fit(list(task.train_x))).embeddings
+        return torch.from_numpy(raise_if_diverged(model.fit(list(task.train_x))).embeddings)
 
-    return cache.cached(path, compute)
+    vectors, seconds = cache.cached(path, compute)
+    return vectors.numpy(), seconds
 
 
 def fine_tune(spec: Spec, task, device, progress, others=None):
