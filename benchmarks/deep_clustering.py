@@ -40,7 +40,8 @@ from snnl_lib import experiments, results
 from snnl_lib.data import load_dataset
 from snnl_lib.methods import deep_clustering as ours
 from snnl_lib.metrics import clustering_accuracy
-from snnl_lib.training import BATCH_SIZE, named_seed
+from snnl_lib.recipes import BATCH_SIZE
+from snnl_lib.training import named_seed
 
 SEEDS, K, MNIST_IMAGES, PRETRAINING, CLUSTERING = (
     (42, 1234, 73),

@@ -1,48 +1,61 @@
-"""ClusterBERT: a transformer fine-tuned in three stages so that the texts of a corpus fall into
-clusters.
+"""ClusterBERT: a transformer fine-tuned in three stages so that texts fall into clusters.
 
 *ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text Clustering*, Eqs. 1-5 and
-Algorithm 1. Where the paper is silent, ``settings.Recipe`` says what is done here. With MiniLM
-2,000 short texts take about five minutes on a CPU core; a whole corpus takes hours, or a GPU.
+Algorithm 1. Where the paper is silent, ``recipes.Recipe`` says what is done here. With MiniLM 2,000
+short texts take about five minutes on a CPU core; a whole corpus takes hours, or a GPU.
 """
 
 import contextlib
 import hashlib
 import json
 import math
+import time
 import warnings
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from snnl_lib import whole_file
 from snnl_lib.cache import Checkpoint, CheckpointError
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
-from snnl_lib.recipes import STAGES, Recipe
+from snnl_lib.methods._fitting import (
+    KMEANS_STARTS,
+    check_clusters,
+    k_means,
+    mixed_precision,
+    progress_bar,
+    separate_random_numbers,
+    take_step,
+)
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder, delete_words
+from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.training import build, named_seed
 
-KMEANS_STARTS = 10
-NOTHING_KEPT = Checkpoint(None)
-FIRST_CONFIDENCE = 0.6  # mean probability of the likeliest cluster when the head starts from centroids: neither blind nor sure of itself
+FIRST_CONFIDENCE = 0.6
+"""Mean probability of the likeliest cluster where the head starts: neither blind nor sure."""
+
+LATER_SETTINGS = {
+    2: {"reclusterings", "clustering_epochs", "clustering_weight"},
+    3: {"hardening_epochs", "hardening_weight"},
+}
+"""What of a recipe has no effect before a stage: runs that differ in it share what came before."""
 
 
-# ---------------------------------------------------------------- Eqs. 2-5: the clustering head
-# and its targets
+# ---------------------------------------------------------------- Eqs. 2-5: head and targets
 
 
 def clustering_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Compute Eqs. 2-3, a number: the cross entropy between targets q [B, k], rows of sum 1, and
-    the softmax of the head's logits [B, k]; mean over the batch.
+    """Compute Eqs. 2-3: the cross entropy between targets and the softmax of the head's logits.
+
+    ``logits`` and ``targets`` are [B, k]; each row of the targets q sums to 1. Returns a number,
+    the mean over the batch.
 
     >>> loss = clustering_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
     >>> round(loss.item() / math.log(2), 6)
@@ -52,8 +65,10 @@ def clustering_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
 
 
 def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarray:
-    """Renumber clusters [N] so that as many texts as possible keep the number that they had before
-    [N] (Hungarian method), all numbers from 0 to k - 1.
+    """Renumber clusters so that as many texts as possible keep the number that they had before.
+
+    ``clusters`` and ``before`` are int arrays [N] of numbers from 0 to k - 1, and so is what is
+    returned (Hungarian method).
 
     >>> match_clusters(np.array([0, 0, 1]), np.array([1, 1, 0]), 2)
     array([1, 1, 0])
@@ -65,15 +80,13 @@ def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarr
     return linear_sum_assignment(shared, maximize=True)[1][clusters]
 
 
-def head_of_centroids(
-    centroids: np.ndarray, embeddings: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return weight [k, D] and bias [k] of a head that gives each embedding [N, D] to the nearest
-    of the centroids [k, D].
+def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray):
+    """Return weight and bias of a head that gives each embedding to the nearest of the centroids.
 
     Its logits are negative squared distances (but for what is the same for all clusters), scaled so
     that the likeliest cluster has a probability of 0.6 on average: neither blind nor sure of
-    itself. The paper does not say how its head starts.
+    itself. The paper does not say how its head starts. ``centroids`` are [k, D], ``embeddings``
+    [N, D]; the weight is [k, D], the bias [k].
 
     >>> embeddings = np.array([[0.0, 0], [1, 0], [4, 0], [5, 0]])
     >>> centroids = np.array([[0.5, 0], [4.5, 0]])
@@ -87,48 +100,46 @@ def head_of_centroids(
     weight, bias = 2 * centroids, -(centroids**2).sum(axis=1)
     logits = embeddings @ weight.T + bias
 
-    def short(log_scale):
+    def excess(log_scale):
         return softmax(math.exp(log_scale) * logits, axis=1).max(axis=1).mean() - FIRST_CONFIDENCE
 
     low, high = -20.0, 20.0
-    scale = math.exp(brentq(short, low, high)) if short(low) < 0 < short(high) else 1.0
+    scale = math.exp(brentq(excess, low, high)) if excess(low) < 0 < excess(high) else 1.0
     return scale * weight, scale * bias
 
 
 # ---------------------------------------------------------------- Algorithm 1
 
 
-def check_clusters(k, texts: int) -> None:
-    """Raise ValueError unless k is a whole number from 1 to the number of texts."""
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= texts:
-        raise ValueError(
-            f"the number of clusters must be a whole number from 1 to the number of texts, {texts}, got {k!r}"
-        )
-
-
 def batches_of_like_length(lengths, batch_size, generator):
-    """Yield one pass over texts in batches of indices, in random order, texts of like length
-    together, since a batch is as long as its longest.
+    """Return one pass over texts of such lengths [N], as a list of batches of their indices.
+
+    The order is random, by ``generator``, and texts of like length go together: a batch is as long
+    as its longest.
     """
-    order, found = torch.randperm(len(lengths), generator=generator).numpy(), []
+    order, batches = torch.randperm(len(lengths), generator=generator).numpy(), []
     for start in range(0, len(order), 32 * batch_size):
         chunk = order[start : start + 32 * batch_size]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        found += [chunk[place : place + batch_size] for place in range(0, len(chunk), batch_size)]
-    yield from (found[i] for i in torch.randperm(len(found), generator=generator).tolist())
+        batches += [chunk[first : first + batch_size] for first in range(0, len(chunk), batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
+@dataclass(eq=False)
 class ClusterBERT:
-    """Algorithm 1: domain adaptation, clustering, hardening, each on the sum of two losses of Eq.
-    4.
+    """Algorithm 1: domain adaptation, clustering, hardening, each on a sum of two losses (Eq. 4).
 
-    After ``fit``: ``embeddings``, a dictionary with a float32 array [N + others, D] for each stage,
-    by the names ``start``, ``domain adaptation``, ``clustering`` and ``hardening`` (the paper
-    clusters these, with k-means); ``clusters``, int array [N], the head's own after the last stage,
-    None after stage 1; ``curve``, a frame with a row an epoch: ``stage`` and ``epoch`` (before 0 in
-    the warm-up), the mean losses ``reconstruction`` (Eq. 1) and ``clustering`` (Eq. 3), nan where
-    one has no weight, and ``used``, the number of clusters that the targets use; ``diverged``, why
-    it stopped early, or nothing; ``pieces``, of the texts.
+    After ``fit``:
+
+    - ``embeddings``: a dictionary with a float32 array [N + others, D] for each stage, by the names
+      ``start``, ``domain adaptation``, ``clustering`` and ``hardening``. The paper clusters these,
+      with k-means.
+    - ``clusters``: int array [N], the head's own after the last stage; None after stage 1.
+    - ``curve``: a frame with a row an epoch: ``stage`` and ``epoch`` (before 0 in the warm-up), the
+      mean losses ``reconstruction`` (Eq. 1) and ``clustering`` (Eq. 3), nan where one has no
+      weight, and ``used``, the number of clusters that the targets use.
+    - ``diverged``: why it stopped early, or an empty text.
+    - ``pieces``: the texts as ``tokenize`` cuts them.
 
     Args:
         k: the number of clusters.
@@ -153,25 +164,17 @@ class ClusterBERT:
     [1, 2, 3]
     """
 
-    def __init__(
-        self,
-        k,
-        backbone="minilm",
-        recipe=None,
-        *,
-        seed=0,
-        device="cpu",
-        progress=None,
-        folder: Path | None = None,
-    ):
-        self.k, self.backbone, self.recipe, self.seed, self.device = (
-            k,
-            backbone,
-            recipe or Recipe(),
-            seed,
-            torch.device(device),
-        )
-        self.progress, self.folder = progress, folder
+    k: int
+    backbone: str = "minilm"
+    recipe: Recipe | None = None
+    _: KW_ONLY
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    progress: str | None = None
+    folder: Path | None = None
+
+    def __post_init__(self):
+        self.recipe, self.device = self.recipe or Recipe(), torch.device(self.device)
 
     def fit(self, texts: list[str], others: list[str] = (), stages: int = 3):
         """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3. Returns self.
@@ -187,327 +190,243 @@ class ClusterBERT:
             CheckpointError: a checkpoint that is damaged or cannot be written.
         """
         self.pieces = tokenize(texts, self.backbone)
-        check_clusters(self.k, len(texts))
+        check_clusters(self.k, len(texts), "texts")
         self._others = tokenize(others, self.backbone) if len(others) else None
         self._build()
         self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
-        for number in range(self._restore(stages), stages + 1):
-            with self._sources(STAGES[number]):
-                under_way = self._train_stage(number) if number > 0 else None
+        self.seconds = 0.0
+        for stage in range(self._restore(stages), stages + 1):
+            started = time.perf_counter()
+            with self._sources(STAGES[stage]):
+                under_way = self._train_stage(stage) if stage > 0 else None
             if self.diverged:
                 break
-            self._end_stage(number)
+            self._end_stage(stage, started)
             if under_way is not None:
                 under_way.remove()
-        self.curve, self.seconds = pd.DataFrame(self._rows), 0.0
+        self.curve = pd.DataFrame(self._rows)
         return self
 
     def embed(self, texts: list[str]) -> np.ndarray:
-        """Return the embeddings of any N texts as float32 array [N, D], after ``fit``. Raises
-        ValueError for texts that are none.
+        """Return the embeddings of any N texts as float32 array [N, D], after ``fit``.
+
+        Raises ValueError for texts that are none.
         """
-        return encode(self.encoder, tokenize(texts, self.backbone), device=self.device)
+        return self._encode(tokenize(texts, self.backbone))
+
+    def _encode(self, pieces):
+        return encode(self.encoder, pieces, device=self.device)
 
     def _build(self):
         self.encoder = load_encoder(self.backbone, self.recipe.pooling).to(self.device)
-        self.decoder = build(Decoder, self.backbone, self.encoder, self.pieces, seed=self.seed).to(
-            self.device
-        )
-        self.head = nn.Linear(self.encoder.transformer.config.hidden_size, self.k).to(self.device)
-        if self.recipe.frozen:
-            layers = self.encoder.transformer.encoder.layer[: self.recipe.frozen]
-            for part in (self.encoder.transformer.embeddings, *layers):
+        decoder = build(Decoder, self.backbone, self.encoder, self.pieces, seed=self.seed)
+        self.decoder = decoder.to(self.device)
+        transformer, frozen = self.encoder.transformer, self.recipe.frozen
+        self.head = nn.Linear(transformer.config.hidden_size, self.k).to(self.device)
+        if frozen:
+            for part in (transformer.embeddings, *transformer.encoder.layer[:frozen]):
                 part.requires_grad_(False)
+
+    def _trained(self):
+        """Return all parameters that can learn, by name: what a checkpoint has to hold."""
+        parts = {
+            "encoder": self.encoder.named_parameters(),
+            "decoder": self.decoder.new_parameters.items(),
+            "head": self.head.named_parameters(),
+        }
+        named = {f"{part}.{name}": value for part, own in parts.items() for name, value in own}
+        return {name: value for name, value in named.items() if value.requires_grad}
 
     @contextlib.contextmanager
     def _sources(self, stage):
-        """Start a stage with random sources and an optimiser of its own, so that it is the same
-        whether or not the stages before ran in this process.
+        """Start a stage with an optimiser and random sources of its own.
+
+        So it is the same whether or not the stages before ran in this process.
         """
-        old = [own for own in self.encoder.parameters() if own.requires_grad]
-        new = [own for own in self.decoder.new_parameters.values() if own.requires_grad] + [
-            *self.head.parameters()
-        ]
+        trained = self._trained().items()
+        brought_along = [value for name, value in trained if name.startswith("encoder.")]
+        new = [value for name, value in trained if not name.startswith("encoder.")]
         groups = [
-            {"params": old, "lr": self.recipe.learning_rate},
+            {"params": brought_along, "lr": self.recipe.learning_rate},
             {"params": new, "lr": self.recipe.new_rate},
         ]
         self._optimizer = torch.optim.Adam(groups, fused=True)
         self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
         self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(named_seed(self.seed, f"dropout, {stage}"))
+        with separate_random_numbers(self.device, named_seed(self.seed, f"dropout, {stage}")):
             yield
 
     def _epochs(self, stage):
-        """List the epochs of a stage: number (before 0 in the warm-up), weight of the clustering
-        loss, whether targets are made before it.
-        """
+        """List a stage's epochs: number, lambda of Eq. 4, whether targets are made before it."""
         recipe = self.recipe
         if stage == 1:
             return [(epoch, 0, False) for epoch in range(-recipe.warm_up, recipe.adaptation_epochs)]
         if stage == 2:
-            epochs = recipe.clustering_epochs
-            return [
-                (epoch, recipe.clustering_weight, epoch % epochs == 0)
-                for epoch in range(recipe.reclusterings * epochs)
-            ]
+            each, weight = recipe.clustering_epochs, recipe.clustering_weight
+            epochs = range(recipe.reclusterings * each)
+            return [(epoch, weight, epoch % each == 0) for epoch in epochs]
         return [(epoch, recipe.hardening_weight, True) for epoch in range(recipe.hardening_epochs)]
 
     def _train_stage(self, stage):
-        """Go through the epochs of a stage, from where a killed process had come to."""
+        """Go through a stage's epochs, from where a killed process had come to.
+
+        Returns the checkpoint that it was kept in, which can go once the stage has one of its own.
+        """
         path = self._checkpoint(stage, ", under way") if self.folder else None
-        kept = Checkpoint(
-            path, optimizer=self._optimizer, deletion=self._deletion, **self._trained()
-        )
-        reached = kept.restore()
-        self._rows = reached.get("rows", self._rows)
-        targets = reached["targets"].to(self.device) if reached.get("targets") is not None else None
+        parts = {"optimizer": self._optimizer, "deletion": self._deletion} | self._trained()
+        saved = Checkpoint(path, **parts)
+        reached = saved.restore() or {"epoch": -math.inf, "rows": self._rows, "targets": None}
+        self._rows, targets = reached["rows"], reached["targets"]
+        targets = None if targets is None else targets.to(self.device)
         for epoch, weight, makes_targets in self._epochs(stage):
-            if self.diverged or epoch < reached.get("epoch", epoch):
+            if self.diverged or epoch < reached["epoch"]:
                 continue
-            goes_on = reached if epoch == reached.get("epoch") else {}
-            if makes_targets and not goes_on:
-                targets = (
-                    self._cluster_targets(epoch, targets)
-                    if stage == 2
-                    else target_distribution(self._predictions())
-                )
-            self._epoch(stage, epoch, weight, targets, kept, goes_on)
-        return kept
+            resumed = reached if epoch == reached["epoch"] else None
+            if makes_targets and not resumed:
+                targets = self._targets(stage, epoch, targets)
+            self._epoch(stage, epoch, weight, targets, saved, resumed)
+        return saved
 
-    def _cluster_targets(self, epoch, before):
-        """Cluster the embeddings: targets [N, k] of 0 and 1, numbered as those ``before`` (None:
-        none, and the head starts from these).
+    def _targets(self, stage, epoch, before):
+        """Return targets q [N, k] for the clean texts: k-means in stage 2, then Eq. 5.
+
+        Those of k-means are 0 and 1, and numbered as the targets ``before``; where these are None,
+        the head starts from the centroids.
         """
-        from sklearn.cluster import KMeans
-
-        found, turn = self._embeddings(), epoch // self.recipe.clustering_epochs
-        kmeans = KMeans(
-            self.k, n_init=KMEANS_STARTS, random_state=named_seed(self.seed, f"targets {turn}")
-        ).fit(found)
+        if stage == 3:
+            return target_distribution(self._predictions())
+        embeddings = self._encode(self.pieces)
+        seed = named_seed(self.seed, f"targets {epoch // self.recipe.clustering_epochs}")
+        kmeans = k_means(embeddings, self.k, KMEANS_STARTS, seed)
+        clusters = kmeans.labels_
         if before is None:
-            clusters = kmeans.labels_
-            self._start_head(kmeans.cluster_centers_, found)
+            weight, bias = head_of_centroids(kmeans.cluster_centers_, embeddings)
+            with torch.no_grad():
+                self.head.weight.copy_(torch.as_tensor(weight))
+                self.head.bias.copy_(torch.as_tensor(bias))
         else:
-            clusters = match_clusters(kmeans.labels_, before.argmax(dim=1).cpu().numpy(), self.k)
-        return torch.eye(self.k, device=self.device)[
-            torch.as_tensor(clusters, dtype=torch.int64, device=self.device)
-        ]
-
-    def _epoch(
-        self, stage, epoch, weight, targets, kept=NOTHING_KEPT, goes_on=MappingProxyType({})
-    ):
-        """Pass once over the texts with Eq. 4, ``weight`` being lambda; before epoch 0 only what is
-        new in the decoder learns.
-        """
-        for module in (self.encoder, self.decoder):
-            module.train()
-        lengths, first, sums = (
-            np.array([len(own) for own in self.pieces.ids]),
-            0,
-            torch.zeros(2, device=self.device),
-        )
-        drawn_from = self._order.get_state()
-        if goes_on:
-            drawn_from, first, sums = (
-                goes_on["drawn_from"],
-                goes_on["batch"],
-                goes_on["sums"].to(self.device),
-            )
-            self._order.set_state(drawn_from)
-        parts = list(batches_of_like_length(lengths, self.recipe.batch_size, self._order))
-        bar = range(first, len(parts))
-        if self.progress is not None:
-            bar = tqdm(
-                bar,
-                desc=f"{self.progress}: {STAGES[stage]} {epoch}",
-                unit="batch",
-                leave=False,
-                initial=first,
-                total=len(parts),
-            )
-        old = self._optimizer.param_groups[0]["params"]
-        for own in old:
-            own.requires_grad_(epoch >= 0)
-        for number in bar:
-            part = parts[number]
-            losses = self._losses(
-                part,
-                weight,
-                None if targets is None else targets[torch.as_tensor(part, device=self.device)],
-            )
-            self._optimizer.zero_grad(set_to_none=True)
-            (weight * losses[1] + (1 - weight) * losses[0]).backward()
-            self._optimizer.step()
-            sums = sums + torch.stack(losses).detach()
-            kept.save_if_due(
-                epoch=epoch,
-                batch=number + 1,
-                sums=sums,
-                drawn_from=drawn_from,
-                targets=targets,
-                rows=self._rows,
-            )
-        for own in old:
-            own.requires_grad_(True)
-        reconstruction, clustering = (sums / len(parts)).tolist()
-        row = {
-            "stage": stage,
-            "epoch": epoch,
-            "reconstruction": reconstruction if weight < 1 else math.nan,
-        }
-        row |= {
-            "clustering": clustering if weight else math.nan,
-            "used": math.nan if targets is None else len(targets.argmax(dim=1).unique()),
-        }
-        self._rows.append(row)
-        if not math.isfinite(reconstruction + clustering):
-            self.diverged = f"the loss was {reconstruction + clustering} in epoch {epoch} of stage {stage} ({STAGES[stage]})"
-        elif row["used"] < self.k / 2:
-            warnings.warn(
-                f"only {row['used']} of {self.k} clusters are in use in epoch {epoch} of stage {stage}",
-                stacklevel=2,
-            )
-
-    def _losses(self, part, weight, targets):
-        """Return Eqs. 1 and 3 of a batch; the one that has no weight is 0."""
-        nothing = torch.zeros((), device=self.device)
-        noisy = [
-            delete_words(
-                self.pieces.ids[i], self.pieces.words[i], self.recipe.deletion, self._deletion
-            )
-            for i in part
-        ]
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            embedding = self.encoder(*self.pieces.batch(noisy, self.device))
-            reconstruction = (
-                self.decoder(
-                    embedding, *self.pieces.batch([self.pieces.ids[i] for i in part], self.device)
-                )
-                if weight < 1
-                else nothing
-            )
-        return reconstruction, clustering_loss(
-            self.head(embedding.float()), targets
-        ) if weight else nothing
-
-    def _embeddings(self):
-        return encode(self.encoder, self.pieces, device=self.device)
+            clusters = match_clusters(clusters, before.argmax(dim=1).cpu().numpy(), self.k)
+        return torch.as_tensor(np.eye(self.k, dtype=np.float32)[clusters], device=self.device)
 
     @torch.no_grad()
     def _predictions(self):
         """Return p of Eq. 2 for the clean texts, [N, k]."""
-        return self.head(torch.as_tensor(self._embeddings(), device=self.device)).softmax(dim=1)
+        embeddings = torch.as_tensor(self._encode(self.pieces), device=self.device)
+        return self.head(embeddings).softmax(dim=1)
 
-    def _start_head(self, centroids, embeddings):
-        weight, bias = head_of_centroids(centroids, embeddings)
-        with torch.no_grad():
-            self.head.weight.copy_(torch.as_tensor(weight))
-            self.head.bias.copy_(torch.as_tensor(bias))
+    def _epoch(self, stage, epoch, weight, targets, saved, resumed=None):
+        """Pass once over the texts with Eq. 4, ``weight`` being lambda.
 
-    # ------------------------------------------------ checkpoints
+        Before epoch 0 only what is new in the decoder learns. ``saved`` is the stage's checkpoint,
+        ``resumed`` what it held of this epoch.
+        """
+        self.encoder.train()
+        self.decoder.train()
+        lengths = np.array([len(ids) for ids in self.pieces.ids])
+        first, sums, drawn_from = 0, torch.zeros(2), self._order.get_state()
+        if resumed:
+            first, sums, drawn_from = resumed["batch"], resumed["sums"], resumed["drawn_from"]
+            self._order.set_state(drawn_from)
+        sums = sums.to(self.device)
+        batches = batches_of_like_length(lengths, self.recipe.batch_size, self._order)
+        name = self.progress and f"{self.progress}: {STAGES[stage]} {epoch}"
+        brought_along = self._optimizer.param_groups[0]["params"]
+        for parameter in brought_along:
+            parameter.requires_grad_(epoch >= 0)
+        for i in progress_bar(name, first, len(batches), unit="batch"):
+            chosen = torch.as_tensor(batches[i], device=self.device)
+            losses = self._losses(batches[i], weight, None if targets is None else targets[chosen])
+            take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])
+            sums = sums + torch.stack(losses).detach()
+            place = {"epoch": epoch, "batch": i + 1, "drawn_from": drawn_from}
+            saved.save_if_due(**place, sums=sums, targets=targets, rows=self._rows)
+        for parameter in brought_along:
+            parameter.requires_grad_(True)
+        reconstruction, clustering = (sums / len(batches)).tolist()
+        row = {"stage": stage, "epoch": epoch}
+        row["reconstruction"] = reconstruction if weight < 1 else math.nan
+        row["clustering"] = clustering if weight else math.nan
+        row["used"] = math.nan if targets is None else len(targets.argmax(dim=1).unique())
+        self._rows.append(row)
+        where = f"in epoch {epoch} of stage {stage}"
+        if not math.isfinite(loss := reconstruction + clustering):
+            self.diverged = f"the loss was {loss} {where} ({STAGES[stage]})"
+        elif row["used"] < self.k / 2:
+            sentence = f"only {row['used']} of {self.k} clusters are in use {where}"
+            warnings.warn(sentence, stacklevel=2)
 
-    def _checkpoint(self, number, suffix=""):
+    def _losses(self, batch, weight, targets):
+        """Return Eqs. 1 and 3 of a batch of texts; the one that has no weight is 0."""
+        pieces, ratio = self.pieces, self.recipe.deletion
+        clean = [pieces.ids[i] for i in batch]
+        noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
+        reconstruction = clustering = torch.zeros((), device=self.device)
+        with mixed_precision(self.device):
+            embedding = self.encoder(*pieces.batch(noisy, self.device))
+            if weight < 1:
+                reconstruction = self.decoder(embedding, *pieces.batch(clean, self.device))
+        if weight:
+            clustering = clustering_loss(self.head(embedding.float()), targets)
+        return reconstruction, clustering
+
+    # ------------------------------------------------ checkpoints of whole stages
+
+    def _checkpoint(self, stage, suffix=""):
         """Name a stage's checkpoint after all that settles it."""
-        recipe, known = (
-            asdict(self.recipe),
-            [
-                "pooling",
-                "deletion",
-                "batch_size",
-                "learning_rate",
-                "new_rate",
-                "warm_up",
-                "adaptation_epochs",
-                "frozen",
-            ],
-        )
-        known += ["reclusterings", "clustering_epochs", "clustering_weight"] if number > 1 else []
-        known += ["hardening_epochs", "hardening_weight"] if number > 2 else []
-        facts = {name: recipe[name] for name in known} | {
-            "backbone": backbones.cache_key(self.backbone),
-            "torch": torch.__version__,
-        }
-        facts |= {"device": self.device.type, "seed": self.seed} | (
-            {"k": self.k} if number > 1 else {}
-        )
+        later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
+        facts = {name: own for name, own in asdict(self.recipe).items() if name not in later}
+        facts |= {"backbone": backbones.cache_key(self.backbone), "torch": torch.__version__}
+        facts |= {"device": self.device.type, "seed": self.seed}
+        facts |= {"k": self.k} if stage > 1 else {}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for pieces in (self.pieces, self._others):
-            for own in pieces.ids if pieces else ():
-                digest.update(own.tobytes() + b"|")
-        return (
-            Path(self.folder)
-            / f"{self.backbone}-{digest.hexdigest()[:16]}-stage-{number}{suffix}.pt"
-        )
+            for ids in pieces.ids if pieces else ():
+                digest.update(ids.tobytes() + b"|")
+        name = f"{self.backbone}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
+        return Path(self.folder) / name
 
-    def _trained(self):
-        """Name all that can learn: what a checkpoint has to hold."""
-        named = [
-            ("encoder", self.encoder.named_parameters()),
-            ("decoder", self.decoder.new_parameters.items()),
-            ("head", self.head.named_parameters()),
-        ]
-        return {
-            f"{part}.{name}": own
-            for part, found in named
-            for name, own in found
-            if own.requires_grad
-        }
-
-    def _end_stage(self, number):
-        parts = [self._embeddings()]
-        if self._others:
-            parts.append(encode(self.encoder, self._others, device=self.device))
-        self.embeddings[STAGES[number]] = np.concatenate(parts)
-        if number > 1:
+    def _end_stage(self, stage, started):
+        """Embed all texts as the stage leaves them, and keep what it has made."""
+        texts = [self.pieces, self._others] if self._others else [self.pieces]
+        self.embeddings[STAGES[stage]] = np.concatenate([self._encode(own) for own in texts])
+        if stage > 1:
             self.clusters = self._predictions().argmax(dim=1).cpu().numpy()
-        if self.folder is None or number == 0:
+        self.seconds += time.perf_counter() - started
+        if self.folder is None or stage == 0:
             return
-        found = {
-            "weights": {name: own.detach() for name, own in self._trained().items()},
+        made = {
+            "weights": {name: value.detach() for name, value in self._trained().items()},
             "rows": self._rows,
+            "seconds": self.seconds,
+            "embeddings": {name: torch.from_numpy(own) for name, own in self.embeddings.items()},
+            "clusters": None if self.clusters is None else torch.from_numpy(self.clusters),
         }
-        found["embeddings"] = {
-            stage: torch.from_numpy(own) for stage, own in self.embeddings.items()
-        }
-        found["clusters"] = None if self.clusters is None else torch.from_numpy(self.clusters)
-        path = self._checkpoint(number)
+        path = self._checkpoint(stage)
         try:
             with whole_file(path) as file:
-                torch.save(found, file)
-            if number == 3:  # that of stage 1 stays: other recipes go on from there
+                torch.save(made, file)
+            if stage == 3:  # that of stage 1 stays: other recipes go on from there
                 self._checkpoint(2).unlink(missing_ok=True)
         except OSError as error:
-            raise CheckpointError(
-                f"{path} could not be written ({error.strerror}): make room, or name another folder"
-            ) from error
+            advice = f"({error.strerror}): make room, or name another folder"
+            raise CheckpointError(f"{path} could not be written {advice}") from error
 
     def _restore(self, stages):
         """Go back to the last stage that has a checkpoint; returns the number of the next."""
-        number = next(
-            (
-                number
-                for number in range(stages, 0, -1)
-                if self.folder and self._checkpoint(number).exists()
-            ),
-            None,
-        )
-        if number is None:
+        numbers = range(stages, 0, -1) if self.folder else ()
+        stage = next((number for number in numbers if self._checkpoint(number).exists()), None)
+        if stage is None:
             return 0
-        path = self._checkpoint(number)
+        path = self._checkpoint(stage)
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            made = torch.load(path, map_location="cpu", weights_only=True)
             with torch.no_grad():
-                for name, own in self._trained().items():
-                    own.copy_(found["weights"][name])
-            self.embeddings = {stage: own.numpy() for stage, own in found["embeddings"].items()}
-            self._rows, self.clusters = (
-                found["rows"],
-                None if found["clusters"] is None else found["clusters"].numpy(),
-            )
+                for name, value in self._trained().items():
+                    value.copy_(made["weights"][name])
+            self.embeddings = {name: own.numpy() for name, own in made["embeddings"].items()}
+            self._rows, self.seconds, clusters = made["rows"], made["seconds"], made["clusters"]
+            self.clusters = None if clusters is None else clusters.numpy()
         except Exception as error:  # a damaged file can raise nearly anything
-            raise CheckpointError(
-                f"the checkpoint {path} is damaged ({type(error).__name__}): remove it, and the stage runs again"
-            ) from error
-        return number + 1
+            advice = f"({type(error).__name__}): remove it, and the stage runs again"
+            raise CheckpointError(f"the checkpoint {path} is damaged {advice}") from error
+        return stage + 1

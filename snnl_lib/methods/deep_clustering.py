@@ -1,9 +1,8 @@
-"""Deep clustering without labels: DEC, IDEC, VaDE and N2D on vectors or pixels, each as short as
-its paper allows.
+"""Deep clustering without labels, on vectors or pixels: DEC, IDEC, VaDE and N2D.
 
 All start from one autoencoder d-500-500-2000-c and back (``pretrain``), which they copy, and are
-used as scikit-learn's clusterings are: ``IDEC(10, seed=42).fit(features,
-autoencoder).predict(features)``. A run that breaks down does not raise: ``diverged`` says why.
+used as scikit-learn's clusterings are: ``IDEC(10, seed=42).fit(features, autoencoder)`` and then
+``predict(features)``. A run that breaks down does not raise: ``diverged`` says why.
 
 The papers train their autoencoders layer by layer; here, as in IDEC's and N2D's, it is trained as a
 whole.
@@ -12,7 +11,9 @@ whole.
 import copy
 import math
 import os
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,14 +21,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import skip_init
-from tqdm import tqdm
 
 from snnl_lib import require
 from snnl_lib.cache import Checkpoint
+from snnl_lib.methods._fitting import check_clusters, k_means, progress_bar, take_step
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
+from snnl_lib.recipes import BATCH_SIZE
 from snnl_lib.training import (
-    BATCH_SIZE,
     Training,
     batches,
     binary_cross_entropy,
@@ -60,36 +61,14 @@ class ClusteringAutoencoder(Autoencoder):
         return torch.sigmoid(output) if self.unit_range else output
 
     def error(self, output, x):
-        """Return the error of a reconstruction, one number for each value [B, D]: what ``pretrain``
-        and VaDE's likelihood are made of.
-        """
-        return (
-            F.binary_cross_entropy_with_logits(output, x, reduction="none")
-            if self.unit_range
-            else (output - x).square() / 2
-        )
+        """Return the error of each value of a reconstruction, [B, D], in VaDE's likelihood."""
+        if self.unit_range:
+            return F.binary_cross_entropy_with_logits(output, x, reduction="none")
+        return (output - x).square() / 2
 
 
-def _reconstruction_error(unit_range):
-    """The loss of ``pretrain``, as ``train`` takes it: the mean over points and features."""
-    if unit_range:
-        return lambda output, x, labels: F.binary_cross_entropy_with_logits(output, x)
-    return lambda output, x, labels: F.mse_loss(output, x)
-
-
-def pretrain(
-    features,
-    code_size,
-    *,
-    epochs=200,
-    learning_rate=1e-3,
-    seed=0,
-    device="cpu",
-    progress=None,
-    checkpoint=None,
-):
-    """Train the autoencoder that the four methods start from, with Adam on its reconstruction error
-    alone.
+def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, **settings):
+    """Train the autoencoder that the four methods start from, on its reconstruction error alone.
 
     Args:
         features: [N, D] numbers; where all lie in [0, 1] they are reconstructed by a logistic
@@ -98,28 +77,35 @@ def pretrain(
             clusters.
         epochs, learning_rate: passes over the points, and the rate of Adam.
         seed: settles the initial weights and the order of the points.
-        device, progress, checkpoint: as in ``train``.
+        settings: ``device``, ``progress`` and ``checkpoint``, as in ``train``.
 
     Returns (ClusteringAutoencoder, History). Raises ValueError for features that are empty, not
     finite or of another shape.
 
     >>> autoencoder, history = pretrain(np.eye(20), code_size=2, epochs=3, seed=42)
-    >>> autoencoder.unit_range, len(history.curve), bool(history.curve["loss"].is_monotonic_decreasing)
-    (True, 3, True)
+    >>> autoencoder.unit_range, history.curve["epoch"].tolist()
+    (True, [0, 1, 2])
+    >>> bool(history.curve["loss"].is_monotonic_decreasing)
+    True
     """
-    training = pretraining(
-        features, code_size, epochs=epochs, learning_rate=learning_rate, seed=seed
-    )
-    training.checkpoint = checkpoint
-    return training.model, train_stack([training], device, progress)[0]
+    training = pretraining(features, code_size, epochs=epochs, learning_rate=learning_rate, seed=seed)
+    training.checkpoint = settings.pop("checkpoint", None)
+    return training.model, train_stack([training], **settings)[0]
 
 
-def pretraining(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0):
+def pretraining(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0) -> Training:
+    """Ask for what ``pretrain`` does, so that it can be trained in a stack with others.
+
+    ``model`` of what is returned is the autoencoder; arguments and errors are those of
+    ``pretrain``.
+
+    >>> type(pretraining(np.eye(20), code_size=2, epochs=3, seed=42).model).__name__
+    'ClusteringAutoencoder'
+    """
     features = _checked(features)
     unit_range = bool(features.min() >= 0 and features.max() <= 1)
-    model = build(
-        ClusteringAutoencoder, features.shape[1], code_size, unit_range=unit_range, seed=seed
-    )
+    size = features.shape[1]
+    model = build(ClusteringAutoencoder, size, code_size, unit_range=unit_range, seed=seed)
     unlabelled = np.zeros(len(features), dtype=np.int64)
     primary = binary_cross_entropy if unit_range else squared_error
     settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
@@ -132,44 +118,37 @@ def _checked(features, autoencoder=None):
         raise ValueError("features must be a non-empty array [N, D], got none")
     if autoencoder is not None and features.shape[1] != autoencoder.output.out_features:
         raise ValueError(
-            f"features must be [N, {autoencoder.output.out_features}], which the autoencoder was made for, got {features.shape}"
+            f"features must be [N, {autoencoder.output.out_features}], "
+            f"which the autoencoder was made for, got {features.shape}"
         )
     return features
 
 
+@dataclass(eq=False)
 class _Method:
-    """What the four share: ``fit(features, autoencoder)``, ``codes(features)``,
-    ``predict(features)``, ``curve`` and ``diverged``.
+    """What the four share: ``fit``, ``codes``, ``predict``, ``curve`` and ``diverged``."""
 
-    ``k`` clusters; ``seed`` settles where the centroids start and the order of the points;
-    ``device`` as torch names it; with a text as ``progress`` there is a progress bar of that name;
-    from the file ``checkpoint`` a training that was killed goes on (it goes at the end).
-    """
+    k: int
+    _: KW_ONLY
+    seed: int = 0
+    device: str = "cpu"
+    progress: str | None = None
+    checkpoint: Path | None = None
 
-    def __init__(self, k, *, seed=0, device="cpu", progress=None, checkpoint=None):
-        self.k, self.seed, self.device, self.progress, self.checkpoint = (
-            k,
-            seed,
-            device,
-            progress,
-            checkpoint,
-        )
+    def __post_init__(self):
         self.curve, self.diverged = pd.DataFrame(), ""
 
     def _start(self, features, autoencoder):
-        """Check the features and take a copy of the autoencoder: returns the features on the
-        device, and batches of their indices without end.
+        """Check the features [N, D] and take a copy of the autoencoder.
+
+        Returns the features on the device, and batches of their indices without end.
         """
-        features, k = _checked(features, autoencoder), self.k
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(features):
-            raise ValueError(
-                f"the number of clusters must be a whole number from 1 to the number of points, {len(features)}, got {k!r}"
-            )
+        features = _checked(features, autoencoder)
+        check_clusters(self.k, len(features), "points")
         self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
-        order = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
-        return torch.as_tensor(features, device=self.device), batches(
-            len(features), BATCH_SIZE, order
-        )
+        shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
+        order = batches(len(features), BATCH_SIZE, shuffling)
+        return torch.as_tensor(features, device=self.device), order
 
     def _end(self, rows, parameters):
         """Keep the curve, and look for what the last step may have broken, which no loss shows."""
@@ -179,13 +158,8 @@ class _Method:
             self.diverged = "the weights were not finite after the last step"
         return self
 
-    def _bar(self, first, last):
-        steps = range(first, last)
-        return (
-            steps
-            if self.progress is None
-            else tqdm(steps, desc=self.progress, leave=False, initial=first, total=last)
-        )
+    def _parameter(self, values):
+        return nn.Parameter(torch.as_tensor(values, dtype=torch.float32, device=self.device))
 
     def codes(self, features):
         """Return the codes of features [N, D], as float32 array [N, c]."""
@@ -196,22 +170,25 @@ class _Method:
 
 
 def soft_assignment(codes, centroids):
-    """Compute DEC's Eq. 1, q [N, k]: how far each of the codes [N, c] belongs to each of the
-    centroids [k, c], by Student's t with one degree of freedom.
+    """Compute DEC's Eq. 1: how far each of the codes belongs to each of the centroids.
+
+    ``codes`` are [N, c], ``centroids`` [k, c]; q [N, k] comes of Student's t with one degree of
+    freedom, and its rows sum to 1.
 
     >>> soft_assignment(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [2.0]])).numpy().round(3)
     array([[0.833, 0.167],
            [0.5  , 0.5  ]], dtype=float32)
     """
-    nearness = 1 / (
-        1 + torch.cdist(codes, centroids, compute_mode="donot_use_mm_for_euclid_dist").square()
-    )
+    distances = torch.cdist(codes, centroids, compute_mode="donot_use_mm_for_euclid_dist")
+    nearness = 1 / (1 + distances.square())
     return nearness / nearness.sum(dim=1, keepdim=True)
 
 
 def target_distribution(q):
-    """Compute DEC's Eq. 3 (ClusterBERT's Eq. 5), p [N, k]: the assignments q [N, k] squared, so
-    that the sure ones weigh more, each cluster by its share.
+    """Compute DEC's Eq. 3 (ClusterBERT's Eq. 5): the assignments q, sharpened.
+
+    ``q`` [N, k] is squared, so that the sure ones weigh more, and each cluster divided by its size;
+    the rows of p [N, k] sum to 1.
 
     >>> target_distribution(torch.tensor([[0.8, 0.2], [0.4, 0.6]])).numpy().round(3)
     array([[0.914, 0.086],
@@ -221,124 +198,120 @@ def target_distribution(q):
     return weight / weight.sum(dim=1, keepdim=True)
 
 
+def _divergence(q, target):
+    """Return KL(p || q) of assignments and their targets [N, k] (DEC's Eq. 2), mean over points."""
+    return F.kl_div(q.log(), target, reduction="batchmean")
+
+
+@dataclass(eq=False)
 class DEC(_Method):
     """Deep embedded clustering (Xie, Girshick and Farhadi, 2016).
 
     Starts from k-means on the codes (20 starts, Sec. 3.2), and moves encoder and centroids so that
-    the assignments q (Eq. 1) become their own sharpened targets p (Eq. 3), by the divergence KL(p
-    || q) (Eq. 2). The decoder is thrown away. Stochastic gradient descent with a rate of 0.01 and a
-    momentum of 0.9, batches of 256. Every ``update_interval`` steps the targets are computed anew;
-    it ends when fewer than a share of ``tolerance`` of the points have changed cluster since
-    (0.001, Sec. 4.3), or after ``max_steps``.
+    the assignments q (Eq. 1) become their own sharpened targets p (Eq. 3), by the divergence
+    KL(p || q) (Eq. 2). The decoder is thrown away. Stochastic gradient descent with a rate of 0.01
+    and a momentum of 0.9, batches of 256.
 
-    ``curve`` has a row for each update: ``step``, ``loss`` (the divergence, mean over points) and
-    ``changed`` (a share).
+    After ``fit``: ``curve`` has a row each time the targets are computed: ``step``, ``loss`` (the
+    divergence, mean over points) and ``changed`` (a share); ``diverged`` says why it stopped early,
+    or nothing.
 
-    ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of
-    clusters, what settles where they start and the order of the points, a torch device, and the
-    name of a progress bar or None.
+    Args:
+        k: the number of clusters.
+        seed: settles where the centroids start, and the order of the points.
+        max_steps: after so many steps it ends at the latest.
+        update_interval: every so many steps the targets are computed anew.
+        tolerance: it ends when fewer than this share of the points have changed cluster since the
+            targets were last computed (0.001, Sec. 4.3).
+        device: as torch names it.
+        progress: name of a progress bar, None for none.
+        checkpoint: file from which a training that was killed goes on, and which goes at its end;
+            None keeps none.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
     >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
-    >>> np.unique(DEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x), return_counts=True)[1]
+    >>> clusters = DEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
+    >>> np.unique(clusters, return_counts=True)[1]
     array([20, 20, 20])
     """
 
-    def __init__(
-        self, k, *, seed=0, max_steps=20_000, update_interval=140, tolerance=0.001, **settings
-    ):
-        super().__init__(k, seed=seed, **settings)
-        self.max_steps, self.update_interval, self.tolerance = max_steps, update_interval, tolerance
+    _: KW_ONLY
+    max_steps: int = 20_000
+    update_interval: int = 140
+    tolerance: float = 0.001
 
     def _optimizer(self, parameters):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
     def _loss(self, x, target):
         """Return the loss of a batch x [B, D] with targets [B, k]."""
-        q = soft_assignment(self.autoencoder.encode(x)[0], self.centroids)
-        return F.kl_div(q.log(), target, reduction="batchmean")
+        return _divergence(soft_assignment(self.autoencoder.encode(x)[0], self.centroids), target)
 
     def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns
-        self. Raises ValueError for bad features, or k > N.
-        """
-        from sklearn.cluster import KMeans
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
 
+        Returns self. Raises ValueError for bad features, or k > N.
+        """
         x, order = self._start(features, autoencoder)
-        kmeans = KMeans(self.k, n_init=20, random_state=named_seed(self.seed, "centroids")).fit(
-            self.codes(features)
-        )
-        self.centroids = nn.Parameter(
-            torch.as_tensor(kmeans.cluster_centers_, dtype=x.dtype, device=self.device)
-        )
+        kmeans = k_means(self.codes(features), self.k, 20, named_seed(self.seed, "centroids"))
+        self.centroids = self._parameter(kmeans.cluster_centers_)
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)
-        assigned, rows, start = kmeans.labels_, [], 0
-        kept = Checkpoint(
-            self.checkpoint,
-            autoencoder=self.autoencoder,
-            centroids=self.centroids,
-            optimizer=optimizer,
-        )
-        if reached := kept.restore():
-            start, rows, assigned = reached["step"], reached["rows"], reached["assigned"].numpy()
-            order = islice(order, start, None)
-        for step in self._bar(start, self.max_steps):
+        parts = {"autoencoder": self.autoencoder, "centroids": self.centroids}
+        saved = Checkpoint(self.checkpoint, optimizer=optimizer, **parts)
+        first = {"step": 0, "rows": [], "assigned": torch.as_tensor(kmeans.labels_)}
+        reached = saved.restore() or first
+        start, rows, assigned = reached["step"], reached["rows"], reached["assigned"].numpy()
+        order = islice(order, start, None)
+        for step in progress_bar(self.progress, start, self.max_steps):
             if step % self.update_interval == 0:
-                kept.save_if_due(step=step, rows=rows, assigned=torch.as_tensor(assigned))
+                saved.save_if_due(step=step, rows=rows, assigned=torch.as_tensor(assigned))
                 q = self.memberships(features)
-                target = target_distribution(torch.as_tensor(q, device=self.device))
                 changed, assigned = float(np.mean(q.argmax(axis=1) != assigned)), q.argmax(axis=1)
-                divergence = F.kl_div(
-                    torch.as_tensor(q, device=self.device).log(), target, reduction="batchmean"
-                ).item()
-                rows.append({"step": step, "loss": divergence, "changed": changed})
-                if not math.isfinite(divergence):
-                    self.diverged = f"the loss was {divergence} at step {step}"
+                q = torch.as_tensor(q, device=self.device)
+                target = target_distribution(q)
+                loss = _divergence(q, target).item()
+                rows.append({"step": step, "loss": loss, "changed": changed})
+                if not math.isfinite(loss):
+                    self.diverged = f"the loss was {loss} at step {step}"
                 if self.diverged or (step and changed < self.tolerance):
                     break
                 self.autoencoder.train()
             batch = next(order).to(self.device)
-            optimizer.zero_grad(set_to_none=True)
-            self._loss(x[batch], target[batch]).backward()
-            optimizer.step()
-        kept.remove()
+            take_step(optimizer, self._loss(x[batch], target[batch]))
+        saved.remove()
         return self._end(rows, parameters)
 
     @torch.no_grad()
     def memberships(self, features):
         """Return q of Eq. 1 for features [N, D], as float32 array [N, k] whose rows sum to 1."""
-        return (
-            soft_assignment(
-                torch.as_tensor(self.codes(features), device=self.device), self.centroids
-            )
-            .cpu()
-            .numpy()
-        )
+        codes = torch.as_tensor(self.codes(features), device=self.device)
+        return soft_assignment(codes, self.centroids).cpu().numpy()
 
     def predict(self, features):
-        """Return the cluster of each of the features [N, D], a whole number in [0, k): the largest
-        membership.
-        """
+        """Return the cluster of each of the features [N, D], in [0, k): the largest membership."""
         return self.memberships(features).argmax(axis=1)
 
 
+@dataclass(eq=False)
 class IDEC(DEC):
     """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
 
-    The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` times
-    DEC's divergence (Eq. 10); Adam with a ``learning_rate`` of 0.001, gamma 0.1, the targets anew
-    every 140 steps, tolerance 0.001 (Sec. 4.2). The other ``settings`` and ``k`` are DEC's.
+    The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` (0.1)
+    times DEC's divergence (Eq. 10); Adam with a ``learning_rate`` of 0.001 (Sec. 4.2). ``k``,
+    ``seed``, ``max_steps``, ``update_interval``, ``tolerance``, ``device``, ``progress`` and
+    ``checkpoint`` are DEC's, and so are ``curve`` and ``diverged``.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
     >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
-    >>> np.unique(IDEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x), return_counts=True)[1]
+    >>> clusters = IDEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
+    >>> np.unique(clusters, return_counts=True)[1]
     array([20, 20, 20])
     """
 
-    def __init__(self, k, *, gamma=0.1, learning_rate=0.001, **settings):
-        super().__init__(k, **settings)
-        self.gamma, self.learning_rate = gamma, learning_rate
+    _: KW_ONLY
+    gamma: float = 0.1
+    learning_rate: float = 0.001
 
     def _optimizer(self, parameters):
         return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
@@ -346,32 +319,28 @@ class IDEC(DEC):
     def _loss(self, x, target):
         code, _ = self.autoencoder.encode(x)
         output, _ = self.autoencoder.decode(code)
-        q = soft_assignment(code, self.centroids)
-        return F.mse_loss(self.autoencoder.reconstruct(output), x) + self.gamma * F.kl_div(
-            q.log(), target, reduction="batchmean"
-        )
+        divergence = _divergence(soft_assignment(code, self.centroids), target)
+        return F.mse_loss(self.autoencoder.reconstruct(output), x) + self.gamma * divergence
 
 
 # ---------------------------------------------------------------- VaDE
 
 
+@dataclass(eq=False)
 class VaDE(_Method):
-    """Variational deep embedding (Jiang, Zheng, Tan, Tang and Zhou, 2017): a variational
-    autoencoder whose prior is a Gaussian mixture.
+    """Variational deep embedding (Jiang, Zheng, Tan, Tang and Zhou, 2017).
 
-    A cluster is drawn with probability pi, a code from the cluster's Gaussian (mean, diagonal
-    variance), and the point from the decoder (Eqs. 1-3): Bernoulli for data in [0, 1] (Eq. 4), else
-    Gaussian of variance 1 (Eq. 5). The encoder gives the mean and the variance of a point's code.
-    Starts from a Gaussian mixture of the pretrained autoencoder's codes, and with the mixture's
-    mean variance as the variance of every point's code (the paper does not say). Adam with a rate
-    of 0.002, times 0.9 every 10 of the ``epochs`` (Sec. 4.3), batches of 256 (100 in the paper).
+    A variational autoencoder whose prior is a Gaussian mixture: a cluster is drawn with probability
+    pi, a code from the cluster's Gaussian (mean, diagonal variance), and the point from the decoder
+    (Eqs. 1-3): Bernoulli for data in [0, 1] (Eq. 4), else Gaussian of variance 1 (Eq. 5). The
+    encoder gives the mean and the variance of a point's code. Starts from a Gaussian mixture of the
+    pretrained autoencoder's codes, and with the mixture's mean variance as the variance of every
+    point's code (the paper does not say). Adam with a rate of 0.002, times 0.9 every 10 of the
+    ``epochs`` (Sec. 4.3), batches of 256 (100 in the paper).
 
-    ``curve`` has a row for each epoch: ``epoch``, ``loss`` (the negative of the evidence lower
-    bound, Eq. 12, mean over points).
-
-    ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of
-    clusters, what settles where they start and the order of the points, a torch device, and the
-    name of a progress bar or None.
+    After ``fit``: ``curve`` has a row for each epoch: ``epoch`` and ``loss`` (the negative of the
+    evidence lower bound, Eq. 12, mean over points). ``k``, ``seed``, ``device``, ``progress``,
+    ``checkpoint`` and ``diverged`` are what they are in DEC.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
     >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
@@ -380,124 +349,99 @@ class VaDE(_Method):
     ((60,), ['epoch', 'loss'])
     """
 
-    def __init__(self, k, *, seed=0, epochs=300, **settings):
-        super().__init__(k, seed=seed, **settings)
-        self.epochs = epochs
+    _: KW_ONLY
+    epochs: int = 300
 
     def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns
-        self. Raises ValueError for bad features, or k > N.
-        """
-        from sklearn.mixture import GaussianMixture
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
 
+        Returns self. Raises ValueError for bad features, or k > N.
+        """
         x, order = self._start(features, autoencoder)
-        codes = self.codes(features).astype(
-            np.float64
-        )  # a mixture of tight clusters breaks down in float32
-        mixture = GaussianMixture(
-            self.k,
-            covariance_type="diag",
-            n_init=10,
-            random_state=named_seed(self.seed, "centroids"),
-        ).fit(codes)
-        self.logits, self.means, self.log_variances = (
-            nn.Parameter(torch.as_tensor(values, dtype=x.dtype, device=self.device))
-            for values in (np.log(mixture.weights_), mixture.means_, np.log(mixture.covariances_))
-        )
-        code = self.autoencoder.code
-        self.spread = skip_init(
-            nn.Linear, code.in_features, code.out_features, device=self.device
-        )  # the log variance of a point's code
-        nn.init.zeros_(self.spread.weight)
-        within = (mixture.weights_[:, None] * mixture.covariances_).sum(axis=0)
-        self.spread.bias.data = torch.as_tensor(np.log(within), dtype=x.dtype, device=self.device)
-        parameters = [
-            *self.autoencoder.parameters(),
-            *self.spread.parameters(),
-            self.logits,
-            self.means,
-            self.log_variances,
-        ]
+        self._start_mixture(self.codes(features))
+        parameters = [*self.autoencoder.parameters(), *self.spread.parameters()]
+        parameters += [self.logits, self.means, self.log_variances]
         optimizer = torch.optim.Adam(parameters, lr=0.002, fused=True)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
         noise = torch.Generator(self.device).manual_seed(named_seed(self.seed, "noise"))
-        steps, rows, start = math.ceil(len(x) / BATCH_SIZE), [], 0
-        learned = {f"parameter {number}": value for number, value in enumerate(parameters)}
-        kept = Checkpoint(
-            self.checkpoint, optimizer=optimizer, schedule=schedule, noise=noise, **learned
-        )
-        if reached := kept.restore():
-            start, rows = reached["epoch"], reached["rows"]
-            order = islice(order, start * steps, None)
+        parts = {f"parameter {i}": values for i, values in enumerate(parameters)}
+        parts |= {"optimizer": optimizer, "schedule": schedule, "noise": noise}
+        saved = Checkpoint(self.checkpoint, **parts)
+        reached = saved.restore() or {"epoch": 0, "rows": []}
+        start, rows, steps = reached["epoch"], reached["rows"], math.ceil(len(x) / BATCH_SIZE)
+        order = islice(order, start * steps, None)
         self.autoencoder.train()
-        for epoch in self._bar(start, self.epochs):
+        for epoch in progress_bar(self.progress, start, self.epochs):
             total = torch.zeros((), device=self.device)
-            for _ in range(steps):
-                batch = next(order).to(self.device)
-                optimizer.zero_grad(set_to_none=True)
-                loss = self._loss(x[batch], noise)
-                loss.backward()
-                optimizer.step()
+            for batch in islice(order, steps):
+                loss = self._loss(x[batch.to(self.device)], noise)
+                take_step(optimizer, loss)
                 total += loss.detach() * len(batch)
             schedule.step()
             rows.append({"epoch": epoch, "loss": total.item() / len(x)})
             if not math.isfinite(rows[-1]["loss"]):
                 self.diverged = f"the loss was {rows[-1]['loss']} in epoch {epoch}"
                 break
-            kept.save_if_due(epoch=epoch + 1, rows=rows)
-        kept.remove()
+            saved.save_if_due(epoch=epoch + 1, rows=rows)
+        saved.remove()
         return self._end(rows, parameters)
+
+    def _start_mixture(self, codes):
+        """Start the prior from a mixture of the codes, and every code's variance from its mean."""
+        from sklearn.mixture import GaussianMixture
+
+        seed = named_seed(self.seed, "centroids")
+        mixture = GaussianMixture(self.k, covariance_type="diag", n_init=10, random_state=seed)
+        mixture.fit(codes.astype(np.float64))  # one of tight clusters breaks down in float32
+        self.logits = self._parameter(np.log(mixture.weights_))
+        self.means = self._parameter(mixture.means_)
+        self.log_variances = self._parameter(np.log(mixture.covariances_))
+        within = (mixture.weights_[:, None] * mixture.covariances_).sum(axis=0)
+        # From the last hidden layer to the log variance of a code, at first equal for all points.
+        layer = self.autoencoder.code
+        self.spread = skip_init(nn.Linear, layer.in_features, layer.out_features)
+        self.spread.weight = self._parameter(np.zeros(layer.weight.shape))
+        self.spread.bias = self._parameter(np.log(within))
 
     def log_joint(self, codes):
         """Compute log p(c) p(z|c) (Eqs. 1 and 2) of codes z [B, c], for each cluster: [B, k]."""
         deviations = (codes[:, None] - self.means).square() / self.log_variances.exp()
-        return (
-            F.log_softmax(self.logits, dim=0)
-            - (math.log(2 * math.pi) + self.log_variances + deviations).sum(dim=2) / 2
-        )
+        densities = (math.log(2 * math.pi) + self.log_variances + deviations).sum(dim=2) / 2
+        return F.log_softmax(self.logits, dim=0) - densities
 
     def _loss(self, x, noise):
-        """The negative of Eq. 12, with one sample of the code for each point."""
+        """Return the negative of Eq. 12, with one sample of the code for each point."""
         mean, hidden = self.autoencoder.encode(x)
         log_variance = self.spread(hidden["encoder3"])
         draw = torch.randn(mean.shape, generator=noise, device=mean.device, dtype=mean.dtype)
         z = mean + (log_variance / 2).exp() * draw
         output, _ = self.autoencoder.decode(z)
-        log_gamma = F.log_softmax(
-            self.log_joint(z), dim=1
-        )  # Eq. 16: the clusters of a point, from its code
-        expected = (
-            self.log_variances
-            + (log_variance.exp()[:, None] + (mean[:, None] - self.means).square())
-            / self.log_variances.exp()
-        )
-        gaussian = (log_gamma.exp() * expected.sum(dim=2)).sum(dim=1) / 2 - (1 + log_variance).sum(
-            dim=1
-        ) / 2
+        log_gamma = F.log_softmax(self.log_joint(z), dim=1)  # Eq. 16: of each cluster, given z
+        squares = log_variance.exp()[:, None] + (mean[:, None] - self.means).square()
+        expected = (self.log_variances + squares / self.log_variances.exp()).sum(dim=2)
+        entropy = (1 + log_variance).sum(dim=1) / 2
+        gaussian = (log_gamma.exp() * expected).sum(dim=1) / 2 - entropy
         cluster = (log_gamma.exp() * (log_gamma - F.log_softmax(self.logits, dim=0))).sum(dim=1)
         return (self.autoencoder.error(output, x).sum(dim=1) + gaussian + cluster).mean()
 
     @torch.no_grad()
     def predict(self, features):
-        """Return the cluster of each of the features [N, D], a whole number in [0, k): the most
-        probable one of the code's mean (Eq. 16).
+        """Return the cluster of each of the features [N, D], a whole number in [0, k).
+
+        It is the most probable one of the code's mean (Eq. 16).
         """
-        return (
-            self.log_joint(torch.as_tensor(self.codes(features), device=self.device))
-            .argmax(dim=1)
-            .cpu()
-            .numpy()
-        )
+        codes = torch.as_tensor(self.codes(features), device=self.device)
+        return self.log_joint(codes).argmax(dim=1).cpu().numpy()
 
 
 # ---------------------------------------------------------------- N2D
 
 
 def umap(**settings):
-    """Return a UMAP that computes in one thread: numba, started with more, raises torch's number of
-    threads too, whatever it was set to.
+    """Return a UMAP that computes in one thread.
 
-    Raises SnnlError where umap-learn is not installed.
+    numba, started with more, raises torch's number of threads too, whatever it was set to. Raises
+    SnnlError where umap-learn is not installed.
     """
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     require("umap")
@@ -506,18 +450,18 @@ def umap(**settings):
     return UMAP(n_jobs=1, **settings)
 
 
+@dataclass(eq=False)
 class N2D(_Method):
-    """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021): UMAP
-    of the codes, then a Gaussian mixture.
+    """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021).
 
-    UMAP to as many dimensions as clusters, 20 neighbours, minimal distance 0; a mixture with full
-    covariances on the result. Nothing is trained beyond the autoencoder. ``manifold`` [N, k] is
-    what was clustered, ``clusters`` [N] the result. Needs umap-learn, and two points more than
-    clusters (``fit`` raises ValueError).
+    UMAP of the codes to as many dimensions as clusters, with 20 neighbours and minimal distance 0,
+    then a Gaussian mixture with full covariances. Nothing is trained beyond the autoencoder. Needs
+    umap-learn, and two points more than clusters (``fit`` raises ValueError).
 
-    ``k``, ``seed``, ``device`` and ``progress`` are what all four methods take: the number of
-    clusters, what settles where they start and the order of the points, a torch device, and the
-    name of a progress bar or None.
+    After ``fit``: ``manifold`` [N, k] is what was clustered, ``clusters`` [N] the result. ``k`` and
+    ``seed`` are the number of clusters and what settles UMAP and the mixture; ``device`` is where
+    the codes are computed. ``progress`` and ``checkpoint`` are taken as by the other methods, and
+    have no effect.
 
     >>> x = np.random.default_rng(42).random((60, 5))
     >>> autoencoder, _ = pretrain(x, code_size=2, epochs=1, seed=42)
@@ -526,31 +470,29 @@ class N2D(_Method):
     """
 
     def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is. Returns
-        self. Raises ValueError for bad features, or k > N - 2.
+        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
+
+        Returns self. Raises ValueError for bad features, or k > N - 2.
         """
         from sklearn.mixture import GaussianMixture
 
-        x, _ = self._start(features, autoencoder)
-        if len(x) < self.k + 2:
+        points = len(self._start(features, autoencoder)[0])
+        if points < self.k + 2:
             raise ValueError(
-                f"the number of points must be at least the number of clusters and 2 more, {self.k + 2}, which UMAP needs, got {len(x)}"
+                "the number of points must be at least the number of clusters and 2 more, "
+                f"{self.k + 2}, which UMAP needs, got {points}"
             )
-        self.umap = umap(
-            n_components=self.k,
-            n_neighbors=20,
-            min_dist=0.0,
-            random_state=named_seed(self.seed, "umap"),
-        )
+        settings = {"n_components": self.k, "n_neighbors": 20, "min_dist": 0.0}
+        self.umap = umap(**settings, random_state=named_seed(self.seed, "umap"))
         self.manifold = self.umap.fit_transform(self.codes(features))
-        self.mixture = GaussianMixture(
-            self.k, n_init=10, random_state=named_seed(self.seed, "centroids")
-        )
+        seed = named_seed(self.seed, "centroids")
+        self.mixture = GaussianMixture(self.k, n_init=10, random_state=seed)
         self.clusters = self.mixture.fit_predict(self.manifold.astype(np.float64))
         return self
 
     def predict(self, features):
-        """Return the cluster of each of other features [N, D], a whole number in [0, k), which UMAP
-        lays among those it was fitted on.
+        """Return the cluster of each of other features [N, D], a whole number in [0, k).
+
+        UMAP lays them among those it was fitted on.
         """
         return self.mixture.predict(self.umap.transform(self.codes(features)).astype(np.float64))

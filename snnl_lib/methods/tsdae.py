@@ -1,5 +1,4 @@
-"""TSDAE: a sentence embedding trained to write its text again, of which the encoder saw only some
-words. ClusterBERT's Eq. 1.
+"""TSDAE, ClusterBERT's Eq. 1: an embedding learns to write a text of which it saw some words.
 
 Wang et al., *TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder for Unsupervised
 Sentence Embedding Learning*, 2021.
@@ -15,10 +14,10 @@ from snnl_lib.embeddings.transformers import SentenceEncoder, load_language_mode
 
 
 def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndarray:
-    """Draw which of a text's words stay (bool [count]) when each is deleted with probability
-    ``ratio`` in [0, 1], by ``random``.
+    """Draw which of a text's words stay when each is deleted with probability ``ratio``.
 
-    One that is drawn stays where none would (Wang et al., 2021). ``count`` is 1 or more.
+    ``count`` is the number of words, 1 or more; ``ratio`` lies in [0, 1]; ``random`` draws. Where
+    none would stay, one does, drawn too (Wang et al., 2021). Returns a bool array [count].
 
     >>> kept_words(3, 1.0, np.random.default_rng(42)).sum()
     np.int64(1)
@@ -28,14 +27,11 @@ def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndar
     return kept
 
 
-def delete_words(
-    ids: np.ndarray, words: np.ndarray, ratio: float, random: np.random.Generator
-) -> np.ndarray:
-    """Delete words of a text as ``kept_words`` draws them, all pieces of a word at once, and return
-    the pieces that stay.
+def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random) -> np.ndarray:
+    """Delete words of a text, all pieces of a word at once, and return the pieces that stay.
 
     ``ids`` and ``words`` are those of one text of ``Pieces``, int arrays [L]; ``ratio`` and
-    ``random`` as of ``kept_words``. A text without words stays empty.
+    ``random`` are as in ``kept_words``. A text without words stays empty.
 
     >>> ids, words = np.array([4542, 1010, 2153]), np.array([0, 1, 1])
     >>> delete_words(ids, words, 0.5, np.random.default_rng(0))
@@ -45,7 +41,7 @@ def delete_words(
 
 
 class _KeptPieces(nn.Module):
-    """An output layer of the word embedding's own rows, but of some pieces only."""
+    """An output layer of the word embedding's own rows, but of the pieces ``kept`` only."""
 
     def __init__(self, weight, kept):
         super().__init__()
@@ -57,12 +53,12 @@ class _KeptPieces(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The decoder of TSDAE: the encoder's own layers, made causal, and in each one attention more,
-    to the sentence embedding and nothing else.
+    """The decoder of TSDAE: the encoder's own layers, made causal, and in each one attention more.
 
-    All weights that the encoder has are shared with it (Wang et al., 2021); ``new_parameters``
-    (name -> parameter) are the others, which start at random. The output layer knows the pieces
-    that occur in the texts alone, which are all that can be a target.
+    That attention looks at the sentence embedding and nothing else. All weights that the encoder
+    has are shared with it (Wang et al., 2021); ``new_parameters`` (name -> parameter) are the
+    others, which start at random. The output layer knows the pieces that occur in the texts alone,
+    which are all that can be a target.
 
     Args:
         name: a backbone.
@@ -84,53 +80,48 @@ class Decoder(nn.Module):
 
     def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
         super().__init__()
-        language_model = load_language_model(name)
-        kept = torch.as_tensor(
-            np.unique(np.concatenate([*pieces.ids, [pieces.end]])).astype(np.int64)
-        )
-        self.transformer, shared = (
-            language_model.base_model,
+        language_model, shared = (
+            load_language_model(name),
             dict(encoder.transformer.named_parameters()),
         )
+        self.transformer = language_model.base_model
         for path, _ in list(self.transformer.named_parameters()):
             if path in shared:
                 module, _, attribute = path.rpartition(".")
                 setattr(self.transformer.get_submodule(module), attribute, shared[path])
-        language_model.set_output_embeddings(
-            _KeptPieces(shared["embeddings.word_embeddings.weight"], kept)
-        )
+        kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
+        kept = torch.as_tensor(kept.astype(np.int64))
+        word_embedding = shared["embeddings.word_embeddings.weight"]
+        language_model.set_output_embeddings(_KeptPieces(word_embedding, kept))
         self.head = language_model.cls if hasattr(language_model, "cls") else language_model.lm_head
-        self.register_buffer(
-            "place",
-            torch.zeros(language_model.config.vocab_size, dtype=torch.int64),
-            persistent=False,
-        )
-        self.place[kept] = torch.arange(len(kept))
-        same = set(shared.values())
-        self.new_parameters = {
-            path: own for path, own in self.named_parameters() if own not in same
-        }
+        place = torch.zeros(language_model.config.vocab_size, dtype=torch.int64)
+        place[kept] = torch.arange(len(kept))  # of a piece, in the output layer
+        self.register_buffer("place", place, persistent=False)
+        encoders = set(shared.values())
+        named = self.named_parameters()
+        self.new_parameters = {name: value for name, value in named if value not in encoders}
 
     def hidden(self, embedding, ids, mask):
-        """Return the hidden states [B, L, D] that predict the piece after each of ``ids`` [B, L]
-        from these and the sentence embedding [B, D].
+        """Return the hidden states [B, L, D] that predict the piece after each of the ``ids``.
+
+        They see ``ids`` [B, L] up to there, where ``mask`` [B, L] is 1, and the sentence
+        ``embedding`` [B, D].
         """
         seen = torch.ones(len(ids), 1, dtype=mask.dtype, device=mask.device)
-        found = self.transformer(
+        return self.transformer(
             input_ids=ids,
             attention_mask=mask,
             encoder_hidden_states=embedding[:, None],
             encoder_attention_mask=seen,
             use_cache=False,
-        )
-        return found.last_hidden_state
+        ).last_hidden_state
 
     def forward(self, embedding, ids, mask):
-        """Return Eq. 1 of a batch, a number: the cross entropy of each piece of the clean texts
-        ``ids`` [B, L] given those before it and the embedding [B, D].
+        """Return Eq. 1 of a batch, a number: the cross entropy of each piece of the clean texts.
 
-        The mean is over all pieces of the batch, where the paper's is over texts. ``mask`` [B, L]
-        is 1 where there is text.
+        Each piece of ``ids`` [B, L] is told from those before it and the ``embedding`` [B, D];
+        ``mask`` [B, L] is 1 where there is text. The mean is over all pieces of the batch, while the
+        paper's is over texts.
         """
         hidden, wanted = self.hidden(embedding, ids[:, :-1], mask[:, :-1]), mask[:, 1:].bool()
         return F.cross_entropy(self.head(hidden[wanted]).float(), self.place[ids[:, 1:][wanted]])

@@ -4,7 +4,8 @@ ablation, the ranking tasks.
 
 from snnl_lib import experiments
 from snnl_lib.experiments import short_text_grids, short_texts
-from snnl_lib.experiments.settings import ALL_SHORT_TEXTS, Recipe
+from snnl_lib.experiments.settings import ALL_SHORT_TEXTS
+from snnl_lib.recipes import Recipe
 
 
 def test_the_full_grid_has_the_floor_on_a_cpu_and_leaves_the_rest_to_a_gpu():

@@ -29,8 +29,8 @@ from snnl_lib.experiments.short_texts import (
     score,
 )
 from snnl_lib.methods import clusterbert
-from snnl_lib.methods.clusterbert import STAGES, Recipe
 from snnl_lib.methods.sccl import SCCL
+from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.results import Spec
 from snnl_lib.training import named_seed
 

@@ -18,10 +18,8 @@ from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import load_encoder
 from snnl_lib.methods import clusterbert
 from snnl_lib.methods.clusterbert import (
-    STAGES,
     CheckpointError,
     ClusterBERT,
-    Recipe,
     batches_of_like_length,
     clustering_loss,
     head_of_centroids,
@@ -29,6 +27,7 @@ from snnl_lib.methods.clusterbert import (
 )
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder
+from snnl_lib.recipes import STAGES, Recipe
 
 BRIEF = Recipe(
     batch_size=4,
@@ -213,7 +212,8 @@ def test_few_clusters_in_use_are_warned_of(roberta):
         )
         model._build()
         with model._sources("clustering"):
-            model._epoch(2, 0, 0.8, F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float())
+            targets = F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float()
+            model._epoch(2, 0, 0.8, targets, checkpoints.Checkpoint(None))
 
 
 # ---------------------------------------------------------------- what each stage reads and aims at

@@ -29,7 +29,8 @@ from snnl_lib.methods.deep_clustering import (
 )
 from snnl_lib.metrics import clustering_accuracy
 from snnl_lib.models import Autoencoder
-from snnl_lib.training import BATCH_SIZE, build, forward, named_seed
+from snnl_lib.recipes import BATCH_SIZE
+from snnl_lib.training import build, forward, named_seed
 
 CLASSES, WIDTH = 4, 100
 TRAINED = {

@@ -12,7 +12,7 @@ from test_clusterbert import TITLES
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods import sccl
-from snnl_lib.methods.clusterbert import KMEANS_STARTS
+from snnl_lib.methods._fitting import KMEANS_STARTS
 from snnl_lib.methods.sccl import SCCL, contrastive_loss
 from snnl_lib.training import named_seed
 

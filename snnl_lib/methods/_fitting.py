@@ -1,0 +1,52 @@
+"""What the fits of several methods share: k-means, a step, a progress bar, random numbers."""
+
+from contextlib import contextmanager
+
+import torch
+from tqdm import tqdm
+
+KMEANS_STARTS = 10  # of k-means on embeddings of texts
+
+
+def check_clusters(k, count: int, things: str) -> None:
+    """Raise ValueError unless k is a whole number from 1 to the number of points or texts."""
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= count:
+        raise ValueError(
+            "the number of clusters must be a whole number from 1 to "
+            f"the number of {things}, {count}, got {k!r}"
+        )
+
+
+def k_means(vectors, k, starts, seed):
+    """Return scikit-learn's KMeans of vectors [N, D], the best of so many starts."""
+    from sklearn.cluster import KMeans
+
+    return KMeans(k, n_init=starts, random_state=seed).fit(vectors)
+
+
+def progress_bar(name, first, last, unit="it"):
+    """Return the numbers from first to last - 1, under a bar of that name unless it is None."""
+    numbers = range(first, last)
+    if name is None:
+        return numbers
+    return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
+
+
+def take_step(optimizer, loss):
+    """Move what the optimiser holds by one step against the gradient of a loss."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+
+
+@contextmanager
+def separate_random_numbers(device, seed):
+    """Seed torch's global sources, which dropout draws from, until the block is left."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def mixed_precision(device):
+    """Return a block in which a GPU computes in bfloat16 where that does no harm."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
