@@ -1,5 +1,6 @@
-"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index), of classifiers and of
-rankings. All return Python floats; fractions, not percent.
+"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index), classifiers and rankings.
+
+All return Python floats; fractions, not percent.
 """
 
 import math
@@ -12,12 +13,11 @@ from sklearn import metrics as sk
 
 
 def clustering_accuracy(labels, clusters):
-    """Return the accuracy of the best one-to-one match between clusters and classes (Eq. 20,
-    ClusterBERT's Eq. 7), in [0, 1].
+    """Return the accuracy of the best one-to-one match between clusters and classes, in [0, 1].
 
-    ``labels`` and ``clusters`` are integer arrays [N], numbered in any way. With more clusters than
-    classes the surplus clusters count as wrong. Raises ValueError for empty, unequal or non-integer
-    input.
+    Eq. 20, ClusterBERT's Eq. 7. ``labels`` and ``clusters`` are integer arrays [N], numbered in any
+    way. With more clusters than classes the surplus clusters count as wrong. Raises ValueError for
+    empty, unequal or non-integer input.
 
     >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
@@ -43,8 +43,8 @@ def clustering_scores(features, clusters, labels):
         - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better
         - ``sil``: silhouette (Eqs. 11-13), mean over points, in [-1, 1]
         - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0
-        - ``nmi``: normalised mutual information (Eq. 17), arithmetic mean of the entropies, in [0,
-          1]
+        - ``nmi``: normalised mutual information (Eq. 17), in [0, 1]; arithmetic mean of the
+          entropies
         - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1] (the paper says [0, 1])
         - ``acc``: clustering accuracy (Eq. 20), in [0, 1]
 
@@ -59,14 +59,17 @@ def clustering_scores(features, clusters, labels):
     """
     clusters, labels = _ids("clusters", clusters), _ids("labels", labels)
     features = check_points(features, clusters=clusters, labels=labels)
-    internal = {"dbi": math.nan, "sil": math.nan, "chs": math.nan}
-    if 1 < len(np.unique(clusters)) < len(clusters):
-        internal = {
-            "dbi": float(sk.davies_bouldin_score(features, clusters)),
-            "sil": float(sk.silhouette_score(features, clusters)),
-            "chs": float(sk.calinski_harabasz_score(features, clusters)),
-        }
-    return internal | {
+    internal = {
+        "dbi": sk.davies_bouldin_score,
+        "sil": sk.silhouette_score,
+        "chs": sk.calinski_harabasz_score,
+    }
+    defined = 1 < len(np.unique(clusters)) < len(clusters)
+    scores = {
+        name: float(score(features, clusters)) if defined else math.nan
+        for name, score in internal.items()
+    }
+    return scores | {
         "nmi": float(sk.normalized_mutual_info_score(labels, clusters)),
         "ari": float(sk.adjusted_rand_score(labels, clusters)),
         "acc": clustering_accuracy(labels, clusters),
@@ -74,42 +77,37 @@ def clustering_scores(features, clusters, labels):
 
 
 def dunn_index(features, clusters):
-    """Return the Dunn index: the smallest distance between two points of different clusters over
-    the largest within one cluster.
+    """Return the Dunn index: the smallest distance between clusters over the largest within one.
 
-    Dunn (1974), Sec. 4.3 of the ClusterBERT paper. ``features`` is a float array [N, D],
-    ``clusters`` an integer array [N]; Euclidean distances. >= 0, higher is better; nan where it is
-    not defined: one cluster only, or no cluster with two distinct points. The time grows with N²,
-    the memory does not: 20,000 points in 128 dimensions take some ten seconds. Raises ValueError
-    for empty, unequal or non-finite input.
+    Dunn (1974), Sec. 4.3 of the ClusterBERT paper; distances are Euclidean, between two points.
+    ``features`` is a float array [N, D], ``clusters`` an integer array [N]. >= 0, higher is better;
+    nan where it is not defined: one cluster only, or no cluster with two distinct points. The time
+    grows with N², the memory does not: 20,000 points in 128 dimensions take some ten seconds.
+    Raises ValueError for empty, unequal or non-finite input.
 
     >>> dunn_index([[0, 0], [0, 1], [4, 0], [4, 2]], [0, 0, 1, 1])
     2.0
     """
     clusters = _ids("clusters", clusters)
-    features = check_points(features, clusters=clusters)[
-        np.argsort(clusters)
-    ]  # cluster after cluster
+    features = check_points(features, clusters=clusters)
+    features = features[np.argsort(clusters)]  # cluster after cluster
     ends = np.unique(clusters, return_counts=True)[1].cumsum().tolist()
+    ranges = list(pairwise([0, *ends]))
     # Squared distances from differences, in chunks: equal points are at distance 0 exactly.
     squared = partial(sk.pairwise_distances_chunked, metric="sqeuclidean", working_memory=64)
-    widest = max(
-        chunk.max() for start, end in pairwise([0, *ends]) for chunk in squared(features[start:end])
-    )
+    within = (squared(features[start:end]) for start, end in ranges)
+    between = (squared(features[start:end], features[end:]) for start, end in ranges[:-1])
+    widest = max(chunk.max() for chunks in within for chunk in chunks)
     if len(ends) == 1 or widest == 0:
         return math.nan
-    nearest = min(
-        chunk.min()
-        for start, end in pairwise([0, *ends[:-1]])
-        for chunk in squared(features[start:end], features[end:])
-    )
+    nearest = min(chunk.min() for chunks in between for chunk in chunks)
     return math.sqrt(nearest / widest)
 
 
 def classification_scores(labels, predictions):
-    """Score predicted classes: ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and
-    ``f1_macro``, each in [0, 1].
+    """Score predicted classes by accuracy and F1, each in [0, 1].
 
+    Returns ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and ``f1_macro``.
     ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty, unequal or
     non-integer input.
 
@@ -127,59 +125,50 @@ def classification_scores(labels, predictions):
 
 
 def retrieval_scores(queries):
-    """Score rankings by mean average precision and mean reciprocal rank (Sec. 4.4 of the
-    ClusterBERT paper), over the whole ranking of each query.
+    """Score rankings by mean average precision and mean reciprocal rank.
 
-    ``queries`` is any iterable of pairs of arrays [C], one pair a query: its candidates'
-    similarities (larger is closer) and which of them are relevant (bool). Candidates of equal
-    similarity count as in random order: the mean over all their orders (McSherry and Najork, 2008).
-    Returns ``map`` and ``mrr``, each in (0, 1]. Raises ValueError for no query, unequal or
-    non-finite input, and for a query whose candidates are all relevant or all not: TREC-QA and
-    AskUbuntu are scored without those.
+    Sec. 4.4 of the ClusterBERT paper; over the whole ranking of each query. ``queries`` is any
+    iterable of pairs of arrays [C], one pair a query: its candidates' similarities (larger is
+    closer) and which of them are relevant (bool). Candidates of equal similarity count as in random
+    order: the mean over all their orders (McSherry and Najork, 2008). Returns ``map`` and ``mrr``,
+    each in (0, 1]. Raises ValueError for no query, unequal or non-finite input, and for a query
+    whose candidates are all relevant or all not: TREC-QA and AskUbuntu are scored without those.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
     """
-    found = [
-        _ranking(np.asarray(scores, dtype=float), np.asarray(relevant))
-        for scores, relevant in queries
-    ]
-    if not found:
+    scores = [_ranking(np.asarray(row, dtype=float), np.asarray(hits)) for row, hits in queries]
+    if not scores:
         raise ValueError("queries must hold at least one query")
     return {
-        "map": float(np.mean([precision for precision, _ in found])),
-        "mrr": float(np.mean([reciprocal for _, reciprocal in found])),
+        "map": float(np.mean([precision for precision, _ in scores])),
+        "mrr": float(np.mean([reciprocal for _, reciprocal in scores])),
     }
 
 
 def _ranking(scores, relevant):
-    """Return one query's expected average precision and reciprocal rank; everything below has one
-    entry a rank.
-    """
-    if (
-        scores.ndim != 1
-        or scores.shape != relevant.shape
-        or relevant.dtype != bool
-        or not np.isfinite(scores).all()
-    ):
+    """Return one query's expected average precision and reciprocal rank."""
+    like = scores.ndim == 1 and scores.shape == relevant.shape and relevant.dtype == bool
+    if not like or not np.isfinite(scores).all():
         raise ValueError(
-            f"a query must have finite scores [C] and relevant as bool [C], got {scores} and {relevant} ({relevant.dtype})"
+            "a query must have finite scores [C] and relevant as bool [C], "
+            f"got {scores} and {relevant} ({relevant.dtype})"
         )
     if relevant.all() or not relevant.any():
         raise ValueError(
-            f"a query must have candidates that are relevant and that are not, got {relevant.sum()} of {len(relevant)} relevant: leave it out"
+            "a query must have candidates that are relevant and that are not, "
+            f"got {relevant.sum()} of {len(relevant)} relevant: leave it out"
         )
-    _, group, size = np.unique(-scores, return_inverse=True, return_counts=True)
-    hits = np.bincount(group, relevant)
-    n, r, before, earlier = (
-        np.repeat(of_a_tie, size)
-        for of_a_tie in (size, hits, np.cumsum(size) - size, np.cumsum(hits) - hits)
-    )
+    # All arrays from here on have one entry a rank; a tie is a group of candidates of equal score.
+    _, tie, size = np.unique(-scores, return_inverse=True, return_counts=True)
+    hits = np.bincount(tie, relevant)
+    n, r = np.repeat(size, size), np.repeat(hits, size)  # candidates, and relevant ones, of the tie
+    before = np.repeat(np.cumsum(size) - size, size)
+    hits_before = np.repeat(np.cumsum(hits) - hits, size)
     rank = np.arange(1, len(scores) + 1)
     place = rank - before  # within the tie, from 1
-    precision = (
-        earlier + 1 + (place - 1) * (r - 1) / np.maximum(n - 1, 1)
-    ) / rank  # expected at this rank if a relevant candidate is there
+    # Expected at this rank if a relevant candidate is there.
+    precision = (hits_before + 1 + (place - 1) * (r - 1) / np.maximum(n - 1, 1)) / rank
     chance = r / (n - place + 1)  # of the first relevant candidate at this rank if none came before
     none_before = np.cumprod(np.append(1, 1 - chance))[:-1]
     return (r / n * precision).sum() / relevant.sum(), (none_before * chance / rank).sum()
@@ -197,25 +186,22 @@ def _ids(name, values):
 
 
 def check_points(features, **ids):
-    """Return features as an array [N, D]. Raises ValueError unless they are finite numbers, some,
-    and as many as each of the ids.
+    """Return features as an array [N, D].
+
+    Raises ValueError unless they are finite numbers, and as many rows as each of the ``ids`` has.
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
-        raise ValueError(
-            f"features must be a numeric array [N, D], got {features.dtype} of shape {features.shape}"
-        )
+        kind = f"{features.dtype} of shape {features.shape}"
+        raise ValueError(f"features must be a numeric array [N, D], got {kind}")
     _check_lengths(features=features, **ids)
-    if not np.isfinite(features).all():
-        raise ValueError(
-            f"features must be finite, got {features[~np.isfinite(features)][0]} among them"
-        )
+    finite = np.isfinite(features)
+    if not finite.all():
+        raise ValueError(f"features must be finite, got {features[~finite][0]} among them")
     return features
 
 
 def _check_lengths(**arrays):
     if len({len(array) for array in arrays.values()}) > 1:
-        raise ValueError(
-            "unequal lengths: "
-            + ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
-        )
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
+        raise ValueError(f"unequal lengths: {lengths}")

@@ -1,31 +1,45 @@
-"""The networks of the text paper (Secs. 2.1-2.3). Each returns (output, hidden): hidden maps layer
-name to tensor.
+"""The networks of the text paper (Secs. 2.1-2.3).
 
-Hidden layers: Kaiming normal weights (He et al., 2015) and ReLU; output layers: Xavier uniform
-(Glorot and Bengio, 2010); biases zero. The papers name the initialisers but not whether they are
-normal or uniform; these are their authors' own forms.
+Each returns (output, hidden): hidden is a dictionary from the name of a layer to its tensor. Hidden
+layers have Kaiming normal weights (He et al., 2015) and ReLU, output layers Xavier uniform weights
+(Glorot and Bengio, 2010); biases start at zero. The papers name the initialisers but not whether
+they are normal or uniform; these are their authors' own forms.
 """
 
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import nn
 
 
-def _linear(in_features, out_features, *, output=False):
-    layer = nn.Linear(in_features, out_features)
-    if output:
-        nn.init.xavier_uniform_(layer.weight)
-    else:
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+def _as_hidden(layer):
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     nn.init.zeros_(layer.bias)
     return layer
 
 
+def _hidden_layers(sizes):
+    return nn.ModuleList(_as_hidden(nn.Linear(a, b)) for a, b in pairwise(sizes))
+
+
 def output_layer(in_features, out_features):
     """Return a linear layer with the weights of an output layer."""
-    return _linear(in_features, out_features, output=True)
+    layer = nn.Linear(in_features, out_features)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _run(layers, x, name, before_relu):
+    """Run x through ReLU layers; returns the last value, and each one's by name and number."""
+    hidden = {}
+    for i, layer in enumerate(layers, start=1):
+        z = layer(x)
+        x = torch.relu(z)
+        hidden[f"{name}{i}"] = z if before_relu else x
+    return x, hidden
 
 
 def _check_sizes(**sizes):
@@ -36,13 +50,13 @@ def _check_sizes(**sizes):
 
 
 class FeedForwardNet(nn.Module):
-    """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1): 500-500 on spaCy vectors, one
-    layer of 500 on InferSent.
+    """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1).
 
-    ``forward(x)`` takes [B, in_features] and returns the class logits [B, classes] (the softmax of
-    the paper is inside the cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``,
-    values after the ReLU. ``before_relu=True`` hands out the values before it instead. Raises
-    ValueError for a size that is not a whole number above 0.
+    The paper has two of 500 units on spaCy vectors and one of 500 on InferSent. ``forward(x)``
+    takes [B, in_features] and returns the class logits [B, classes] (the softmax of the paper is
+    inside the cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``, values after
+    the ReLU. ``before_relu=True`` hands out the values before it instead. Raises ValueError for a
+    size that is not a whole number above 0.
 
     >>> logits, hidden = FeedForwardNet(300, 4)(torch.zeros(2, 300))
     >>> logits.shape, list(hidden)
@@ -54,27 +68,23 @@ class FeedForwardNet(nn.Module):
         _check_sizes(in_features=in_features, classes=classes, hidden_sizes=hidden_sizes)
         self.before_relu = before_relu
         sizes = [in_features, *hidden_sizes]
-        self.hidden = nn.ModuleList(_linear(a, b) for a, b in pairwise(sizes))
-        self.output = _linear(sizes[-1], classes, output=True)
+        self.hidden = _hidden_layers(sizes)
+        self.output = output_layer(sizes[-1], classes)
 
     def forward(self, x):
-        hidden = {}
-        for i, layer in enumerate(self.hidden, start=1):
-            z = layer(x)
-            x = torch.relu(z)
-            hidden[f"hidden{i}"] = z if self.before_relu else x
+        x, hidden = _run(self.hidden, x, "hidden", self.before_relu)
         return self.output(x), hidden
 
 
 class ConvNet(nn.Module):
-    """A classifier with one 1-D convolution over the features of an embedding, then layers of
-    ``hidden_sizes`` units (2048, 1024 and 512 in Sec. 2.2).
+    """A classifier with one 1-D convolution over the features of an embedding (Sec. 2.2).
 
-    The paper gives neither filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` =
-    2,048 values leave the convolution whatever the number of features: the stride is in_features //
-    positions and the kernel just long enough to end at the last feature (4 and 48 for 300 features,
-    64 and 64 for 4,096). With a ``kernel`` the stride is 1, the convolution is padded to the
-    input's length, and max pooling brings it down to ``positions``.
+    Layers of ``hidden_sizes`` units follow, 2048, 1024 and 512 in the paper, which gives neither
+    filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` = 2,048 values leave the
+    convolution whatever the number of features: the stride is in_features // positions and the
+    kernel just long enough to end at the last feature (4 and 48 for 300 features, 64 and 64 for
+    4,096). With a ``kernel`` the stride is 1, the convolution is padded to the input's length, and
+    max pooling brings it down to ``positions``.
 
     ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits
     [B, classes] and the hidden layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048],
@@ -97,31 +107,23 @@ class ConvNet(nn.Module):
         kernel=None,
     ):
         super().__init__()
-        _check_sizes(
-            in_features=in_features,
-            filters=filters,
-            positions=positions,
-            kernel=1 if kernel is None else kernel,
-        )
+        _check_sizes(in_features=in_features, filters=filters, positions=positions)
+        _check_sizes(kernel=1 if kernel is None else kernel)
         if in_features < positions:
             raise ValueError(
                 f"in_features must be at least positions = {positions}, got {in_features}"
             )
-        self.in_features = in_features
-        stride = in_features // positions if kernel is None else 1
-        width, padding = (
-            (in_features - (positions - 1) * stride, 0) if kernel is None else (kernel, "same")
-        )
-        self.conv = nn.Conv1d(1, filters, width, stride, padding)
-        nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
-        nn.init.zeros_(self.conv.bias)
+        self.in_features, stride, padding, width = in_features, 1, "same", kernel
+        if kernel is None:
+            stride, padding = in_features // positions, 0
+            width = in_features - (positions - 1) * stride
+        self.conv = _as_hidden(nn.Conv1d(1, filters, width, stride, padding))
         self.pool = nn.Identity() if kernel is None else nn.AdaptiveMaxPool1d(positions)
         self.dense = FeedForwardNet(filters * positions, classes, hidden_sizes)
 
     def forward(self, x):
-        if (
-            x.shape[1] != self.in_features
-        ):  # a convolution takes any width, and would pass over the rest
+        # A convolution takes any width, and would pass over the rest.
+        if x.shape[1] != self.in_features:
             raise ValueError(f"features must be [B, {self.in_features}], got {tuple(x.shape)}")
         x = self.pool(torch.relu(self.conv(x[:, None]))).flatten(1)
         logits, hidden = self.dense(x)
@@ -129,15 +131,17 @@ class ConvNet(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3: ``hidden_sizes``,
-    ``code_size``, and back.
+    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3.
 
-    ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits [B, in_features]
-    (their logistic function is the reconstruction; the binary cross entropy of Eq. 3 takes the
-    logits) and the hidden layers ``encoder1..3`` and ``decoder1..3`` (after the ReLU) and ``code``
-    [B, code_size] (after the logistic function, in (0, 1)). ``linear_code=True`` leaves the code as
-    it is before that function; ``before_nonlinearity=True`` hands out all hidden layers before
-    theirs. Raises ValueError for a size that is not a whole number above 0.
+    ``hidden_sizes`` are those on the way to the code of ``code_size`` units, and reversed on the
+    way back. ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits
+    [B, in_features] (their logistic function is the reconstruction; the binary cross entropy of
+    Eq. 3 takes the logits) and the hidden layers ``encoder1..3`` and ``decoder1..3`` (after the
+    ReLU) and ``code`` [B, code_size] (after the logistic function, in (0, 1)).
+
+    ``linear_code=True`` leaves the code as it is before that function; ``before_nonlinearity=True``
+    hands out all hidden layers before theirs. Raises ValueError for a size that is not a whole
+    number above 0.
 
     >>> output, hidden = Autoencoder(300)(torch.zeros(2, 300))
     >>> output.shape, hidden["code"].shape, list(hidden)[:4]
@@ -157,39 +161,19 @@ class Autoencoder(nn.Module):
         self.linear_code, self.before_nonlinearity = linear_code, before_nonlinearity
         _check_sizes(in_features=in_features, hidden_sizes=hidden_sizes, code_size=code_size)
         down, up = [in_features, *hidden_sizes], [code_size, *reversed(hidden_sizes)]
-        self.encoder = nn.ModuleList(_linear(a, b) for a, b in pairwise(down))
-        self.code = _linear(down[-1], code_size, output=True)
-        self.decoder = nn.ModuleList(_linear(a, b) for a, b in pairwise(up))
-        self.output = _linear(up[-1], in_features, output=True)
-
-    def _run(self, layers, x):
-        """Run x through (name, layer, nonlinearity) triples: the last value, and the hidden layers."""
-        hidden = {}
-        for name, layer, nonlinearity in layers:
-            z = layer(x)
-            x = nonlinearity(z)
-            hidden[name] = z if self.before_nonlinearity else x
-        return x, hidden
+        self.encoder, self.code = _hidden_layers(down), output_layer(down[-1], code_size)
+        self.decoder, self.output = _hidden_layers(up), output_layer(up[-1], in_features)
 
     def encode(self, x):
-        """Run the first half: x [B, in_features] to the code [B, code_size] and the hidden layers
-        up to it.
-        """
-        layers = [
-            (f"encoder{i}", layer, torch.relu) for i, layer in enumerate(self.encoder, start=1)
-        ]
-        return self._run(
-            [*layers, ("code", self.code, nn.Identity() if self.linear_code else torch.sigmoid)], x
-        )
+        """Return the code [B, code_size] of x [B, in_features], and the hidden layers up to it."""
+        x, hidden = _run(self.encoder, x, "encoder", self.before_nonlinearity)
+        z = self.code(x)
+        code = z if self.linear_code else torch.sigmoid(z)
+        return code, hidden | {"code": z if self.before_nonlinearity else code}
 
     def decode(self, code):
-        """Run the second half: a code [B, code_size] to the reconstruction's logits [B,
-        in_features] and the hidden layers after it.
-        """
-        x, hidden = self._run(
-            [(f"decoder{i}", layer, torch.relu) for i, layer in enumerate(self.decoder, start=1)],
-            code,
-        )
+        """Return the logits [B, in_features] of a code [B, code_size], and the hidden layers."""
+        x, hidden = _run(self.decoder, code, "decoder", self.before_nonlinearity)
         return self.output(x), hidden
 
     def forward(self, x):
@@ -200,8 +184,7 @@ class Autoencoder(nn.Module):
 
 @contextmanager
 def hidden_layers(model, layers):
-    """Collect hidden representations of any torch module while it runs, for
-    ``losses.composite_loss``.
+    """Collect hidden layers of any torch module while it runs, for ``losses.composite_loss``.
 
     Args:
         model: a torch module; its forward passes are left as they are.
@@ -223,16 +206,16 @@ def hidden_layers(model, layers):
     modules = dict(model.named_modules())
     unknown = [name for name in layers if not name or name not in modules]
     if isinstance(layers, str) or unknown or not layers:
-        raise ValueError(
-            f"layers must name submodules out of {[name for name in modules if name]}, got {layers!r}"
-        )
+        names = [name for name in modules if name]
+        raise ValueError(f"layers must name submodules out of {names}, got {layers!r}")
     hidden, versions = {}, {}
 
-    def keep(name, result):
+    def keep(name, module, inputs, result):
         value = layers[name](result) if isinstance(layers, dict) else result
         if not isinstance(value, torch.Tensor):
             raise TypeError(
-                f"layer {name!r} returned {type(value).__name__}, not a tensor: give layers={{{name!r}: a function that picks the tensor}}"
+                f"layer {name!r} returned {type(value).__name__}, not a tensor: "
+                f"give layers={{{name!r}: a function that picks the tensor}}"
             )
         if name in hidden:
             raise RuntimeError(
@@ -240,25 +223,19 @@ def hidden_layers(model, layers):
             )
         hidden[name], versions[name] = value, value._version
 
-    def start(*_):
-        hidden.clear()
-
-    def finish(*_):
+    def check(*_):
         for name in layers:
             if name not in hidden:
                 raise RuntimeError(f"layer {name!r} did not run in this call of the model")
             if hidden[name]._version != versions[name]:
                 raise RuntimeError(
-                    f"layer {name!r} was changed in place after it ran, as by nn.ReLU(inplace=True): name the layer that did it instead"
+                    f"layer {name!r} was changed in place after it ran, "
+                    "as by nn.ReLU(inplace=True): name the layer that did it instead"
                 )
 
-    hooks = [
-        modules[name].register_forward_hook(
-            lambda module, inputs, result, name=name: keep(name, result)
-        )
-        for name in layers
-    ]
-    hooks += [model.register_forward_pre_hook(start), model.register_forward_hook(finish)]
+    hooks = [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
+    hooks.append(model.register_forward_pre_hook(lambda *_: hidden.clear()))
+    hooks.append(model.register_forward_hook(check))
     try:
         yield hidden
     finally:

@@ -650,7 +650,7 @@ def test_a_class_never_predicted_counts_as_0_in_macro_f1_without_a_warning():
 
 
 def ranking_by_hand(scores, relevant):
-    """Average precision and reciprocal rank: their means over all orders that the scores allow."""
+    """Average precision and reciprocal rank, the mean over all orders that scores leave open."""
     found = []
     for order in itertools.permutations(range(len(scores))):
         if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order)):

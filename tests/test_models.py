@@ -212,7 +212,7 @@ def test_every_feature_moves_the_output_of_the_convolution_the_last_one_too(in_f
     assert not torch.equal(model(x)[1]["conv"], model(moved)[1]["conv"])
 
 
-def test_hidden_values_of_the_autoencoder_are_taken_after_relu_or_logistic_its_output_before_it():
+def test_hidden_values_of_the_autoencoder_come_after_relu_or_logistic_and_the_output_before_it():
     model, x = Autoencoder(6, (5, 4), 3), torch.rand(8, 6)
     layers = [*model.encoder, model.code, *model.decoder, model.output]
     for layer in layers:
@@ -241,7 +241,9 @@ def test_a_linear_code_is_not_bounded_and_is_what_the_decoder_sees():
 
 
 @pytest.mark.parametrize("linear_code", [False, True])
-def test_before_the_nonlinearity_every_hidden_layer_is_handed_out_before_its_own(linear_code):
+def test_before_the_nonlinearity_hidden_layers_come_before_their_own_and_the_output_stays(
+    linear_code,
+):
     x = torch.randn(8, 6)
     after, before = (
         build(Autoencoder, 6, (5, 4), 3, linear_code=linear_code, before_nonlinearity=flag, seed=1)
@@ -471,7 +473,7 @@ def hooks(model):
     )
 
 
-def test_hidden_layers_are_those_of_the_forward_pass_with_the_gradient_of_the_network_written_out():
+def test_hidden_layers_and_gradient_of_a_pass_are_those_of_the_same_network_written_out():
     ours = FeedForwardNet(4, 2, (3,))
     plain = sequential()
     plain.load_state_dict(dict(zip(plain.state_dict(), ours.state_dict().values(), strict=True)))

@@ -88,7 +88,9 @@ def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, **s
     >>> bool(history.curve["loss"].is_monotonic_decreasing)
     True
     """
-    training = pretraining(features, code_size, epochs=epochs, learning_rate=learning_rate, seed=seed)
+    training = pretraining(
+        features, code_size, epochs=epochs, learning_rate=learning_rate, seed=seed
+    )
     training.checkpoint = settings.pop("checkpoint", None)
     return training.model, train_stack([training], **settings)[0]
 

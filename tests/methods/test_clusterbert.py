@@ -260,7 +260,7 @@ def test_the_encoder_reads_the_noisy_text_and_the_decoder_writes_the_clean_one(
         ]  # one word is left
 
 
-def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_the_clean_texts_by_then(
+def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_clean_texts_by_then(
     roberta, monkeypatch
 ):
     model, aims = built(roberta, Recipe(hardening_epochs=2)), []
