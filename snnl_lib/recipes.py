@@ -11,8 +11,10 @@ STAGES = ("start", "domain adaptation", "clustering", "hardening")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How ClusterBERT is trained. The paper (App. 1.2.3) fixes Adam, its rate, the epochs of stages
-    1 and 3 and both lambdas, and names a grid for stage 2.
+    """How ClusterBERT is trained.
+
+    The paper (App. 1.2.3) fixes Adam, its rate, the epochs of stages 1 and 3 and both lambdas, and
+    names a grid for stage 2.
 
     Args:
         pooling: the sentence embedding: ``cls`` as in the paper, or ``mean``.

@@ -440,7 +440,7 @@ class VaDE(_Method):
 
 
 def umap(**settings):
-    """Return a UMAP that computes in one thread.
+    """Return a UMAP of such settings that computes in one thread.
 
     numba, started with more, raises torch's number of threads too, whatever it was set to. Raises
     SnnlError where umap-learn is not installed.
