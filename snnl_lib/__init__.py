@@ -32,6 +32,10 @@ of pyproject.toml that brings it.
 """
 
 
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_REFUSED |= {errno.EEXIST, errno.ENOTDIR}
+
+
 class SnnlError(Exception):
     """Something the user can put right. The message is one sentence that says what was wrong and
     what to do.
@@ -39,45 +43,34 @@ class SnnlError(Exception):
 
 
 def lacks(module: str) -> str:
-    """Say which extra brings a module of ``EXTRAS`` that is not installed; an empty string if it
-    is.
-    """
+    """Say which extra brings a module of ``EXTRAS`` if it is not installed, else nothing."""
     if importlib.util.find_spec(module):
         return ""
     package, extra = EXTRAS[module]
-    return f"{package} is not installed: it comes with the extra {extra}, in a checkout by `pip install .[{extra}]`"
+    how = f"it comes with the extra {extra}, in a checkout by `pip install .[{extra}]`"
+    return f"{package} is not installed: {how}"
 
 
 def require(module: str) -> None:
-    """Raise SnnlError, which names the extra to install, unless a module of ``EXTRAS`` is
-    installed. Called before it is imported.
-    """
+    """Raise SnnlError, which names the extra to install, unless a module of ``EXTRAS`` is there."""
     if sentence := lacks(module):
         raise SnnlError(sentence)
 
 
 @contextlib.contextmanager
 def full_disk_told(place="a file"):
-    """Raise SnnlError in place of an OSError of a full disk or a place that refuses to be written
-    to; ``place`` is named where the error names none.
+    """Raise SnnlError in place of an OSError of a full disk or a place that refuses.
+
+    ``place`` is named where the error names none.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EFBIG,
-            errno.EROFS,
-            errno.EACCES,
-            errno.EPERM,
-            errno.EEXIST,
-            errno.ENOTDIR,
-        ):
+        if error.errno not in _REFUSED:
             raise
-        raise SnnlError(
-            f"{error.filename or place} could not be written ({error.strerror}): make room, or take a folder that you can write to"
-        ) from error
+        advice = "make room, or take a folder that you can write to"
+        refused = f"{error.filename or place} could not be written ({error.strerror})"
+        raise SnnlError(f"{refused}: {advice}") from error
 
 
 @contextlib.contextmanager

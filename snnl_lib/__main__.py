@@ -11,12 +11,12 @@ from pathlib import Path
 # Before torch and numpy are imported: one thread a process, as the records promise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np
-
 from snnl_lib import SnnlError, data, embeddings, experiments, full_disk_told, results
 from snnl_lib.data import pack
-from snnl_lib.embeddings import backbones, nli, words
-from snnl_lib.experiments.short_texts import RANKINGS
+from snnl_lib.embeddings import nli
+
+NAMES = "a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the text paper"
+DEVICES = "auto, cpu or cuda (default: auto)"
 
 
 def _parser():
@@ -25,101 +25,70 @@ def _parser():
     )
     commands = parser.add_subparsers(dest="command", required=True)
 
-    run = commands.add_parser(
-        "run", help="run an experiment's missing and stale runs and write their records"
-    )
-    run.add_argument(
-        "experiment",
-        help="a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the text paper",
-    )
-    _common(run)
-    run.add_argument("--models", nargs="+", help="only these models")
-    run.add_argument("--embeddings", nargs="+", help="only these embeddings")
-    run.add_argument("--pack", type=Path, help="take the data from a file of `pack`")
-    run.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    run.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        help="runs side by side, one process and one thread each (default: 1)",
-    )
-    run.add_argument(
-        "--stack",
-        type=int,
-        help="runs trained together, as one network with an axis of runs (default: 15 on a GPU, else 1)",
-    )
-    run.add_argument(
-        "--keys",
-        nargs="+",
-        help="only the runs whose records have these names, recorded or not; * stands for anything",
-    )
-    run.add_argument(
-        "--costly",
-        action="store_true",
-        help="also the runs that take hours on a CPU core, and are left to a GPU unless asked for",
-    )
-    run.add_argument(
-        "--again", action="store_true", help="also repeat runs that are already recorded"
-    )
+    def command(name, function, about):
+        added = commands.add_parser(name, help=about)
+        added.set_defaults(function=function)
+        return added.add_argument
 
-    merging = commands.add_parser(
-        "merge",
-        help="take the records that other machines made into results/; exit status 1 if some contradict ours or are refused",
-    )
-    merging.add_argument("folder", nargs="+", type=Path, help="a results folder of another machine")
+    add = command("run", _run, "run missing and stale runs and write their records")
+    add("experiment", help=NAMES)
+    _add_common(add)
+    add("--models", nargs="+", help="only these models")
+    add("--embeddings", nargs="+", help="only these embeddings")
+    add("--pack", type=Path, help="take the data from a file of `pack`")
+    add("--device", default="auto", help=DEVICES)
+    add("--jobs", type=int, default=1, help="processes side by side, of one thread (default: 1)")
+    stacks = "runs trained together, as one network with an axis of runs"
+    add("--stack", type=int, help=f"{stacks} (default: 15 on a GPU, else 1)")
+    keys = "only the runs whose records have these names, recorded or not; * stands for anything"
+    add("--keys", nargs="+", help=keys)
+    costly = "also the runs that take hours on a CPU core, and are left to a GPU unless asked for"
+    add("--costly", action="store_true", help=costly)
+    add("--again", action="store_true", help="also repeat runs that are already recorded")
 
-    packing = commands.add_parser(
-        "pack",
-        help="write what experiments need, MiniLM too, in float16, into one file (not to be committed), for `run --pack` without spaCy, network or git",
-    )
-    packing.add_argument("experiment", nargs="+", help="names from `list`, all, or paper")
-    packing.add_argument("out", type=Path, help="the file to write")
-    packing.add_argument("--dataset", default="auto", help="a name from `data` (default: auto)")
+    about = "take the records that other machines made into results/"
+    add = command("merge", _merge, f"{about}; exit status 1 if some contradict ours or are refused")
+    add("folder", nargs="+", type=Path, help="a results folder of another machine")
 
-    nli = commands.add_parser(
-        "nli",
-        help="train the encoder of infersent-nli and tell its accuracy on SNLI; with any option a small version, not kept",
-    )
-    nli.add_argument("--units", type=int, help="LSTM units a direction (default: 2048)")
-    nli.add_argument("--epochs", type=int)
-    nli.add_argument("--pairs", type=int, help="only so many training pairs")
-    nli.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    about = "write what experiments need, MiniLM too, in float16, into one file (not to be "
+    about += "committed), for `run --pack` without spaCy, network or git"
+    add = command("pack", _pack, about)
+    add("experiment", nargs="+", help="names from `list`, all, or paper")
+    add("out", type=Path, help="the file to write")
+    add("--dataset", default="auto", help="a name from `data` (default: auto)")
 
-    commands.add_parser("list", help="list the experiments")
-    missing = commands.add_parser(
-        "missing",
-        help="list runs that have no record, or a stale one; exit status 1 if there are any",
-    )
-    missing.add_argument(
-        "experiment", nargs="?", default="all", help="a name from `list`, or paper (default: all)"
-    )
-    _common(missing)
+    about = "train the encoder of infersent-nli and tell its accuracy on SNLI"
+    add = command("nli", _nli, f"{about}; with any option a small version, not kept")
+    add("--units", type=int, help="LSTM units a direction (default: 2048)")
+    add("--epochs", type=int)
+    add("--pairs", type=int, help="only so many training pairs")
+    add("--device", default="auto", help=DEVICES)
 
-    dataset = commands.add_parser("data", help="list the data sets, or fetch one")
-    dataset.add_argument(
-        "action", nargs="?", choices=["fetch"], help="fetch: get a data set into the cache"
-    )
-    dataset.add_argument("name", nargs="?", help="the data set, or the data package, to fetch")
+    command("list", _list, "list the experiments")
+    about = "list runs that have no record, or a stale one; exit status 1 if there are any"
+    add = command("missing", _missing, about)
+    add("experiment", nargs="?", default="all", help=f"{NAMES} (default: all)")
+    _add_common(add)
+
+    add = command("data", _data, "list the data sets, or fetch one")
+    add("action", nargs="?", choices=["fetch"], help="fetch: get a data set into the cache")
+    add("name", nargs="?", help="the data set, or the data package, to fetch")
     return parser
 
 
-def _common(parser):
-    parser.add_argument(
-        "--profile",
-        default="full",
-        help=f"one of {', '.join(experiments.PROFILES)} (default: full)",
-    )
-    parser.add_argument(
-        "--dataset",
-        default="auto",
-        help="a name from `data`; auto: each experiment's own, and of texts AG News if at hand, else the embedded default",
-    )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        default=None,
-        help="whole numbers (default: each experiment's own, the paper's five or more)",
-    )
+def _add_common(add):
+    profiles = ", ".join(experiments.PROFILES)
+    add("--profile", default="full", help=f"one of {profiles} (default: full)")
+    own = "auto: each experiment's own, and of texts AG News if at hand, else the embedded default"
+    add("--dataset", default="auto", help=f"a name from `data`; {own}")
+    own = "each experiment's own, the paper's five or more"
+    add("--seeds", nargs="+", default=None, help=f"whole numbers (default: {own})")
+
+
+def _at_least_one(**numbers):
+    for name, value in numbers.items():
+        if value < 1:
+            raise SnnlError(f"--{name} must be 1 or more, got {value}")
 
 
 def _seeds(args):
@@ -132,22 +101,20 @@ def _names(given):
     return dict.fromkeys(name for word in given for name in groups.get(word, [word]))
 
 
+def _no_runs(experiment, dataset):
+    advice = "leave --dataset out to see which data it takes"
+    return SnnlError(f"{experiment} has no runs on {dataset}: {advice}")
+
+
 def _status(args):
-    names = _names([args.experiment])
-    rows = [
-        row
-        for name in names
-        for row in experiments.status(name, args.profile, args.dataset, _seeds(args))
-    ]
+    asked = args.profile, args.dataset, _seeds(args)
+    rows = [row for name in _names([args.experiment]) for row in experiments.status(name, *asked)]
     if not rows:
         raise _no_runs(args.experiment, args.dataset)
     return rows
 
 
-def _no_runs(experiment, dataset):
-    return SnnlError(
-        f"{experiment} has no runs on {dataset}: leave --dataset out to see which data it takes"
-    )
+# ---------------------------------------------------------------- run
 
 
 def _run(args):
@@ -155,75 +122,71 @@ def _run(args):
     if args.pack:
         pack.open_pack(args.pack)
     stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
-    for name, value in (("jobs", args.jobs), ("stack", stack)):
-        if value < 1:
-            raise SnnlError(f"--{name} must be 1 or more, got {value}")
+    _at_least_one(jobs=args.jobs, stack=stack)
     if args.keys:
-        return _run_keys(args, device)
+        return _carry_out(_named_runs(args, device), device, args.jobs, stack)
     rows = _status(args)
     for kind, wanted in (("model", args.models), ("embedding", args.embeddings)):
-        known = {getattr(spec, kind) for spec, _, _ in rows}
-        if wanted and (unknown := [name for name in wanted if name not in known]):
-            raise SnnlError(
-                f"there is no {kind} {unknown[0]!r} in {args.experiment}: choose from {', '.join(sorted(known))}"
-            )
-        rows = [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
+        rows = _only(rows, kind, wanted, args.experiment)
     todo = [spec for spec, verdict, _ in rows if args.again or verdict != "done"]
     specs = experiments.runnable(todo, device, args.costly)
     if len(specs) < len(todo):
         print(f"{len(todo) - len(specs)} runs cannot be made here: see `missing`")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
-    if not specs:
-        return 0
-    return _carry_out(specs, device, args.jobs, stack)
+    return _carry_out(specs, device, args.jobs, stack) if specs else 0
 
 
-def _carry_out(specs, device, jobs, stack=1):
+def _only(rows, kind, wanted, experiment):
+    """Keep the runs of the models or embeddings that are wanted, if any are named."""
+    known = {getattr(spec, kind) for spec, _, _ in rows}
+    for name in wanted or ():
+        if name not in known:
+            choice = ", ".join(sorted(known))
+            raise SnnlError(f"there is no {kind} {name!r} in {experiment}: choose from {choice}")
+    return [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
+
+
+def _named_runs(args, device):
+    """Find the runs whose records are named, without a look at what else is recorded."""
+    for option in ("models", "embeddings"):
+        if getattr(args, option):
+            raise SnnlError(f"--keys names runs already: leave --{option} out")
+    asked = args.profile, args.dataset, _seeds(args)
+    specs = [s for name in _names([args.experiment]) for s in experiments.specs(name, *asked)]
+    named = {key: spec for spec in specs if (key := experiments.key(spec))}
+    chosen = {}
+    for name in args.keys:
+        found = {key: spec for key, spec in named.items() if fnmatchcase(key, name)}
+        if not found:
+            raise SnnlError(
+                f"{args.experiment} has no run whose record is {name}: the profile, the data set "
+                "and the seeds must be those that it was named with"
+            )
+        chosen |= found
+    for spec in chosen.values():
+        if reason := experiments.unmet(spec, device, args.costly):
+            raise SnnlError(f"{args.experiment}: {reason}")
+    return [*chosen.values()]
+
+
+def _carry_out(specs, device, jobs, stack):
     """Run specs and say of each what came of it; the exit status."""
-    failures, started, costs = (
-        0,
-        time.monotonic(),
-        dict(zip(specs, experiments.costs(specs), strict=True)),
-    )
-    total, done = sum(costs.values()), 0.0
-    for i, record in enumerate(
-        experiments.run_all(specs, device, jobs, sys.stderr.isatty(), stack), start=1
-    ):
+    costs = dict(zip(specs, experiments.costs(specs), strict=True))
+    failures, done, started, total = 0, 0.0, time.monotonic(), sum(costs.values())
+    records = experiments.run_all(specs, device, jobs, sys.stderr.isatty(), stack)
+    for count, record in enumerate(records, start=1):
         done += costs[record.spec]
-        left = (time.monotonic() - started) * (total / done - 1) / 60
+        left = math.ceil((time.monotonic() - started) * (total / done - 1) / 60)
         outcome = record.status + (f" ({record.reason})" if record.reason else "")
         name = "acc" if "acc" in record.metrics else next(iter(record.metrics))
-        more = f"; about {math.ceil(left)} min left" if i < len(specs) else ""
-        print(
-            f"[{i}/{len(specs)}] {record.spec}: {outcome}, {name} {record.metrics[name]:.4f}, {record.seconds:.0f} s{more}",
-            flush=True,
-        )
+        score = f"{name} {record.metrics[name]:.4f}, {record.seconds:.0f} s"
+        more = f"; about {left} min left" if count < len(specs) else ""
+        print(f"[{count}/{len(specs)}] {record.spec}: {outcome}, {score}{more}", flush=True)
         failures += record.status == "failed"
     return 1 if failures else 0
 
 
-def _run_keys(args, device):
-    """Carry out the runs that are named, without a look at what else is recorded."""
-    named = {
-        experiments.key(spec): spec
-        for name in _names([args.experiment])
-        for spec in experiments.specs(name, args.profile, args.dataset, _seeds(args))
-    }
-    asked = {
-        key: spec
-        for key, spec in named.items()
-        if key and any(fnmatchcase(key, name) for name in args.keys)
-    }
-    if unknown := [name for name in args.keys if not any(fnmatchcase(key, name) for key in asked)]:
-        raise SnnlError(
-            f"{args.experiment} has no run whose record is {unknown[0]}: the profile, the data set and the seeds must be those that it was named with"
-        )
-    specs = [*asked.values()]
-    if reasons := [
-        reason for spec in specs if (reason := experiments.unmet(spec, device, args.costly))
-    ]:
-        raise SnnlError(f"{args.experiment}: {reasons[0]}")
-    return _carry_out(specs, device, args.jobs)
+# ---------------------------------------------------------------- the other commands
 
 
 def _missing(args):
@@ -231,14 +194,11 @@ def _missing(args):
     here = [spec for spec, _, needs in rows if not needs]
     took = dict(zip(here, experiments.typical_seconds(here), strict=True))
     for spec, verdict, needs in rows:
-        cost = (
-            f"  [about {math.ceil(took[spec] / 60)} min on a CPU core]"
-            if took.get(spec, math.nan) > 0
-            else ""
-        )
-        print(
-            f"{verdict}  {spec.experiment}: {spec}" + (f"  [not run: {needs}]" if needs else cost)
-        )
+        seconds, cost = took.get(spec, math.nan), ""
+        if seconds > 0:
+            cost = f"  [about {math.ceil(seconds / 60)} min on a CPU core]"
+        added = f"  [not run: {needs}]" if needs else cost
+        print(f"{verdict}  {spec.experiment}: {spec}{added}")
     print(f"{len(rows)} missing or stale")
     return 1 if rows else 0
 
@@ -246,100 +206,35 @@ def _missing(args):
 def _merge(args):
     refused = 0
     for folder in args.folder:
-        found = results.merge(folder)
-        for line in (*found.refused, *found.conflicts):
+        merged = results.merge(folder)
+        for line in (*merged.refused, *merged.conflicts):
             print(line, file=sys.stderr)
-        counts = (
-            ("added", found.added),
-            ("in place of failed or older ones", found.replaced),
-            ("there already", found.there),
-        )
-        counts += (("in conflict", found.conflicts), ("refused", found.refused))
-        print(f"{folder}: " + ", ".join(f"{len(names)} {what}" for what, names in counts if names))
-        refused += len(found.conflicts) + len(found.refused)
+        whats = "added", "in place of failed or older ones", "there already", "in conflict"
+        counts = zip((*whats, "refused"), merged, strict=True)
+        said = ", ".join(f"{len(names)} {what}" for what, names in counts if names)
+        print(f"{folder}: {said}")
+        refused += len(merged.conflicts) + len(merged.refused)
     return 1 if refused else 0
 
 
 def _pack(args):
+    from snnl_lib.experiments import packing
+
     names = _names(args.experiment)
-    specs = [spec for name in names for spec in experiments.specs(name, "full", args.dataset)]
+    specs = [s for name in names for s in experiments.specs(name, "full", args.dataset)]
     if not specs:
         raise _no_runs(" ".join(args.experiment), args.dataset)
-    splits, facts = {}, {"commit": results.commit(), "corpora": {}, "nli": "", "backbones": {}}
-    rankings = {spec.get("task") for spec in specs} & {*RANKINGS}
-    for name in sorted(({spec.dataset for spec in specs} | rankings) - {experiments.DRAWN}):
-        if (
-            name in rankings and data.locate(name) is None
-        ):  # runs rank what is at hand, and fetch nothing
-            print(f"without the runs on {name}: the ranking task is not on this machine")
-            continue
-        try:
-            form, _, _, parts = data.read(name)
-        except data.DataError as error:
-            if data.describe(name).kind == "texts":
-                raise
-            print(f"without the runs on {name}: {error}")
-            continue
-        facts["corpora"][name], kind = form.fingerprint, data.describe(name).kind
-        for split, part in zip(("train", "test"), parts, strict=True):
-            if kind == "retrieval":  # the parts are dev and test, and have no classes
-                splits[f"{name}/{split}"] = part, []
-            elif kind == "images":
-                splits[f"{name}/{split}"] = part.pixels, part.labels
-            elif kind == "short texts":  # what trains on them reads the texts themselves
-                splits[f"{name}/{split}"], facts["stop words"] = (
-                    (part.texts, part.labels),
-                    sorted(data.stop_words()),
-                )
-            else:
-                rows = words.own_rows if name == "opinion_lexicon" else words.word_rows
-                splits[f"{name}/{split}"] = rows(part.texts), part.labels
-    if not splits:
-        raise SnnlError(
-            f"nothing of {' and '.join(names)} fits into a pack: run it where its data is"
-        )
-    if any(spec.embedding == "infersent-nli" for spec in specs):
-        try:
-            pairs = nli.pairs_as_rows()
-            facts["nli"] = nli.pairs_fingerprint()
-        except data.DataError as error:
-            print(f"without the runs on infersent-nli: {error}")
-            pairs = {}
-        for split, (premises, hypotheses, labels) in pairs.items():
-            splits[f"nli/{split}"] = (
-                [rows for pair in zip(premises, hypotheses, strict=True) for rows in pair],
-                np.repeat(labels, 2),
-            )
-    wanted = sorted(
-        {
-            backbones.parse(spec.embedding)[0]
-            for spec in specs
-            if spec.embedding in embeddings.TRANSFORMERS
-        }
-    )
-    files = {
-        name: backbones.files_to_pack(name) for name in wanted if backbones.BACKBONES[name].package
-    }
-    facts["backbones"] = {name: backbones.fingerprint(name) for name in files}
-    for name in wanted:
-        if name not in files:
-            print(f"without the runs on {name}: a pack takes only weights that come in a package")
-    pack.write_pack(args.out, words.word_vectors(), splits, facts, files)
-    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {', '.join([*splits, *files])}")
+    content = ", ".join(packing.write(specs, args.out))
+    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {content}")
     return 0
 
 
 def _nli(args):
-    changes = {
-        name: value
-        for name in ("units", "epochs", "pairs")
-        if (value := getattr(args, name)) is not None
-    }
-    for name, value in changes.items():
-        if value < 1:
-            raise SnnlError(f"--{name} must be 1 or more, got {value}")
     from snnl_lib.embeddings import sentences
 
+    given = {name: getattr(args, name) for name in ("units", "epochs", "pairs")}
+    changes = {name: value for name, value in given.items() if value is not None}
+    _at_least_one(**changes)
     scores = sentences.train_infersent_nli(device=experiments.check_device(args.device), **changes)
     print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     return 0
@@ -347,35 +242,25 @@ def _nli(args):
 
 def _data(args):
     if args.action == "fetch":
-        if not args.name:
-            raise SnnlError(
-                f"name a data set or a package: {', '.join(data.available_datasets() + data.available_packages())}"
-            )
-        if args.name in data.available_packages():
-            print(f"{args.name}: verified, in {data.package_path(args.name)}")
-            return 0
-        _, folder, place, parts = data.read(args.name)
-        what = "queries" if data.describe(args.name).kind == "retrieval" else "documents"
-        print(
-            f"{args.name}: {' + '.join(f'{len(part):,}' for part in parts if len(part))} {what}, verified, in {folder} ({place})"
-        )
-        return 0
+        return _fetch(args.name)
     for name in data.available_datasets():
         entry, found = data.describe(name), data.locate(name)
         form = found[0] if found else entry.forms[0]
-        print(f"{name}: {entry.title}")
-        print(
-            f"  at hand:   {f'yes, from {found[2]} ({found[1]})' if found else f'no (python -m snnl_lib data fetch {name})'}"
-        )
+        here = f"no (python -m snnl_lib data fetch {name})"
+        if found:
+            here = f"yes, from {found[2]} ({found[1]})"
         first, second = form.documents
+        what, count = "documents", f"{first:,} train, {second:,} test"
         if entry.kind == "retrieval":
-            print(f"  queries:   {first:,} dev, {second:,} test")
-        else:
-            print(
-                f"  documents: {f'{first:,} train, {second:,} test' if second else f'{first:,}, clustered whole'}; {len(entry.class_names)} classes"
-            )
-        print(f"  form:      {form.description}")
-        print(f"  terms:     {entry.terms}")
+            what, count = "queries", f"{first:,} dev, {second:,} test"
+        elif not second:
+            count = f"{first:,}, clustered whole"
+        if entry.kind != "retrieval":
+            count += f"; {len(entry.class_names)} classes"
+        print(f"{name}: {entry.title}")
+        for said, text in (("at hand", here), (what, count)):
+            print(f"  {said + ':':<11}{text}")
+        print(f"  form:      {form.description}\n  terms:     {entry.terms}")
     for what, look in (
         ("inference pairs, for infersent-nli", nli.pairs_folder),
         ("published InferSent weights", embeddings.published_files),
@@ -388,38 +273,45 @@ def _data(args):
     return 0
 
 
+def _fetch(name):
+    if not name:
+        known = ", ".join(data.available_datasets() + data.available_packages())
+        raise SnnlError(f"name a data set or a package: {known}")
+    if name in data.available_packages():
+        print(f"{name}: verified, in {data.package_path(name)}")
+        return 0
+    _, folder, place, parts = data.read(name)
+    what = "queries" if data.describe(name).kind == "retrieval" else "documents"
+    count = " + ".join(f"{len(part):,}" for part in parts if len(part))
+    print(f"{name}: {count} {what}, verified, in {folder} ({place})")
+    return 0
+
+
 def _list(args):
     for name, experiment in experiments.EXPERIMENTS.items():
-        cells = list(experiment.cells(experiments.PROFILES["full"]))
-        of = {
-            kind: ", ".join(dict.fromkeys(getattr(cell, kind) for cell in cells))
-            for kind in ("embedding", "model")
-        }
-        print(
-            f"{name}: {experiment.title}\n  embeddings {of['embedding']}; models {of['model']}; revision {experiment.revision}"
-        )
+        cells = [*experiment.cells(experiments.PROFILES["full"])]
+        vectors = ", ".join(dict.fromkeys(cell.embedding for cell in cells))
+        models = ", ".join(dict.fromkeys(cell.model for cell in cells))
+        print(f"{name}: {experiment.title}")
+        print(f"  embeddings {vectors}; models {models}; revision {experiment.revision}")
     return 0
 
 
 def main(argv=None) -> int:
-    """Run a command; returns the exit status, 2 with one sentence on standard error where the user
-    can put something right.
+    """Run a command; returns the exit status.
+
+    2 with one sentence on standard error where the user can put something right.
     """
     args = _parser().parse_args(argv)
     try:
         with full_disk_told():
-            return {
-                "run": _run,
-                "missing": _missing,
-                "pack": _pack,
-                "nli": _nli,
-                "data": _data,
-                "list": _list,
-                "merge": _merge,
-            }[args.command](args)
+            return args.function(args)
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read has seen enough, as in `data | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interrupted: finished runs are recorded, the next `run` goes on", file=sys.stderr)
         return 130

@@ -34,7 +34,7 @@ class Diverged(ArithmeticError):
 
 
 def raise_if_diverged(trained):
-    """Return what was trained, unless its ``diverged`` says why it broke down: then raise Diverged."""
+    """Return what was trained, or raise Diverged if its ``diverged`` says why it broke down."""
     if trained.diverged:
         raise Diverged(trained.diverged, trained.curve)
     return trained
@@ -166,7 +166,7 @@ class Training:
         )
 
     def kind(self) -> tuple:
-        """What has to be equal for trainings to be one stack; of functions, that they are the same."""
+        """What has to be equal for trainings to be one stack; functions have to be the same."""
         modules = [
             (name, type(part), {key: value for key, value in vars(part).items() if key[0] != "_"})
             for name, part in self.model.named_modules()

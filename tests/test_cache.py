@@ -1,7 +1,7 @@
-"""Long training that is interrupted or killed goes on to the same bits, and says what a damaged
-checkpoint is.
-"""
+"""Long training that is killed goes on to the same bits, and finished artefacts come back whole."""
 
+import hashlib
+import io
 import signal
 import subprocess
 import sys
@@ -173,3 +173,70 @@ def test_a_folder_that_refuses_is_told(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CacheError, match="could not be written"):
         Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
+
+
+# ---------------------------------------------------------------- finished artefacts
+
+
+def test_an_artefact_comes_back_to_the_last_bit_with_the_seconds_it_took_and_is_made_once(tmp_path):
+    weights = torch.nn.Linear(3, 2).state_dict()
+    calls, value = [], {"weights": dict(weights), "unit_range": True, "curve": {"loss": [0.5, 0.1]}}
+
+    def compute():
+        calls.append(1)
+        time.sleep(0.05)
+        return value
+
+    path = tmp_path / "folder" / "network.bin"
+    first, second = cache.cached(path, compute), cache.cached(path, compute)
+    assert len(calls) == 1 and first.seconds == second.seconds >= 0.05
+    found = second.value
+    assert all(torch.equal(found["weights"][name], weights[name]) for name in weights)
+    assert {**found, "weights": None} == {**value, "weights": None}
+    assert [file.name for file in path.parent.iterdir()] == ["network.bin"]
+
+
+def test_what_fails_while_it_is_computed_is_kept_nowhere(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        cache.cached(tmp_path / "a.bin", lambda: 1 / 0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("damage", [lambda old: old[:-1], lambda old: old + b"x", lambda old: b""])
+def test_a_damaged_artefact_is_named_and_removing_it_is_all_there_is_to_do(tmp_path, damage):
+    path = tmp_path / "a.bin"
+    cache.cached(path, lambda: torch.ones(3))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(
+        CacheError, match=r"a\.bin is damaged: remove it, and the next run computes"
+    ):
+        cache.cached(path, lambda: torch.ones(3))
+    path.unlink()
+    assert torch.equal(cache.cached(path, lambda: torch.ones(3)).value, torch.ones(3))
+
+
+def test_an_artefact_that_holds_code_is_refused_and_none_of_it_is_run(tmp_path):
+    class Harmful:
+        def __reduce__(self):
+            return (exec, ("raise SystemExit('code from the file was run')",))
+
+    content = io.BytesIO()
+    torch.save((Harmful(), 1.0), content)
+    checksum = hashlib.sha256(content.getvalue()).digest()
+    (tmp_path / "a.bin").write_bytes(checksum + content.getvalue())
+    with pytest.raises(CacheError, match="is damaged"):
+        cache.cached(tmp_path / "a.bin", lambda: None)
+
+
+def test_the_key_tells_arrays_apart_by_their_numbers_types_and_shapes():
+    numbers = np.arange(6)
+    facts = [
+        numbers,
+        numbers + 1,
+        numbers.reshape(2, 3),
+        numbers.astype(np.int32),
+        np.array(["rain", "sun"], dtype=object),
+        np.array(["rain", "moon"], dtype=object),
+    ]
+    assert len({cache.key({"images": array}) for array in facts}) == len(facts)
+    assert cache.key({"images": numbers}) == cache.key({"images": np.arange(6)})

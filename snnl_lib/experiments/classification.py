@@ -1,4 +1,4 @@
-"""Text classification: Tables 1 and 2 of the text paper, its readings, and other uses of its labels."""
+"""Text classification: Tables 1-2 of the text paper, its readings, and other uses of its labels."""
 
 from collections.abc import Iterator
 
@@ -55,7 +55,7 @@ NETWORKS = {"ffn": _feed_forward, "cnn": _convolutional}
 
 
 def table_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 1 and 2. On InferSent vectors the paper trains on every document: rows of their own."""
+    """Tables 1 and 2. On InferSent vectors the paper trains on all documents: rows of their own."""
     sentences = profile["sentence_vectors"]
     for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
         for model, settings in NETWORKS.items():
@@ -78,7 +78,7 @@ def table_cells(profile: dict) -> Iterator[Cell]:
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time (Table 1, averaged vectors, alpha 100)."""
+    """What the text leaves open, one choice changed at a time (averaged vectors, alpha 100)."""
 
     def cell(reading, alpha=100, temperature="annealed", label=None, **changes):
         settings = _feed_forward(profile, **changes) | {"reading": reading}

@@ -58,7 +58,7 @@ def _first_units(hidden, output):
 
 
 def autoencoder_training(spec: Spec, train_x, train_y):
-    """Ask for the training of a spec's autoencoder (``ae``, ``lc-d`` or ``ae-d``) on scaled features."""
+    """Ask for the training of a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``) on its inputs."""
     from snnl_lib.models import Autoencoder
     from snnl_lib.training import Training, binary_cross_entropy, build, squared_error
 
@@ -74,7 +74,10 @@ def autoencoder_training(spec: Spec, train_x, train_y):
 
 
 def make_codes(spec: Spec, task):
-    """Make the codes of a spec, asking for what is to be trained: (training codes, test codes, curve)."""
+    """Make the codes of a spec, asking for what is to be trained.
+
+    Returns (training codes, test codes, curve or None).
+    """
     from scipy.special import expit
 
     from snnl_lib.training import forward
@@ -118,7 +121,10 @@ def kmeans(spec: Spec, classes: int):
 
 
 def score_codes(spec: Spec, task, codes, curve=None, fitted_on=None) -> Outcome:
-    """Cluster the test documents' codes [N, D] by k-means, fitted on them or on other codes; score."""
+    """Cluster the test documents' codes [N, D] by k-means, and score the clusters.
+
+    ``fitted_on`` are other codes that k-means is fitted on, if any.
+    """
     from snnl_lib import metrics
 
     clustering = kmeans(spec, task.classes)

@@ -1,4 +1,4 @@
-"""The image paper: why the temperature falls, and images clustered by disentangled codes and others.
+"""The image paper: why the temperature falls, and ways to cluster images.
 
 *Improving k-Means Clustering with Disentangled Internal Representations* (Agarap and Azcarraga,
 2020), and the article about it.

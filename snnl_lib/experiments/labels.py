@@ -9,14 +9,14 @@ from snnl_lib.results import Spec
 
 
 def cells(profile: dict) -> Iterator[Cell]:
-    """All points of the curves; their last, the full number, also stands in each family's tables."""
+    """All points of the curves; the full number of labels also stands in each family's tables."""
     yield from text_cells(profile)
     yield from clusterbert_cells(profile)
     yield from image_cells(profile)
 
 
 def text_cells(profile: dict) -> Iterator[Cell]:
-    """The text paper's autoencoders and linear discriminant analysis, and k-means without labels."""
+    """The text paper's autoencoders, linear discriminant analysis, and k-means without labels."""
     steps = math.ceil(profile["n_train"] / BATCH_SIZE)
     starts = {"kmeans_starts": profile["kmeans_starts"]}
 

@@ -116,10 +116,10 @@ def run_tsne(spec: Spec, task, device, progress):
     """Map codes of the test documents to the plane, or to space, with t-SNE (Sec. 3.6).
 
     Points: row number, class and coordinates. With ``points`` so many of them are drawn, with
-    ``shown_classes`` from so many classes, which are drawn too. Scored by the final Kullback-Leibler
-    divergence (``kl``) and by ``neighbours``, the mean share of a point's 10 nearest points in the
-    map that have its class. A collapsed code has no map: scikit-learn breaks down on points that
-    all coincide.
+    ``shown_classes`` from so many classes, which are drawn too. Scored by the final
+    Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10
+    nearest points in the map that have its class. A collapsed code has no map: scikit-learn breaks
+    down on points that all coincide.
     """
     import pandas as pd
     from sklearn.manifold import TSNE

@@ -387,9 +387,10 @@ PAIRS = {
 def moved_pairs(before, after, labels, rows, each: int = 5):
     """Choose pairs of texts for Table 5 from embeddings [N, D] before and after.
 
-    Returns a frame. Columns: kind, row, other, and the cosines ``init`` and ``final``. The rule: of each kind the
-    pairs with the largest change of cosine (``together``: with the largest smaller one of both), no
-    text twice in a kind, no pair of equal texts (cosine 1 before, to 6 digits).
+    Returns a frame with the columns kind, row, other, and the cosines ``init`` and ``final``. The
+    rule: of each kind the pairs with the largest change of cosine (``together``: with the largest
+    smaller one of both), no text twice in a kind, no pair of equal texts (cosine 1 before, to 6
+    digits).
     """
     import pandas as pd
 

@@ -1,6 +1,6 @@
 """Text clustering: Tables 3 and 4 of the text paper, its readings, and rivals with the same labels.
 
-A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and scores the clusters.
+A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and scores that.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 
 
 def numbers_of_documents(profile: dict) -> dict:
-    """Map the embeddings of a profile to their numbers of training documents (None: the profile's)."""
+    """Map a profile's embeddings to numbers of training documents (None: the profile's own)."""
     if not profile["sentence_vectors"]:
         return {"spacy": None}
     return {"spacy": None, "infersent-random": INFERSENT_DOCUMENTS}
@@ -96,7 +96,7 @@ def table_cells(profile: dict) -> Iterator[Cell]:
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time (averaged vectors, two on InferSent)."""
+    """What the text leaves open, one choice changed at a time."""
 
     def cell(reading, model, alpha=None, seeds=3, embedding="spacy", **changes):
         settings = settings_of(profile, model, **changes) | {"reading": reading}

@@ -114,8 +114,8 @@ def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray):
 def batches_of_like_length(lengths, batch_size, generator):
     """Return one pass over texts of such lengths [N], as a list of batches of their indices.
 
-    Each batch has ``batch_size`` texts or fewer. The order is random, by ``generator``, and texts of
-    like length go together, since a batch is as long as its longest.
+    Each batch has ``batch_size`` texts or fewer. The order is random, by ``generator``, and texts
+    of like length go together, since a batch is as long as its longest.
     """
     order, batches = torch.randperm(len(lengths), generator=generator).numpy(), []
     for start in range(0, len(order), 32 * batch_size):

@@ -1,4 +1,4 @@
-"""The supervised contrastive loss (Khosla et al., 2020): a rival of the soft nearest neighbor loss."""
+"""The supervised contrastive loss (Khosla et al., 2020), a rival of Eq. 4."""
 
 import torch
 import torch.nn.functional as F

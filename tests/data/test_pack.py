@@ -974,8 +974,9 @@ def test_run_with_a_pack_in_one_process_gives_the_same_scores(
     assert main(only) == 0
     expected = results.load_results(profile="tiny")
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "packed"))
-    for name in ("vocabulary", "_vector_rows", "cached"):
-        monkeypatch.setattr(embeddings, name, fails)
+    monkeypatch.setattr(words, "vocabulary", fails)
+    monkeypatch.setattr(words, "_vector_rows", fails)
+    monkeypatch.setattr(embeddings, "cached_vectors", fails)
     experiments.load_task.cache_clear()
     experiments._load.cache_clear()
     assert main((*only, "--pack", str(packed))) == 0
