@@ -24,61 +24,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from snnl_lib import SnnlError, whole_file
 
-if TYPE_CHECKING:  # what judges records needs no frames, and pandas takes longer to import than thousands of records to judge
+if TYPE_CHECKING:  # pandas takes longer to import than thousands of records to judge
     import pandas as pd
 
 STATUSES = ("ok", "diverged", "collapsed", "failed")
-COLUMNS = [
-    "experiment",
-    "profile",
-    "dataset",
-    "embedding",
-    "model",
-    "alpha",
-    "temperature",
-    "seed",
-    "metric",
-    "value",
-    "n_train",
-    "n_test",
-    "status",
-    "reason",
-    "seconds",
-    "device",
-    "versions",
-    "commit",
-    "revision",
-    "fingerprint",
-    "created",
-    "settings",
-    "rows",
-]
-_NUMBERS = {
-    "alpha": float,
-    "seed": int,
-    "value": float,
-    "n_train": int,
-    "n_test": int,
-    "seconds": float,
-    "revision": int,
-    "rows": int,
-}
-_NUMBERS = {COLUMNS.index(name): number for name, number in _NUMBERS.items()}
-_STATUS, _PROFILE = COLUMNS.index("status"), COLUMNS.index("profile")
-_IDENTITY = [
-    COLUMNS.index(name)
-    for name in (
-        "experiment",
-        "profile",
-        "dataset",
-        "embedding",
-        "model",
-        "alpha",
-        "temperature",
-        "seed",
-        "settings",
-    )
-]
+_NAMES = "experiment profile dataset embedding model alpha temperature seed".split()
+COLUMNS = [*_NAMES, *"metric value n_train n_test status reason seconds device versions".split()]
+COLUMNS += "commit revision fingerprint created settings rows".split()
+_PLACE = {name: place for place, name in enumerate(COLUMNS)}
+_NUMBERS = {_PLACE[name]: float for name in ("alpha", "value", "seconds")}
+_NUMBERS |= {_PLACE[name]: int for name in "seed n_train n_test revision rows".split()}
+_IDENTITY = [_PLACE[name] for name in (*_NAMES, "settings")]
 
 
 class RecordError(SnnlError):
@@ -104,9 +60,7 @@ class Spec:
     n_train: int
     revision: int
     settings: tuple[tuple[str, object], ...] = ()
-    needs: str = field(
-        default="", compare=False
-    )  # what it costs on a CPU core, if it is left to a GPU
+    needs: str = field(default="", compare=False)  # what it costs where it is left out for that
     label: str = field(default="", compare=False)  # the row of a table that it belongs to
 
     def __getitem__(self, name):
@@ -117,37 +71,27 @@ class Spec:
 
     @property
     def identity(self) -> tuple:
-        """Everything but the revision and the data's fingerprint, in the form in which records hold
-        it.
-        """
-        own = (
-            self.experiment,
-            self.profile,
-            self.dataset,
-            self.embedding,
-            self.model,
-            float(self.alpha),
-            str(self.temperature),
-            self.seed,
-        )
-        return (*own, self.settings_text)
+        """Everything but the revision and the data's fingerprint, as records hold it."""
+        where = self.experiment, self.profile, self.dataset, self.embedding, self.model
+        numbers = float(self.alpha), str(self.temperature), self.seed
+        return (*where, *numbers, self.settings_text)
 
     @property
     def settings_text(self) -> str:
         return json.dumps({"n_train": self.n_train, **dict(self.settings)}, sort_keys=True)
 
     def key(self, fingerprint: str) -> str:
-        """Name the record: the readable fields, then a hash of the settings and of the data's
-        fingerprint.
-        """
+        """Name the record: the readable fields, then a hash of the settings and the data."""
         digest = hashlib.sha256(f"{self.settings_text} {fingerprint}".encode()).hexdigest()[:8]
         alpha = str(float(self.alpha)).removesuffix(".0")
-        readable = f"{self.dataset}-{self.embedding}-{self.model}-a{alpha}-t{self.temperature}-s{self.seed}-n{self.n_train}"
-        return f"{readable}-{digest}"
+        names = f"{self.dataset}-{self.embedding}-{self.model}"
+        numbers = f"a{alpha}-t{self.temperature}-s{self.seed}-n{self.n_train}"
+        return f"{names}-{numbers}-{digest}"
 
     def __str__(self):
         reading = f" ({self.get('reading')})" if self.get("reading") else ""
-        return f"{self.model}{reading} on {self.dataset}/{self.embedding}, alpha {self.alpha:g}, seed {self.seed}"
+        where = f"{self.model}{reading} on {self.dataset}/{self.embedding}"
+        return f"{where}, alpha {self.alpha:g}, seed {self.seed}"
 
 
 class Outcome(NamedTuple):
@@ -281,17 +225,16 @@ def results_dir(profile: str = "full") -> Path:
 
 
 def write_record(record: Record) -> Path:
-    """Write a record, and its curve and points first, each whole or not at all. Returns the
-    record's path; raises RecordError if the folder refuses.
+    """Write a record, and its curve and points first, each whole or not at all.
+
+    Returns the record's path; raises RecordError if the folder refuses.
     """
     folder = results_dir(record.spec.profile) / record.spec.experiment
     path = folder / f"{record.key}.csv"
     for kind, frame, digits in (("curve", record.curve, 6), ("points", record.points, 4)):
         if frame is not None:
-            write_atomically(
-                folder / f"{record.key}.{kind}.csv",
-                frame.to_csv(index=False, na_rep="nan", float_format=f"%.{digits}g"),
-            )
+            text = frame.to_csv(index=False, na_rep="nan", float_format=f"%.{digits}g")
+            write_atomically(folder / f"{record.key}.{kind}.csv", text)
     write_atomically(path, record.frame().to_csv(index=False, na_rep="nan", lineterminator="\n"))
     for kind, frame in (("curve", record.curve), ("points", record.points)):
         if frame is None:  # those of an earlier run of this key would pass for this one's
@@ -305,9 +248,8 @@ def write_atomically(path: Path, text: str) -> None:
         with whole_file(path) as file:
             file.write(text.encode())
     except OSError as error:
-        raise RecordError(
-            f"{path} could not be written ({error.strerror}): make room, or set SNNL_RESULTS to a folder you can write to"
-        ) from error
+        advice = "make room, or set SNNL_RESULTS to a folder you can write to"
+        raise RecordError(f"{path} could not be written ({error.strerror}): {advice}") from error
 
 
 def read_record(path: Path) -> pd.DataFrame:
@@ -318,27 +260,23 @@ def read_record(path: Path) -> pd.DataFrame:
 
 
 def _rows(path, first=False):
-    """Read a record's rows, numbers as numbers; with ``first`` that one alone, if it is plain from
-    the number of lines that the others are there.
+    """Read a record's rows, numbers as numbers.
 
+    With ``first`` that one alone, if it is plain from the number of lines that all are there.
     Raises RecordError if the record is truncated or damaged.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     lines = text.count("\n")
     try:
-        header, *rows = csv.reader(
-            text.split("\n", 2)[:2] if first else io.StringIO(text), strict=True
-        )
+        source = text.split("\n", 2)[:2] if first else io.StringIO(text)
+        header, *rows = csv.reader(source, strict=True)
         for row in rows:
             for place, number in _NUMBERS.items():
                 row[place] = number(row[place])
         count = lines - 1 if first else len(rows)
-        whole = (
-            text.endswith("\n")
-            and header == COLUMNS
-            and all(len(row) == len(COLUMNS) and row[-1] == count for row in rows)
-        )
-        whole = whole and rows and {row[_STATUS] for row in rows} <= {*STATUSES}
+        whole = text.endswith("\n") and header == COLUMNS and rows
+        whole = whole and all(len(row) == len(COLUMNS) and row[-1] == count for row in rows)
+        whole = whole and {row[_PLACE["status"]] for row in rows} <= {*STATUSES}
     except (csv.Error, IndexError, ValueError):
         whole = False
     if not whole and first:  # a text may have a line break of its own
@@ -350,25 +288,23 @@ def _rows(path, first=False):
     return rows
 
 
+_BESIDE = (".curve.csv", ".points.csv")  # what a record may have beside it
+
+
 def _record_paths(experiment, profile):
     """List the files of the records of an experiment (None: of all), sorted."""
-    folder, found = results_dir(profile), []
-    for place in (
-        [folder / experiment] if experiment else sorted(folder.iterdir()) if folder.is_dir() else []
-    ):
-        if place.name != "bench" and place.is_dir():  # timings are no runs
-            files = (
-                path
-                for path in place.iterdir()
-                if path.suffix == ".csv" and not path.name.endswith((".curve.csv", ".points.csv"))
-            )
-            found += sorted(path for path in files if not path.name.startswith("."))
-    return found
+    folders = sorted(results_dir(profile).glob(experiment or "*"))
+    return [
+        path
+        for folder in folders
+        if folder.name != "bench" and folder.is_dir()  # timings are no runs
+        for path in sorted(folder.glob("*.csv"))
+        if not path.name.startswith(".") and not _is_beside(path)
+    ]
 
 
 def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
-    """Load the records of an experiment (default: of all) and a profile as one tidy frame, one row
-    a metric.
+    """Load the records of an experiment (default: of all) as one tidy frame, one row a metric.
 
     Columns: those of a record's file (``COLUMNS``), and ``key``, which tells runs apart. An empty
     frame with the same columns if there are none. Raises RecordError if a record is damaged.
@@ -382,15 +318,15 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
         [*row, path.stem]
         for path in _record_paths(experiment, profile)
         for row in _rows(path)
-        if row[_PROFILE] == profile
+        if row[_PLACE["profile"]] == profile
     ]
     return pd.DataFrame(rows, columns=[*COLUMNS, "key"])
 
 
 def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
-    """Load the curves that belong to records: one row an epoch, with the record's experiment, key,
-    embedding, model, alpha, seed and status.
+    """Load the curves that belong to records, one row an epoch.
 
+    Adds the record's experiment, key, embedding, model, alpha, seed and status.
     ``kind="points"`` loads coordinates instead, one row a point. A record without a curve adds no
     row; an empty frame if none has one.
 
@@ -405,11 +341,8 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
     for row in records.drop_duplicates("key").itertuples():
         path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"
         if path.exists():
-            own = {
-                name: getattr(row, name)
-                for name in ("experiment", "key", "embedding", "model", "alpha", "seed", "status")
-            }
-            frames.append(pd.read_csv(path).assign(**own))
+            names = "experiment key embedding model alpha seed status".split()
+            frames.append(pd.read_csv(path).assign(**{name: getattr(row, name) for name in names}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -417,7 +350,7 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 
 
 class Run(NamedTuple):
-    """What tells a recorded run apart (``identity``: that of ``Spec.identity``) and how it ended."""
+    """What tells a recorded run apart (``identity`` is ``Spec.identity``) and how it ended."""
 
     identity: tuple
     revision: int
@@ -427,21 +360,19 @@ class Run(NamedTuple):
 
 
 def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
-    """Go through the recorded runs of an experiment without loading their numbers. Raises
-    RecordError if a record is damaged.
+    """Go through the recorded runs of an experiment without loading their numbers.
+
+    Raises RecordError if a record is damaged.
     """
     for path in _record_paths(experiment, profile):
         row = _rows(path, first=True)[0]
-        if row[_PROFILE] == profile:
-            yield Run(
-                tuple(row[place] for place in _IDENTITY),
-                *(row[COLUMNS.index(name)] for name in Run._fields[1:]),
-            )
+        if row[_PLACE["profile"]] == profile:
+            identity = tuple(row[place] for place in _IDENTITY)
+            yield Run(identity, *(row[_PLACE[name]] for name in Run._fields[1:]))
 
 
 def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec, str]:
-    """Judge each spec ``done``, ``stale`` (an older revision), ``failed`` (the run broke off) or
-    ``missing``.
+    """Judge each spec ``done``, ``stale`` (an older revision), ``failed`` or ``missing``.
 
     ``fingerprints`` has for each spec the fingerprint of its data at hand, or None where they are
     not: then a record made elsewhere, from whatever copy of the data, counts.
@@ -455,15 +386,10 @@ def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec,
         known = fingerprints.get(spec)
         made = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
         whole = [run.revision for run in made if run.status != "failed"]
-        verdicts[spec] = (
-            "missing"
-            if not made
-            else "failed"
-            if not whole
-            else "done"
-            if max(whole) >= spec.revision
-            else "stale"
-        )
+        if whole:
+            verdicts[spec] = "done" if max(whole) >= spec.revision else "stale"
+        else:
+            verdicts[spec] = "failed" if made else "missing"
     return verdicts
 
 
@@ -471,9 +397,7 @@ def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec,
 
 
 class Merged(NamedTuple):
-    """What became of each file of another folder: names of records, and a sentence for each in
-    conflict or refused.
-    """
+    """What became of each file of another folder: names, and why where that has to be said."""
 
     added: list[str]
     replaced: list[str]  # ours was stale or failed
@@ -483,8 +407,9 @@ class Merged(NamedTuple):
 
 
 def merge(source: Path) -> Merged:
-    """Take the full profile's records of another ``results`` folder into this one, each whole or
-    not at all; the other folder stays as it is.
+    """Take the full profile's records of another ``results`` folder into this one.
+
+    Each whole or not at all; the other folder stays as it is.
 
     A record that is not here is added with its curve and points; of two of one run, a whole one
     replaces one that failed, and one of a newer revision an older one. Where both are as good and
@@ -492,84 +417,85 @@ def merge(source: Path) -> Merged:
     of another profile is refused. Raises RecordError if the source is no folder with records, or
     ours cannot be written.
     """
-    theirs = [
-        path
-        for path in sorted(Path(source).glob("*/*.csv"))
-        if not path.name.endswith((".curve.csv", ".points.csv"))
-    ]
-    if not theirs:
-        raise RecordError(
-            f"{source} holds no records: name a folder like results/, with a folder for each experiment in it"
-        )
-    found = Merged([], [], [], [], [])
-    for path in theirs:
-        name, own = (
-            f"{path.parent.name}/{path.stem}",
-            results_dir("full") / path.parent.name / path.name,
-        )
-        if path.parent.name == "bench":  # a table of timings, named after its device
-            what = (
-                found.added
-                if not own.exists()
-                else found.there
-                if own.read_bytes() == path.read_bytes()
-                else found.conflicts
-            )
-            what.append(
-                name
-                if what is not found.conflicts
-                else f"{name}: other timings of the same device; ours stay"
-            )
-            if what is found.added:
-                write_atomically(own, path.read_text())
-            continue
+    paths = [path for path in sorted(Path(source).glob("*/*.csv")) if not _is_beside(path)]
+    if not paths:
+        advice = "name a folder like results/, with a folder for each experiment in it"
+        raise RecordError(f"{source} holds no records: {advice}")
+    merged = Merged([], [], [], [], [])
+    for path in paths:
+        name = f"{path.parent.name}/{path.stem}"
+        ours = results_dir("full") / path.parent.name / path.name
+        judged = _compare_timings if path.parent.name == "bench" else _compare_records
         try:
-            rows = _rows(path)
-            if rows[0][_PROFILE] != "full":
-                raise RecordError(
-                    f"the record {path} is of the profile {rows[0][_PROFILE]}, and only those of the profile full are kept here"
-                )
-            verdict, why = _compare(rows, _rows(own)) if own.exists() else ("added", "")
+            verdict, why = judged(path, ours)
         except RecordError as error:
-            found.refused.append(str(error))
+            merged.refused.append(str(error))
             continue
         if verdict in ("added", "replaced"):
-            for kind in ("curve", "points"):
-                beside, ours = (place.parent / f"{place.stem}.{kind}.csv" for place in (path, own))
-                if beside.exists():
-                    write_atomically(ours, beside.read_text())
-                else:  # that of the run which is replaced would pass for this one's
-                    ours.unlink(missing_ok=True)
-            write_atomically(own, path.read_text())
-        getattr(found, verdict).append(f"{name}: {why}" if why else name)
-    return found
+            _take(path, ours)
+        getattr(merged, verdict).append(f"{name}: {why}" if why else name)
+    return merged
+
+
+def _is_beside(path):
+    return path.name.endswith(_BESIDE)
+
+
+def _take(path, ours):
+    """Copy a record and what is beside it; the record last, so that it is never there alone."""
+    for ending in _BESIDE:
+        theirs_beside, ours_beside = (p.parent / f"{p.stem}{ending}" for p in (path, ours))
+        if theirs_beside.exists():
+            write_atomically(ours_beside, theirs_beside.read_text())
+        else:  # that of the run which is replaced would pass for this one's
+            ours_beside.unlink(missing_ok=True)
+    write_atomically(ours, path.read_text())
+
+
+def _compare_timings(path, ours):
+    """As ``_compare`` of a table of timings, named after its device."""
+    if not ours.exists():
+        return "added", ""
+    if ours.read_bytes() == path.read_bytes():
+        return "there", ""
+    return "conflicts", "other timings of the same device; ours stay"
+
+
+def _compare_records(path, ours):
+    rows = _rows(path)
+    profile = rows[0][_PLACE["profile"]]
+    if profile != "full":
+        only = "and only those of the profile full are kept here"
+        raise RecordError(f"the record {path} is of the profile {profile}, {only}")
+    return _compare(rows, _rows(ours)) if ours.exists() else ("added", "")
 
 
 def _compare(theirs, ours):
     """Say what becomes of another record of a run that is recorded here (a field of ``Merged``),
-    and of a conflict what it is about.
-    """
-    of = {name: place for place, name in enumerate(COLUMNS)}
-    goodness = [(rows[0][_STATUS] != "failed", rows[0][of["revision"]]) for rows in (theirs, ours)]
+    and of a conflict what it is about."""
+
+    def cell(rows, column):
+        return rows[0][_PLACE[column]]
+
+    sides = theirs, ours
+    goodness = [(cell(rows, "status") != "failed", cell(rows, "revision")) for rows in sides]
     if goodness[0] != goodness[1]:
         return "replaced" if goodness[0] > goodness[1] else "there", ""
-    numbers = [
-        {row[of["metric"]]: (repr(row[of["value"]]), row[_STATUS]) for row in rows}
-        for rows in (theirs, ours)
-    ]
-    if numbers[0] == numbers[1]:
+    metric, value, status = (_PLACE[name] for name in ("metric", "value", "status"))
+    there, here = ({row[metric]: (repr(row[value]), row[status]) for row in rows} for rows in sides)
+    # Seconds of what runs share are no score of theirs.
+    names = [name for name in {**there, **here} if name != "shared_seconds"]
+    differing = [name for name in names if there.get(name) != here.get(name)]
+    if not differing:
         return "there", ""
+    nothing = ("none",)
     where = [
-        f"{rows[0][of['device']]}, {rows[0][of['versions']]}, {rows[0][of['created']]}"
-        for rows in (theirs, ours)
+        ", ".join(str(cell(rows, column)) for column in ("device", "versions", "created"))
+        for rows in sides
     ]
-    metric = next(
-        name
-        for name in numbers[0].keys() | numbers[1].keys()
-        if numbers[0].get(name) != numbers[1].get(name)
-    )
-    values = [numbers[side].get(metric, ("none",))[0] for side in (0, 1)]
+    name = differing[0]
+    values = there.get(name, nothing)[0], here.get(name, nothing)[0]
     return (
         "conflicts",
-        f"{metric} is {values[0]} there ({where[0]}) and {values[1]} here ({where[1]}); ours stays",
+        f"{name} is {values[0]} there ({where[0]}) and {values[1]} here ({where[1]}); ours stays",
     )

@@ -424,7 +424,8 @@ class ClusterBERT:
                 for name, value in self._trained().items():
                     value.copy_(made["weights"][name])
             self.embeddings = {name: own.numpy() for name, own in made["embeddings"].items()}
-            self._rows, self.seconds, clusters = made["rows"], made["seconds"], made["clusters"]
+            self._rows, clusters = made["rows"], made["clusters"]
+            self.seconds = made.get("seconds", math.nan)  # unknown of files made before it was kept
             self.clusters = None if clusters is None else clusters.numpy()
         except Exception as error:  # a damaged file can raise nearly anything
             advice = f"({type(error).__name__}): remove it, and the stage runs again"

@@ -10,8 +10,8 @@ import pytest
 from conftest import ROOT
 
 from snnl_lib import report, results
-from snnl_lib.experiments import EXPERIMENTS, grids, specs
-from snnl_lib.experiments.cells import PAPER_SEEDS, Cell
+from snnl_lib.experiments import EXPERIMENTS, specs
+from snnl_lib.experiments.cells import PAPER_SEEDS
 
 
 @pytest.fixture
@@ -95,8 +95,8 @@ def test_two_protocols_that_the_plan_gives_one_label_are_refused(clustering, mon
             if (cell.embedding, cell.model) == ("spacy", "ae-d"):
                 yield replace(cell, settings=cell.settings | {"epochs": 60})
 
-    grid = grids.EXPERIMENTS["clustering"]
-    monkeypatch.setitem(grids.EXPERIMENTS, "clustering", replace(grid, cells=cells))
+    grid = EXPERIMENTS["clustering"]
+    monkeypatch.setitem(EXPERIMENTS, "clustering", replace(grid, cells=cells))
     thirty, sixty = (
         spec
         for spec in specs("clustering", dataset="ag_news", seeds=42)
@@ -193,8 +193,13 @@ def test_nothing_recorded_is_an_empty_table_with_the_same_columns(results_folder
     assert list(report.recorded("images", "mnist", "pixels").columns[-2:]) == ["label", "stale"]
 
 
-def test_a_cell_is_named_after_its_model_and_reading_unless_the_grid_names_it():
-    assert Cell("pixels", "pca", 0, {}).label == "PCA"
-    assert Cell("spacy", "pca", 0, {}).label == "Orig."
-    assert Cell("spacy", "ae-d", 10, {"reading": "alpha 10"}).label == "AE(D), alpha 10"
-    assert Cell("spacy", "ffn", 10, {"reading": "alpha 10"}, label="alpha 10").label == "alpha 10"
+def test_a_row_is_named_after_its_model_and_reading_unless_the_grid_names_it():
+    named = {
+        (spec.embedding, spec.model, spec.alpha, spec.get("reading")): spec.label
+        for name in ("images", "clustering", "clustering-readings", "classification-readings")
+        for spec in specs(name, dataset="mnist" if name == "images" else "ag_news")
+    }
+    assert named["pixels", "pca", 0, None] == "PCA"
+    assert named["spacy", "pca", 0, None] == "Orig."
+    assert named["spacy", "ae-d", 10, "alpha 10"] == "AE(D), alpha 10"
+    assert named["spacy", "ffn", 10, "alpha 10"] == "alpha 10"
