@@ -15,7 +15,7 @@ is changed by a ten-millionth). UMAP and t-SNE are chaotic, as every layout made
 is. Linear discriminant analysis of 300 documents of 300 features inverts what cannot be inverted,
 and the step at which logistic regression stops hangs on those bits. Two epochs of an autoencoder
 often end where a document or two lie halfway between two clusters, unless each feature is scaled.
-``test_clustering.py`` looks at all of these.
+``test_text_clustering.py`` and ``test_maps.py`` look at all of these.
 """
 
 import conftest  # noqa: F401, I001 - before numpy and torch: this file also runs as a script, with one thread and the same kernels

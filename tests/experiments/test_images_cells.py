@@ -1,4 +1,4 @@
-"""The grids of the image paper, and which runs a data set means where images, points and texts
+"""The cells of the image paper, and which runs a data set means where images, points and texts
 share an experiment.
 """
 
@@ -8,9 +8,9 @@ import pytest
 
 from snnl_lib import data
 from snnl_lib.data import DataError
-from snnl_lib.experiments import image_grids, images
-from snnl_lib.experiments.grids import specs
-from snnl_lib.experiments.settings import ALL, MORE_SEEDS, PROFILES
+from snnl_lib.experiments import images
+from snnl_lib.experiments.cells import ALL, MORE_SEEDS, PROFILES
+from snnl_lib.experiments.plan import specs
 
 SETS = ("mnist", "fashion_mnist", "emnist_balanced")
 
@@ -108,14 +108,14 @@ def test_settings_of_a_row_are_those_of_the_choices(model):
 def test_the_choices_name_the_numbers_of_the_grid():
     said, full = " ".join(images.CHOICES.values()), PROFILES["full"]
     for number in (
-        f"{image_grids.POINTS} points",
+        f"{images.POINTS} points",
         f"{full['image_epochs']} epochs over {full['image_train']:,} labelled images",
         f"for {full['pretrain_epochs']} epochs",
         f"{full['deep_steps']:,} steps",
         f"VaDE after {full['vade_epochs']} epochs",
         f"784-500-500-2000-{images.CODE_SIZE}",
         f"{images.PROJECTION} units",
-        f"T = {image_grids.CONTRASTIVE_TEMPERATURE}",
+        f"T = {images.CONTRASTIVE_TEMPERATURE}",
     ):
         assert number in said
 

@@ -3,15 +3,15 @@ another run unseen.
 """
 
 import hashlib
+import inspect
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 
 from snnl_lib import SnnlError, data
-from snnl_lib.experiments.grids import EXPERIMENTS, ExperimentError, parse_seeds, specs
-from snnl_lib.experiments.settings import PROFILES, Cell
+from snnl_lib.experiments.cells import PROFILES, Cell
+from snnl_lib.experiments.plan import EXPERIMENTS, FAMILIES, ExperimentError, parse_seeds, specs
 
 CLASSIFIERS = {
     (model, alpha, temperature)
@@ -130,12 +130,14 @@ def test_no_run_has_become_another_one_unseen():
     assert hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:16] == "ccfb48655e5e9e82"
 
 
-def test_every_experiment_names_a_function_that_carries_it_out():
-    for experiment in EXPERIMENTS.values():
-        module, function = experiment.run.split(".")
-        assert function.startswith("run_") and callable(
-            getattr(import_module(f"snnl_lib.experiments.{module}"), function)
-        )
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_function_of_its_family_that_carries_it_out(name):
+    run, cells = EXPERIMENTS[name].run, EXPERIMENTS[name].cells
+    assert list(inspect.signature(run).parameters) == ["spec", "task", "device", "progress"]
+    assert EXPERIMENTS[name].metrics and EXPERIMENTS[name].title
+    (family,) = [family for family in FAMILIES if name in family.EXPERIMENTS]
+    assert family.EXPERIMENTS[name] is EXPERIMENTS[name]
+    assert run.__module__ == cells.__module__ == family.__name__
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,9 @@ def test_a_set_of_short_texts_means_the_runs_that_name_it(dataset, monkeypatch):
         assert bool(specs(name, "tiny", dataset)) == (
             name in ("clusterbert", "clusterbert-ablation", "retrieval")
         )
-    cells = [Cell("spacy", "pca", 0, {}, dataset=own) for own in ("", "stackoverflow", "mnist")]
+    cells = [
+        Cell("Orig.", "spacy", "pca", 0, {}, dataset=own) for own in ("", "stackoverflow", "mnist")
+    ]
     monkeypatch.setitem(
         EXPERIMENTS, "clustering", replace(EXPERIMENTS["clustering"], cells=lambda profile: cells)
     )

@@ -1,18 +1,18 @@
-"""The grids of the ClusterBERT paper: what a CPU core can do and what waits for a GPU, the
+"""The cells of the ClusterBERT paper: what a CPU core can do and what waits for a GPU, the
 ablation, the ranking tasks.
 """
 
 from snnl_lib import experiments
-from snnl_lib.experiments import short_text_grids, short_texts
-from snnl_lib.experiments.settings import ALL_SHORT_TEXTS
+from snnl_lib.experiments import short_texts
+from snnl_lib.experiments.cells import ALL_SHORT_TEXTS
 from snnl_lib.recipes import Recipe
 
 
 def test_the_full_grid_has_the_floor_on_a_cpu_and_leaves_the_rest_to_a_gpu():
     specs = experiments.specs("clusterbert", "full", seeds=[42, 1234, 73, 1024, 31415926])
     here = [spec for spec in specs if not spec.needs]
-    assert {spec.dataset for spec in specs} == set(short_text_grids.DATASETS)
-    for dataset in short_text_grids.DATASETS:
+    assert {spec.dataset for spec in specs} == set(short_texts.DATASETS)
+    for dataset in short_texts.DATASETS:
         own = [spec for spec in here if spec.dataset == dataset]
         for embedding in ("tfidf", "sif", "sif-corpus", "minilm"):
             for clusterer in ("kmeans", "umap"):
@@ -57,7 +57,7 @@ def test_the_ablation_differs_from_clusterbert_in_one_choice_each():
         own = dict(spec.settings)
         reading = own.pop("reading")
         changed[reading] = {name for name in own if own[name] != main[name]} | (
-            {"pooling"} if spec.embedding != short_text_grids.START else set()
+            {"pooling"} if spec.embedding != short_texts.START else set()
         )
     assert changed.pop("without reconstruction") == {"clustering_weight", "hardening_weight"}
     assert changed.pop("without stage 1 and reconstruction") == {
@@ -76,10 +76,10 @@ def test_retrieval_asks_the_same_of_vectors_as_they_are_and_of_clusterbert_with_
         spec for spec in experiments.specs("retrieval", "full") if spec.dataset == "stackoverflow"
     ]
     assert {(spec.seed, spec.n_train) for spec in found} == {(42, 2000), (1234, 2000)}
-    for task in (*short_text_grids.RANKINGS, "denoise"):
+    for task in (*short_texts.RANKINGS, "denoise"):
         own = [spec for spec in found if (spec["task"], spec.seed) == (task, 42)]
         plain = {spec.embedding for spec in own if spec.model == "plain"}
-        assert plain == {*short_text_grids.WORD_VECTORS, "minilm", short_text_grids.START}
+        assert plain == {*short_texts.WORD_VECTORS, "minilm", short_texts.START}
         recipes = {
             spec["reading"]: short_texts.recipe(spec) for spec in own if spec.model == "clusterbert"
         }

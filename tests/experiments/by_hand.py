@@ -1,0 +1,63 @@
+"""What the tests of several families share: made-up documents and runs on them, and real grids."""
+
+import numpy as np
+from conftest import outcome_of
+
+from snnl_lib import results
+from snnl_lib.experiments import Task, specs
+
+
+def grid(experiment, profile="full", seeds=None):
+    """The runs of an experiment on texts."""
+    return specs(experiment, profile, "newsgroups4", *([seeds] if seeds else []))
+
+
+def described(cell):
+    """Everything that can move a cell's numbers."""
+    return {
+        "embedding": cell.embedding,
+        "model": cell.model,
+        "alpha": cell.alpha,
+        "temperature": cell.temperature,
+        "n_train": cell.n_train,
+        **cell.settings,
+    }
+
+
+def carried_out(run, spec, task, asked=None):
+    """Carry out a run on a task by hand; the trainings that it asks for are added to ``asked``."""
+    return outcome_of(run(spec, task, "cpu", None), asked)
+
+
+def made_up_task(train=300, test=200, width=20, spread=0.2, seed=0):
+    """Four classes, each around a direction of its own; the documents stand anywhere in the corpus."""
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.arange(train + test) % 4)
+    centres = 2 * np.eye(4, width)[labels]
+    features = (centres + spread * random.normal(size=(train + test, width))).astype(np.float32)
+    rows = random.permutation(10_000)
+    return Task(
+        features[:train],
+        labels[:train],
+        features[train:],
+        labels[train:],
+        4,
+        0,
+        0,
+        rows[:train],
+        rows[-test:],
+    )
+
+
+def made_up(model, alpha=0, experiment="clustering", **settings):
+    """The spec of a run that clusters made-up documents."""
+    settings = {
+        "kmeans_starts": 3,
+        "components": 128,
+        "epochs": 2,
+        "scaling": "feature",
+        "n_test": None,
+    } | settings
+    temperature = "annealed" if alpha else "none"
+    names = experiment, "tiny", "made-up", "spacy", model, alpha, temperature, 42, 300, 1
+    return results.Spec(*names, tuple(sorted(settings.items())))

@@ -1,0 +1,292 @@
+"""Pictures: which there are, words of the opinion lexicon on a plane, and codes laid out by t-SNE."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from by_hand import carried_out, grid, made_up, made_up_task
+from conftest import nearest_share
+
+from snnl_lib import embeddings
+from snnl_lib.data import Dataset
+from snnl_lib.data.readers import Split
+from snnl_lib.experiments import Task, run, specs, tasks
+from snnl_lib.experiments.codes import scale_to_unit
+from snnl_lib.experiments.maps import run_lexicon, run_tsne
+
+MODELS = ("original", "ae", "lc-d", "ae-d")
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    return made_up_task()
+
+
+# ---------------------------------------------------------------- cells
+
+
+def test_figure_2_is_drawn_for_one_seed_and_figure_1_is_about_words_whatever_the_corpus():
+    found = grid("tsne")
+    expected = {
+        (embedding, model, n_train)
+        for embedding, n_train in (("spacy", 20_000), ("infersent-random", 10_000))
+        for model in MODELS
+    }
+    assert {(spec.embedding, spec.model, spec.n_train) for spec in found} == expected and len(
+        found
+    ) == len(expected)
+    assert {
+        (spec.seed, spec["perplexity"], spec["learning_rate"], spec["iterations"]) for spec in found
+    } == {(42, 50, 200, 1000)}  # Sec. 3.6
+    words = specs("lexicon", "full", "ag_news")
+    assert Counter(
+        (spec.dataset, spec.embedding, spec.model, spec["shown"], spec.get("epochs"))
+        for spec in words
+    ) == {
+        ("opinion_lexicon", "spacy-word", model, 100, None if model == "original" else 50): 5
+        for model in MODELS
+    }
+    for spec in found + words:
+        assert (spec.alpha, spec.temperature) == (
+            (100, "annealed") if spec.model in ("lc-d", "ae-d") else (0, "none")
+        )
+
+
+# ---------------------------------------------------------------- words of the lexicon
+
+
+def words_task(width=2, train=120, test=80):
+    """Training words in two heaps, one a polarity; held-out words all in one: their polarity cannot
+    be told.
+    """
+    random = np.random.default_rng(0)
+    labels = random.permutation(np.arange(train + test) % 2)
+    features = random.normal(size=(train + test, width))
+    features[:train, 0] += 20 * labels[:train]
+    rows = random.permutation(5000)
+    features = features.astype(np.float32)
+    return Task(
+        features[:train],
+        labels[:train],
+        features[train:],
+        labels[train:],
+        2,
+        0,
+        0,
+        rows[:train],
+        rows[-test:],
+    )
+
+
+def test_words_are_scored_apart_those_trained_on_and_those_held_out():
+    task = words_task()
+    found = carried_out(run_lexicon, made_up("original", shown=20), task).metrics
+    assert found.keys() == {"acc", "neighbours", "train_acc", "train_neighbours"}
+    assert found["train_acc"] == found["train_neighbours"] == 1
+    assert (
+        found["neighbours"] == pytest.approx(nearest_share(task.test_x.astype(float), task.test_y))
+        and found["neighbours"] < 0.65
+        and found["acc"] < 0.65
+    )
+
+
+@pytest.mark.parametrize("model", ["original", "ae-d"])
+def test_the_points_are_as_many_words_of_each_polarity_with_the_places_of_the_right_words(model):
+    task = words_task()
+    outcome = carried_out(run_lexicon, made_up(model, 100, shown=20), task)
+    points = outcome.points
+    assert list(points.columns) == ["row", "label", "held_out", "x", "y"] and points.groupby(
+        ["held_out", "label"]
+    ).size().to_dict() == dict.fromkeys(itertools.product((0, 1), repeat=2), 10)
+    assert (outcome.curve is None) == (model == "original")
+    for held_out, rows, labels, features in (
+        (0, task.train_rows, task.train_y, task.train_x),
+        (1, task.test_rows, task.test_y, task.test_x),
+    ):
+        part = points[points["held_out"] == held_out]
+        place = [rows.tolist().index(row) for row in part["row"]]
+        assert len(set(place)) == 20 and labels[place].tolist() == part["label"].tolist()
+        if (
+            model == "original"
+        ):  # of two dimensions, so that the plane is they, turned: distances stay
+            plane = part[["x", "y"]].to_numpy()
+            before, after = (
+                np.linalg.norm(values[:, None] - values[None], axis=2)
+                for values in (features[place], plane)
+            )
+            np.testing.assert_allclose(after, before, atol=1e-4)
+            assert plane[:, 0].var() >= plane[:, 1].var()
+
+
+def test_held_out_words_are_not_trained_on():
+    task, asked = words_task(), []
+    first = carried_out(run_lexicon, made_up("ae-d", 100, shown=20), task, asked)
+    (training,) = asked
+    assert np.array_equal(training.features, scale_to_unit(task.train_x, task.test_x)[0])
+    other = np.random.default_rng(5).normal(size=task.test_x.shape).astype(np.float32)
+    spec = made_up("ae-d", 100, shown=20)
+    again = carried_out(run_lexicon, spec, replace(task, test_x=other))
+    assert again.curve.equals(first.curve)
+    trained, held_out = (f"held_out == {number}" for number in (0, 1))
+    assert again.points.query(trained).equals(first.points.query(trained))
+    assert not again.points.query(held_out).equals(first.points.query(held_out))
+
+
+def test_other_seeds_show_other_words_and_all_models_of_a_seed_the_same():
+    task, shown = words_task(), {}
+    for seed, model in ((42, "original"), (42, "ae-d"), (73, "original")):
+        shown[seed, model] = (
+            carried_out(run_lexicon, replace(made_up(model, 100, shown=20), seed=seed), task)
+            .points["row"]
+            .tolist()
+        )
+    assert shown[42, "original"] == shown[42, "ae-d"] and set(shown[42, "original"]) != set(
+        shown[73, "original"]
+    )
+
+
+def test_figure_1_shows_fifty_positive_and_fifty_negative_words_of_either_kind(packages):
+    (spec,) = [
+        spec for spec in specs("lexicon", "tiny", "newsgroups4", 42) if spec.model == "original"
+    ]
+    settings = {"kmeans_starts": 2, "shown": 100, "n_test": None}
+    record = run(
+        replace(spec, n_train=20_000, settings=tuple(sorted(settings.items()))), "cpu"
+    )  # no training: in full size too it takes no time
+    assert record.points.groupby(["held_out", "label"]).size().to_dict() == dict.fromkeys(
+        itertools.product((0, 1), repeat=2), 50
+    )
+    corpus = tasks._load("opinion_lexicon")
+    assert (record.n_train, record.n_test) == (1501, 359), "the words with a vector of their own"
+    assert (
+        record.n_train + record.metrics["empty_train"],
+        record.n_test + record.metrics["empty_test"],
+    ) == (len(corpus.train), len(corpus.test))
+    for held_out, split in ((0, corpus.train), (1, corpus.test)):
+        part = record.points[record.points["held_out"] == held_out]
+        assert split.labels[part["row"]].tolist() == part["label"].tolist()
+        words = [split.texts[row] for row in part["row"]]
+        assert (
+            len(set(words)) == 100
+            and embeddings.has_words(embeddings.embed(words, "spacy-word")).all()
+        )
+
+
+# ---------------------------------------------------------------- t-SNE
+
+
+def on_a_plane(model, alpha=0, **settings):
+    return made_up(
+        model,
+        alpha,
+        "tsne",
+        **{"perplexity": 15, "learning_rate": 200, "iterations": 300} | settings,
+    )
+
+
+def test_the_map_keeps_classes_apart_and_is_scored_on_the_plane(clouds):
+    outcome = carried_out(run_tsne, on_a_plane("original"), clouds)
+    assert (
+        outcome.metrics.keys() == {"kl", "neighbours"}
+        and outcome.metrics["kl"] > 0
+        and outcome.curve is None
+        and outcome.status == "ok"
+    )
+    points = outcome.points
+    assert list(points.columns) == ["row", "label", "x", "y"]
+    assert (
+        points["row"].tolist() == clouds.test_rows.tolist()
+        and points["label"].tolist() == clouds.test_y.tolist()
+    )
+    assert outcome.metrics["neighbours"] > 0.98
+    overlapping = made_up_task(spread=1.2)
+    found = carried_out(run_tsne, on_a_plane("original"), overlapping)
+    share, before = (
+        nearest_share(np.asarray(x, dtype=float), overlapping.test_y)
+        for x in (found.points[["x", "y"]], overlapping.test_x)
+    )
+    assert (
+        found.metrics["neighbours"] == pytest.approx(share, abs=1e-3) and abs(share - before) > 0.02
+    )
+    mixed = replace(clouds, test_y=np.random.default_rng(0).permutation(clouds.test_y))
+    again = carried_out(run_tsne, on_a_plane("original"), mixed)
+    assert (
+        again.points[["x", "y"]].equals(points[["x", "y"]]) and again.metrics["neighbours"] < 0.4
+    ), "labels have no say in the map"
+
+
+def test_a_collapsed_code_has_no_map_for_the_map_of_one_point_breaks_python_down(clouds):
+    outcome = carried_out(
+        run_tsne, on_a_plane("original"), replace(clouds, test_x=np.full_like(clouds.test_x, 0.25))
+    )
+    assert outcome.status == "collapsed" and "have distinct codes" in outcome.reason
+    assert outcome.metrics == {} and outcome.points is None
+
+
+def test_settings_of_the_map_are_those_of_the_spec(clouds, monkeypatch):
+    import sklearn.manifold
+
+    seen, mapping = [], sklearn.manifold.TSNE
+
+    def noting(**settings):
+        seen.append(settings)
+        return mapping(**settings)
+
+    monkeypatch.setattr(sklearn.manifold, "TSNE", noting)
+    carried_out(
+        run_tsne, on_a_plane("original", perplexity=7, learning_rate=123, iterations=251), clouds
+    )
+    (settings,) = seen
+    assert {
+        name: settings[name] for name in ("perplexity", "learning_rate", "max_iter", "init")
+    } == {"perplexity": 7, "learning_rate": 123, "max_iter": 251, "init": "pca"}
+
+
+def test_documents_that_say_nothing_have_no_point_and_the_others_keep_their_row(
+    own_cache, results_folder, monkeypatch
+):
+    words = [
+        "rain",
+        "sun",
+        "dog",
+        "cat",
+        "river",
+        "hill",
+        "train",
+        "money",
+        "doctor",
+        "music",
+        "winter",
+        "bread",
+        "game",
+        "law",
+        "bank",
+        "school",
+        "church",
+    ]
+    words += ["army", "planet", "computer"]
+    texts = [f"{word} {other}" for word in words for other in ("red", "old", "city")]
+    silent = [0, 7, 8, 33, 59]
+    for row in silent:
+        texts[row] = "of the xyzzyplugh"
+    labels = np.arange(60) % 4
+    corpus = Dataset(
+        "newsgroups4",
+        Split(words, np.arange(20) % 4),
+        Split(texts, labels),
+        ("a", "b", "c", "d"),
+        "",
+        "",
+        "0",
+    )
+    monkeypatch.setattr(tasks, "_load", lambda name: corpus)
+    (spec,) = [
+        spec for spec in specs("tsne", "tiny", "newsgroups4", 42) if spec.model == "original"
+    ]
+    settings = dict(spec.settings) | {"n_test": None, "perplexity": 5, "iterations": 250}
+    record = run(replace(spec, settings=tuple(sorted(settings.items()))), "cpu")
+    assert record.status == "ok" and record.metrics["empty_test"] == 5 and record.n_test == 55
+    assert record.points["row"].tolist() == [row for row in range(60) if row not in silent]
+    assert record.points["label"].tolist() == labels[record.points["row"]].tolist()
