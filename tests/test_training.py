@@ -3,7 +3,6 @@ breaks says so.
 """
 
 import math
-import time
 from functools import partial
 
 import numpy as np
@@ -12,10 +11,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from snnl_lib import training
 from snnl_lib.losses import soft_nearest_neighbor_loss
 from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet
-from snnl_lib.training import build, forward, named_seed, stack_of_this_run, together, train
+from snnl_lib.training import (
+    Diverged,
+    Training,
+    build,
+    forward,
+    named_seed,
+    raise_if_diverged,
+    train,
+    train_stack,
+)
 
 torch.set_num_threads(1)
 
@@ -530,23 +537,17 @@ def squared_error(output, features, labels):
 
 
 def in_float64(blobs, model_class, arguments, primary, seed, documents=N, **options):
-    """A call of ``train`` on the first documents, in float64; gives the trained weights, the curve
-    and the size of the stack.
-    """
+    """Ask for a training on the first documents, in float64."""
+    model = build(model_class, *arguments, seed=seed).double()
+    features, labels = blobs[0][:documents].astype(np.float64), blobs[1][:documents]
+    return Training(model, features, labels, primary, seed=seed, **options)
 
-    def call():
-        model = build(model_class, *arguments, seed=seed).double()
-        history = train(
-            model,
-            blobs[0][:documents].astype(np.float64),
-            blobs[1][:documents],
-            primary,
-            seed=seed,
-            **options,
-        )
-        return weights(model), history, stack_of_this_run()[0]
 
-    return call
+def classifiers(blobs, seeds, **options):
+    """Ask for the trainings of a small classifier with some seeds."""
+    arguments = FeedForwardNet, (6, 3, (8, 6)), cross_entropy
+    settings = {"epochs": 1, "batch_size": BATCH} | options
+    return [in_float64(blobs, *arguments, seed, **settings) for seed in seeds]
 
 
 @pytest.mark.parametrize(
@@ -569,141 +570,132 @@ def test_a_stack_takes_the_steps_of_its_runs_alone(blobs, model_class, arguments
         (8, N - 2, -2.0, "annealed"),
         (9, N, 3.0, 0.3),
     ]
-    calls = [
-        in_float64(
-            blobs, model_class, arguments, primary, seed, n, alpha=alpha, temperature=t, **shared
-        )
-        for seed, n, alpha, t in own
-    ]
-    alone = [call() for call in calls]
-    stacked = list(together(calls))
-    assert [size for *_, size in alone] == [1] * 4 and [size for *_, size in stacked] == [4] * 4
-    for (expected, curve, _), (found, other, _) in zip(alone, stacked, strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+
+    def asked():
+        return [
+            in_float64(
+                blobs,
+                model_class,
+                arguments,
+                primary,
+                seed,
+                n,
+                alpha=alpha,
+                temperature=t,
+                **shared,
+            )
+            for seed, n, alpha, t in own
+        ]
+
+    alone, stacked = asked(), asked()
+    curves = [train_stack([training])[0] for training in alone]
+    others = train_stack(stacked)
+    assert len({training.kind() for training in stacked}) == 1
+    assert [history.stack for history in curves] == [1] * 4
+    assert [history.stack for history in others] == [4] * 4
+    for expected, curve, found, other in zip(alone, curves, stacked, others, strict=True):
+        torch.testing.assert_close(weights(found.model), weights(expected.model), rtol=0, atol=1e-11)
         pd.testing.assert_frame_equal(other.curve, curve.curve, rtol=1e-11)
-    assert not torch.equal(alone[0][0], alone[1][0])
+    assert not torch.equal(weights(alone[0].model), weights(alone[1].model))
 
 
-def test_runs_of_another_kind_train_in_another_stack_and_what_does_not_train_just_ends(blobs):
-    def call(seed, hidden_sizes=(8, 6), **options):
-        return in_float64(
-            blobs,
-            FeedForwardNet,
-            (6, 3, hidden_sizes),
-            cross_entropy,
-            seed,
-            epochs=1,
-            batch_size=BATCH,
-            **options,
-        )
+def test_trainings_are_of_one_kind_whatever_their_seeds_documents_weights_and_temperatures(blobs):
+    (first,) = classifiers(blobs, [1])
+    for options in (
+        {"seeds": [2]},
+        {"alpha": 5.0},
+        {"temperature": 0.1},
+        {"documents": N - 2},
+        {"after_epoch": lambda model: {}},
+    ):
+        (other,) = classifiers(blobs, **({"seeds": [1]} | options))
+        assert other.kind() == first.kind(), options
 
+
+def test_trainings_of_other_networks_steps_rates_or_losses_are_of_another_kind(blobs):
     def before_relu():
         model = build(FeedForwardNet, 6, 3, (8, 6), before_relu=True, seed=1).double()
-        train(
-            model,
-            blobs[0].astype(np.float64),
-            blobs[1],
-            cross_entropy,
-            epochs=1,
-            seed=1,
-            batch_size=BATCH,
-        )
-        return None, None, stack_of_this_run()[0]
+        settings = {"epochs": 1, "seed": 1, "batch_size": BATCH}
+        return Training(model, blobs[0].astype(np.float64), blobs[1], cross_entropy, **settings)
 
+    (first,) = classifiers(blobs, [1])
+    narrow = FeedForwardNet, (6, 3, (8, 5)), cross_entropy
+    settings = {"epochs": 1, "batch_size": BATCH}
+    with_buffer = classifiers(blobs, [1])[0]
+    with_buffer.model.register_buffer("mean", torch.zeros(2))
     others = [
-        call(1, (8, 5)),
-        call(1, learning_rate=0.1),
-        call(1, regularizer=lambda *_: 0.0, alpha=1.0),
-        before_relu,
+        in_float64(blobs, *narrow, 1, **settings),
+        before_relu(),
+        train_in_single := Training(
+            build(FeedForwardNet, 6, 3, (8, 6), seed=1), *blobs, cross_entropy, 1, 1
+        ),
+        in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), Recorder(), 1, **settings),
+        with_buffer,
     ]
-    found = list(together([call(1), lambda: "no training", call(2), *others], jobs=3))
-    assert found[0] == "no training" and sorted(size for *_, size in found[1:]) == [
-        1,
-        1,
-        1,
-        1,
-        2,
-        2,
-    ]
+    for options in (
+        {"epochs": 2},
+        {"steps_per_epoch": 2},
+        {"batch_size": 45},
+        {"learning_rate": 0.1},
+        {"layers": "min"},
+        {"select": first_two},
+        {"regularizer": lambda *_: 0.0, "alpha": 1.0},
+    ):
+        others += classifiers(blobs, [1], **options)
+    assert train_in_single.steps_per_epoch == 1
+    kinds = [training.kind() for training in (first, *others)]
+    assert len(set(kinds)) == len(kinds) == 13
+
+
+def test_trainings_with_a_regularizer_or_buffers_never_meet(blobs):
+    def regularizer(values, labels, temperature):
+        return values.square().mean()
+
+    first, second = classifiers(blobs, [1, 2], regularizer=regularizer, alpha=1.0)
+    assert first.kind() == first.kind() != second.kind()
 
 
 def test_a_run_that_diverges_in_a_stack_says_so_and_leaves_the_others_alone(blobs):
-    settings = {"epochs": 3, "batch_size": BATCH, "temperature": 0.5}
-    calls = [
-        in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 7, alpha=alpha, **settings)
-        for alpha in (1.0, 1.7e308, 0.0)
-    ]
-    alone = [calls[0](), calls[2]()]
-    (found, history, _), (_, broken, _), (baseline, plain, _) = together(calls)
+    def asked(alpha):
+        return classifiers(blobs, [7], epochs=3, temperature=0.5, alpha=alpha)[0]
+
+    stacked, alone = [asked(alpha) for alpha in (1.0, 1.7e308, 0.0)], [asked(1.0), asked(0.0)]
+    for training in alone:
+        train_stack([training])
+    history, broken, plain = train_stack(stacked)
     assert "in epoch 0" in broken.diverged and len(broken.curve) == 1
     assert not history.diverged and not plain.diverged and len(history.curve) == 3
     torch.testing.assert_close(
-        torch.stack([found, baseline]), torch.stack([alone[0][0], alone[1][0]]), rtol=0, atol=1e-10
+        torch.stack([weights(stacked[0].model), weights(stacked[2].model)]),
+        torch.stack([weights(training.model) for training in alone]),
+        rtol=0,
+        atol=1e-10,
     )
 
 
 def test_after_an_epoch_each_model_of_a_stack_has_its_own_weights_of_then(blobs):
     seen = {}
 
-    def call(seed):
+    def asked(seed):
         def noting(model):
             seen.setdefault(seed, []).append(weights(model).clone())
             return {"seed": seed}
 
-        model = build(FeedForwardNet, 6, 3, (8, 6), seed=seed)
-        return train(
-            model, *blobs, cross_entropy, epochs=2, seed=seed, batch_size=BATCH, after_epoch=noting
-        ), weights(model)
+        return classifiers(blobs, [seed], epochs=2, after_epoch=noting)[0]
 
-    found = list(together([lambda: call(1), lambda: call(2)]))
-    for seed, (history, last) in zip((1, 2), found, strict=True):
+    trainings = [asked(1), asked(2)]
+    found = train_stack(trainings)
+    for seed, history, training in zip((1, 2), found, trainings, strict=True):
+        last = weights(training.model)
         assert history.curve["seed"].tolist() == [seed, seed]
         assert torch.equal(seen[seed][1], last) and not torch.equal(seen[seed][0], last)
+    assert not torch.equal(seen[1][1], seen[2][1])
 
 
-def test_an_error_in_a_stack_reaches_each_of_its_runs_and_one_outside_reaches_the_caller(
-    blobs, monkeypatch
-):
-    def caught(seed):
-        try:
-            in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, seed, epochs=1)()
-        except RuntimeError as error:
-            return str(error)
-
-    def broken(runs, *_):
-        raise RuntimeError(f"no room for {len(runs)} runs")
-
-    monkeypatch.setattr(training, "train_stack", broken)
-    assert list(together([lambda: caught(1), lambda: caught(2)])) == ["no room for 2 runs"] * 2
-    ended = []
-
-    def waiting():
-        try:
-            in_float64(blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 1, epochs=1)()
-        finally:
-            ended.append(True)
-
-    with pytest.raises(KeyError, match="mistake"):
-        list(together([waiting, lambda: {}["mistake"]]))
-    for _ in range(100):
-        if ended:
-            break
-        time.sleep(0.05)
-    assert ended, "a run that waits for the others is sent home"
-
-
-def test_waiting_for_others_is_not_counted_as_a_runs_own_time(blobs):
-    def call(pause):
-        started = time.perf_counter()
-        in_float64(
-            blobs, FeedForwardNet, (6, 3, (8, 6)), cross_entropy, 1, epochs=1, batch_size=BATCH
-        )()
-        time.sleep(pause)
-        return time.perf_counter() - started - stack_of_this_run()[1]
-
-    def slow():
-        time.sleep(0.5)
-        return call(0.3)
-
-    quick, slower = sorted(together([lambda: call(0.0), slow]))
-    assert quick < 0.25 and slower > 0.3
+def test_what_diverged_is_raised_with_its_curve_and_all_else_is_handed_on(blobs):
+    _, history = run(blobs, epochs=1)
+    assert raise_if_diverged(history) is history
+    _, broken = run(blobs, epochs=2, alpha=1e39)
+    with pytest.raises(Diverged, match="in epoch 0") as caught:
+        raise_if_diverged(broken)
+    assert caught.value.curve is broken.curve and len(broken.curve) == 1
