@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in every run; --threads sets another number
@@ -21,9 +22,8 @@ import pandas as pd
 import torch
 
 from snnl_lib import experiments, results
-from snnl_lib.experiments.text import cross_entropy
 from snnl_lib.models import FeedForwardNet
-from snnl_lib.training import build, together, train
+from snnl_lib.training import Training, build, cross_entropy, train_stack
 
 from . import rivals
 
@@ -193,33 +193,34 @@ def compare_stacks(device, epochs, out, count=20_000):
         for _ in range(5)
     ]
 
-    def run(seed, alpha):
-        return train(
-            build(FeedForwardNet, 300, 4, seed=seed),
-            *documents[seed],
-            cross_entropy,
-            epochs=epochs,
-            seed=seed,
-            alpha=alpha,
-            device=device,
-        )
+    def asked():
+        return [
+            Training(
+                build(FeedForwardNet, 300, 4, seed=seed),
+                *documents[seed],
+                cross_entropy,
+                epochs=epochs,
+                seed=seed,
+                alpha=alpha,
+            )
+            for seed in range(5)
+            for alpha in (0, 100, -100)
+        ]
 
-    calls = [
-        lambda seed=seed, alpha=alpha: run(seed, alpha)
-        for seed in range(5)
-        for alpha in (0, 100, -100)
-    ]
-    found = {"one by one": [], "stack of 15": []}
+    runs = len(asked())
+    found = {"one by one": [], f"stack of {runs}": []}
     for _ in range(3):
-        found["one by one"].append(seconds(lambda: [call() for call in calls], device))
-        found["stack of 15"].append(seconds(lambda: list(together(calls, device)), device))
+        for name in found:
+            stacks = [asked()] if name.startswith("stack") else [[run] for run in asked()]
+            action = partial(train_each, stacks, device)
+            found[name].append(seconds(action, device))
     rows = []
     for name, times in found.items():
         low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
         rows.append(
             {
                 "way": name,
-                "runs": len(calls),
+                "runs": runs,
                 "epochs": epochs,
                 "seconds": middle,
                 "low": low,
@@ -227,8 +228,13 @@ def compare_stacks(device, epochs, out, count=20_000):
                 "turns": len(times),
             }
         )
-        print(f"{len(calls)} runs of {epochs} epochs, {name}: {middle:.1f} s", flush=True)
+        print(f"{runs} runs of {epochs} epochs, {name}: {middle:.1f} s", flush=True)
     write(rows, out, device)
+
+
+def train_each(stacks, device):
+    for stack in stacks:
+        train_stack(stack, device)
 
 
 def write(rows, path, device):

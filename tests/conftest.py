@@ -75,18 +75,33 @@ def results_folder(tmp_path, monkeypatch):
     return folder
 
 
+def forget_tasks(monkeypatch):
+    """No task is remembered from other tests, for as long as this one runs."""
+    from snnl_lib import experiments
+    from snnl_lib.experiments import runner, tasks
+
+    fresh = functools.lru_cache(maxsize=2)(tasks.load_task.__wrapped__)
+    for module in (experiments, runner, tasks):
+        monkeypatch.setattr(module, "load_task", fresh)
+
+
+def forget_datasets(monkeypatch):
+    """No data set is remembered from other tests, either."""
+    from snnl_lib import data
+    from snnl_lib.experiments import tasks
+
+    monkeypatch.setattr(tasks, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
+    forget_tasks(monkeypatch)
+
+
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     """An empty folder that SNNL_CACHE names, SNNL_DATA unset, and nothing remembered from other
     tests (it comes back afterwards).
     """
-    from snnl_lib import data, experiments
     from snnl_lib.embeddings import words
 
-    monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
-    monkeypatch.setattr(
-        experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
-    )
+    forget_datasets(monkeypatch)
     monkeypatch.setattr(words, "vocabulary", functools.cache(words.vocabulary.__wrapped__))
     folder = tmp_path / "cache"
     folder.mkdir()
@@ -100,11 +115,7 @@ def own_cache(packages, tmp_path, monkeypatch):
     """A cache with the real packages (linked) but no embedding in it; the word vectors stay loaded,
     for they take seconds.
     """
-    from snnl_lib import experiments
-
-    monkeypatch.setattr(
-        experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
-    )
+    forget_tasks(monkeypatch)
     folder = tmp_path / "own-cache"
     folder.mkdir()
     (folder / "packages").symlink_to(packages.resolve(), target_is_directory=True)

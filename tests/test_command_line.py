@@ -22,7 +22,7 @@ import torch
 from snnl_lib import data, experiments, results
 from snnl_lib.__main__ import main
 from snnl_lib.embeddings import nli
-from snnl_lib.experiments import clustering
+from snnl_lib.experiments import plan
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -237,7 +237,7 @@ def ten_thousand(tmp_path_factory):
 def test_a_question_about_ten_thousand_records_is_answered_in_two_seconds(
     ten_thousand, arguments, said
 ):
-    if arguments == ("missing",) and experiments.gpu_driver():
+    if arguments == ("missing",) and plan.gpu_driver():
         pytest.skip("torch is asked if it can use the GPU")
     spent = []
     for _ in range(
@@ -271,10 +271,11 @@ HEAVY = {
 }
 LOADED = """
 import sys
-from snnl_lib import __main__, experiments
+from snnl_lib import __main__
+from snnl_lib.experiments import plan
 
 # Where NVIDIA's driver is, torch is asked if it can use the GPU.
-experiments.gpu_driver = lambda: False
+plan.gpu_driver = lambda: False
 __main__.main(sys.argv[1:])
 print("loaded:", *sys.modules)
 """
@@ -693,7 +694,8 @@ def test_a_failed_run_is_told_recorded_tried_again_and_makes_the_exit_status_1(
         raise RuntimeError("no memory left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(clustering, "run_clustering", broken)
+        changed = replace(plan.EXPERIMENTS["clustering"], run=broken)
+        patch.setitem(plan.EXPERIMENTS, "clustering", changed)
         status, said, _ = command("run", "clustering", *TINY, "--models", "pca")
     assert status == 1 and "failed (RuntimeError: no memory left)" in said
     assert command("missing", "clustering", *MISSING)[1].count("failed  clustering: pca") == 1
@@ -1047,8 +1049,9 @@ import time
 
 # What follows takes seconds, in which no real worker is still reading its site module.
 heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
-from snnl_lib.experiments import clustering
+from dataclasses import replace
 from snnl_lib import results
+from snnl_lib.experiments import plan
 
 signal.signal(signal.SIGINT, heeded)
 
@@ -1056,7 +1059,7 @@ def run(spec, task, device, progress):
     time.sleep(0 if spec.model == "pca" else 60)
     return results.Outcome({"acc": 0.125})
 
-clustering.run_clustering = run
+plan.EXPERIMENTS["clustering"] = replace(plan.EXPERIMENTS["clustering"], run=run)
 """
 
 

@@ -15,17 +15,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import forget_datasets
 
-from snnl_lib import SnnlError, __main__, data, embeddings, experiments, results
+from snnl_lib import SnnlError, __main__, cache, data, embeddings, experiments, results
 from snnl_lib.__main__ import main
 from snnl_lib.data import pack
 from snnl_lib.data.pack import PackError, open_pack, write_pack
 from snnl_lib.data.readers import Images, Split
 from snnl_lib.embeddings import backbones, nli, sentences, words
 from snnl_lib.embeddings import transformers as encoders
-from snnl_lib.experiments import short_texts
-from snnl_lib.experiments.retrieval import load_retrieval
+from snnl_lib.experiments import short_texts, tasks
 from snnl_lib.methods.clusterbert import ClusterBERT
+from snnl_lib.methods.retrieval import load_retrieval
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -37,10 +38,7 @@ def no_pack_stays_open(monkeypatch):
     before or since it was opened.
     """
     monkeypatch.setenv("SNNL_PACK", "")
-    monkeypatch.setattr(experiments, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
-    monkeypatch.setattr(
-        experiments, "load_task", functools.lru_cache(maxsize=2)(experiments.load_task.__wrapped__)
-    )
+    forget_datasets(monkeypatch)
     monkeypatch.setattr(results, "commit", functools.cache(results.commit.__wrapped__))
 
 
@@ -68,6 +66,7 @@ def test_a_pack_gives_the_same_vectors_labels_fingerprint_and_commit(
     fingerprint, commit = experiments.fingerprint("newsgroups4", "spacy"), results.commit()
     results.commit.cache_clear()
     open_pack(packed)
+    (spec,) = experiments.specs("clustering", "tiny", "newsgroups4", 42)[:1]
     corpus = data.load_dataset("newsgroups4")
     for split in ("train", "test"):
         found, original = getattr(corpus, split), getattr(newsgroups4, split)
@@ -91,13 +90,16 @@ def test_a_pack_gives_the_same_vectors_labels_fingerprint_and_commit(
     assert corpus.source.endswith(", from a pack")
     assert (
         experiments.fingerprint("newsgroups4", "spacy") == fingerprint
-        and results.commit() == commit != "unknown"
+        and experiments.run(spec, "cpu").commit == commit != "unknown"
     )
 
 
 def test_the_commit_is_that_of_the_machine_that_wrote_the_pack(made_up):
+    (spec,) = experiments.specs("clustering", "tiny", "newsgroups4", 42)[:1]
     open_pack(made_up)
-    assert results.commit() == "0123456789ab+changes"
+    record = experiments.run(spec, "cpu")
+    assert record.commit == "0123456789ab+changes"
+    assert set(record.frame()["commit"]) == {record.commit}
 
 
 def test_a_pack_is_said_to_be_written_with_its_size_and_parts(made_up_corpus, tmp_path, capsys):
@@ -570,11 +572,12 @@ def test_what_comes_of_rounded_weights_and_of_the_published_ones_is_cached_apart
     )
     model.pieces, model._others = backbones.tokenize(["rain"], "minilm"), None
     monkeypatch.setattr(embeddings, "cached_vectors", lambda facts, *_: facts)
+    monkeypatch.setattr(cache, "cached", lambda path, compute: (torch.tensor([hash(path)]), 0.0))
 
     def names():
-        facts = embeddings.embed(["rain"], "minilm"), short_texts.contrast(spec, task, "cpu", None)
         return [
-            *(own["backbone"] for own in facts),
+            embeddings.embed(["rain"], "minilm")["backbone"],
+            short_texts.contrast(spec, task, "cpu", None),
             *(model._checkpoint(number) for number in (1, 2, 3)),
         ]
 
@@ -978,7 +981,7 @@ def test_run_with_a_pack_in_one_process_gives_the_same_scores(
     monkeypatch.setattr(words, "_vector_rows", fails)
     monkeypatch.setattr(embeddings, "cached_vectors", fails)
     experiments.load_task.cache_clear()
-    experiments._load.cache_clear()
+    tasks._load.cache_clear()
     assert main((*only, "--pack", str(packed))) == 0
     found = results.load_results(profile="tiny")
     assert found[["key", "metric"]].equals(expected[["key", "metric"]]) and len(found) == 18
