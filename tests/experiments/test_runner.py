@@ -1,329 +1,37 @@
-"""The parameters of chapters, the draw of documents, and runs that end well or badly."""
+"""Runs alone, in stacks and side by side: what they record, and how they end well or badly."""
 
-import subprocess
-import sys
 import time
 import warnings
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from conftest import outcome_of
 
-from snnl_lib import SnnlError, data, embeddings, experiments, metrics, results
-from snnl_lib.data import DataError, Dataset
-from snnl_lib.data.readers import Split
+from snnl_lib import data, experiments, metrics, results, training
+from snnl_lib.cache import cached
+from snnl_lib.data import DataError
 from snnl_lib.experiments import (
     EXPERIMENTS,
-    ExperimentError,
     Task,
-    check_device,
-    clustering,
+    images,
     load_task,
-    parameters,
+    plan,
     run,
     run_all,
+    runner,
     specs,
     status,
-    text,
 )
-from snnl_lib.experiments.text import entanglement
-
-ROOT = Path(__file__).resolve().parents[2]
-
-# ---------------------------------------------------------------- parameters
-
-
-GOOD = {"profile": "tiny", "seeds": [42, 73], "dataset": "newsgroups4", "device": "cpu"}
-
-
-def test_a_chapters_parameters_are_checked_and_returned():
-    notebook = {
-        "__name__": "__main__",
-        "_ih": [],
-        "In": [],
-        "Out": {},
-        "get_ipython": print,
-        "exit": 0,
-        "quit": 0,
-        "open": open,
-        "parameters": parameters,
-        "np": np,
-    }
-    found = parameters(notebook | GOOD)
-    assert (found.profile, found.seeds, found.dataset, found.device) == (
-        "tiny",
-        (42, 73),
-        "newsgroups4",
-        "cpu",
-    )
-    assert parameters(GOOD | {"seeds": "42,73"}) == found
-
-
-def test_a_chapters_data_set_auto_is_resolved(empty_cache):
-    assert parameters(GOOD | {"dataset": "auto"}).dataset == "newsgroups4"
-    assert parameters(GOOD | {"dataset": "auto"}, "short texts").dataset == "newsgroups20_openings"
-
-
-def test_a_chapter_on_short_texts_takes_short_texts_alone():
-    assert parameters(GOOD | {"dataset": "bbc_sentences"}, "short texts").dataset == "bbc_sentences"
-    fitting = (
-        "stackoverflow, biomedical, searchsnippets, googlenews, bbc_sentences,"
-        " ag_news_descriptions, newsgroups20_openings"
-    )
-    refused = (
-        "the data set 'newsgroups4' holds texts, and this chapter is about short texts: choose"
-        f" auto or one of {fitting}$"
-    )
-    with pytest.raises(ExperimentError, match=refused):
-        parameters(GOOD, "short texts")
-    with pytest.raises(
-        ExperimentError,
-        match="the data set 'stackoverflow' holds short texts, and this chapter is about texts",
-    ):
-        parameters(GOOD | {"dataset": "stackoverflow"})
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"seed": 42},
-            "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds",
-        ),  # what papermill only warns of
-        ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
-        ({"profile": None}, "profile must be text, got None"),
-        (
-            {"dataset": "agnews"},
-            (
-                "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
-                " newsgroups20"
-            ),
-        ),
-        (
-            {"dataset": "mnist"},
-            (
-                "the data set 'mnist' holds images, and this chapter is about texts: choose auto or"
-                " one of ag_news, newsgroups4, .* newsgroups20$"
-            ),
-        ),
-        ({"dataset": 4}, "dataset must be text, got 4"),
-        ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
-        ({"device": 0}, "device must be text, got 0"),
-        (
-            {"seeds": "a,b"},
-            (
-                "seeds must be whole numbers from 0 to 4294967295, as a list, one number or .* got"
-                " 'a,b'"
-            ),
-        ),
-        ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
-        ({"seeds": 42.5}, "seeds must be whole numbers .* got 42.5"),
-    ],
-)
-def test_a_wrong_parameter_of_a_chapter_is_an_error_that_names_what_is_allowed(change, said):
-    with pytest.raises(SnnlError, match=said):
-        parameters(GOOD | change)
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_a_missing_parameter_of_a_chapter_is_an_error_that_names_it(name):
-    with pytest.raises(ExperimentError, match=f"missing parameter '{name}'"):
-        parameters({key: value for key, value in GOOD.items() if key != name})
-
-
-def test_without_a_gpu_only_auto_and_cpu_are_devices(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert check_device("auto") == check_device("cpu") == "cpu"
-    for device in ("cuda", "cuda:0", "mps", "", "CPU"):
-        with pytest.raises(
-            ExperimentError,
-            match=(
-                f"the device '{device}' is not available here: choose auto, cpu or, with an NVIDIA"
-                " GPU, cuda"
-            ),
-        ):
-            check_device(device)
-
-
-def test_with_two_gpus_those_two_are_devices_and_no_other(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert check_device("auto") == "cuda"
-    for device in ("cpu", "cuda", "cuda:0", "cuda:1"):
-        assert check_device(device) == device
-    for device in ("cuda:2", "cuda:-1", "cuda:one", "cuda:", "cuda:0:0"):
-        with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here"):
-            check_device(device)
-
-
-@pytest.mark.parametrize("driver", [False, True])
-def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
-    asked = (
-        f"experiments.gpu_driver = lambda: {driver}; experiments.check_device('auto');"
-        " print('torch' in sys.modules)"
-    )
-    code = f"import sys; from snnl_lib import experiments; {asked}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{driver}\n"
-
-
-# ---------------------------------------------------------------- the documents of a run
-
-
-@pytest.fixture
-def drawn(newsgroups4, monkeypatch):
-    """Draw a task from the real corpus: (seed, n_train, n_test) -> the task and the texts that were
-    embedded for it, train and test.
-    """
-
-    def draw(seed, n_train=300, n_test=200):
-        asked, embed = [], embeddings.embed
-
-        def noting(texts, *args, **kwargs):
-            asked.append(list(texts))
-            return embed(texts, *args, **kwargs)
-
-        monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
-        with monkeypatch.context() as patch:
-            patch.setattr(embeddings, "embed", noting)
-            task = load_task.__wrapped__("newsgroups4", "spacy", seed, n_train, n_test)
-        return task, *asked
-
-    return draw
-
-
-def test_the_same_seed_draws_the_same_documents_and_another_seed_others(drawn):
-    task, train, test = drawn(42)
-    again, train_again, test_again = drawn(42)
-    assert train == train_again and test == test_again
-    for name in ("train_x", "train_y", "test_x", "test_y"):
-        assert np.array_equal(getattr(task, name), getattr(again, name)), name
-    _, train_other, test_other = drawn(73)
-    assert len(set(train) & set(train_other)) < 50 and len(set(test) & set(test_other)) < 50
-
-
-def test_no_test_document_is_trained_on_and_none_is_drawn_twice(drawn, newsgroups4):
-    _, train, test = drawn(42)
-    assert len(train) == 300 and len(test) == 200
-    # Counters, for the corpus itself repeats a few documents.
-    assert Counter(train) <= Counter(newsgroups4.train.texts) and Counter(test) <= Counter(
-        newsgroups4.test.texts
-    )
-    assert not set(train) & set(test)
-
-
-def test_each_document_keeps_its_label_and_its_vector(drawn, newsgroups4):
-    task, *texts = drawn(42)
-    for found, x, y, split in (
-        (texts[0], task.train_x, task.train_y, newsgroups4.train),
-        (texts[1], task.test_x, task.test_y, newsgroups4.test),
-    ):
-        label = dict(zip(split.texts, split.labels, strict=True))
-        assert [label[text] for text in found] == y.tolist()
-        np.testing.assert_array_equal(embeddings.embed(found, "spacy"), x)
-    assert task.classes == 4
-
-
-def test_documents_are_drawn_from_the_whole_corpus(drawn, newsgroups4):
-    # Not the first ones: the four classes keep about their shares of the corpus, and the
-    # places are spread over it.
-    task, train, _ = drawn(42)
-    share = np.bincount(newsgroups4.train.labels) / len(newsgroups4.train)
-    assert (
-        np.abs(np.bincount(task.train_y) / 300 - share).max() < 0.09
-    )  # about three standard deviations
-    place = {text: i for i, text in enumerate(newsgroups4.train.texts)}
-    assert np.abs(np.mean([place[text] for text in train]) / len(place) - 0.5) < 0.05
-
-
-def test_more_documents_than_there_are_means_all_of_them(monkeypatch, own_cache):
-    task = invented_task(monkeypatch, n_train=20_000, n_test=None)
-    assert (len(task.train_x), len(task.test_x)) == (3, 2)
-
-
-def invented_task(monkeypatch, n_train, n_test, embedding="spacy"):
-    """Five training and four test documents, some of which say nothing: the arithmetic of leaving
-    out is what is looked at.
-    """
-    train = Split(
-        ["rain and sun", "of the", "the cat", "xyzzyplugh", "dogs bark"], np.array([0, 1, 1, 0, 1])
-    )
-    test = Split(["", "wet rain", "a dog", "!!"], np.array([1, 0, 1, 0]))
-    monkeypatch.setattr(
-        experiments,
-        "_load",
-        lambda name: Dataset(name, train, test, ("weather", "animals"), "", "", "0"),
-    )
-    return load_task.__wrapped__("invented", embedding, 42, n_train, n_test)
-
-
-def test_documents_without_a_known_word_are_left_out_and_counted(monkeypatch, own_cache):
-    task = invented_task(monkeypatch, n_train=5, n_test=None)
-    assert (task.empty_train, task.empty_test) == (2, 2)
-    assert sorted(task.train_y.tolist()) == [0, 1, 1] and task.test_y.tolist() == [0, 1]
-    assert embeddings.has_words(task.train_x).all()
-    np.testing.assert_array_equal(task.test_x, embeddings.embed(["wet rain", "a dog"], "spacy"))
-
-
-def test_what_reads_texts_gets_those_of_a_corpus_none_left_out_in_the_order_of_the_vectors(
-    monkeypatch, own_cache
-):
-    task, vectors = (
-        invented_task(monkeypatch, 5, None, experiments.TEXTS),
-        invented_task(monkeypatch, 5, None),
-    )
-    assert (task.empty_train, task.empty_test, task.classes) == (0, 0, 2)
-    assert sorted(task.train_x) == [
-        "dogs bark",
-        "of the",
-        "rain and sun",
-        "the cat",
-        "xyzzyplugh",
-    ] and task.test_x.tolist() == ["", "wet rain", "a dog", "!!"]
-    assert [
-        {"rain and sun": 0, "xyzzyplugh": 0}.get(text, 1) for text in task.train_x
-    ] == task.train_y.tolist() and task.test_y.tolist() == [1, 0, 1, 0]
-    known = np.isin(task.train_rows, vectors.train_rows)
-    np.testing.assert_array_equal(
-        embeddings.embed(task.train_x[known].tolist(), "spacy"), vectors.train_x
-    )
-
-
-@pytest.mark.parametrize("method", ["tfidf", "sif", "sif-corpus"])
-def test_words_are_counted_in_the_training_documents_of_a_task_alone(
-    packages, monkeypatch, newsgroups4, method
-):
-    monkeypatch.setattr(experiments, "_load", lambda name: newsgroups4)
-    asked = []
-    monkeypatch.setattr(
-        embeddings,
-        "embed",
-        lambda texts, method, *, fit_texts, device: (
-            asked.append((texts, fit_texts)) or np.ones((len(texts), 2))
-        ),
-    )
-    load_task.__wrapped__("newsgroups4", method, 42, 30, 20)
-    (train, itself), (test, fitted_on) = asked
-    assert (len(train), len(test)) == (30, 20) and itself is None and fitted_on == train
-
-
-def test_tf_idf_of_a_task_knows_the_training_words_only(monkeypatch, own_cache):
-    train, test = (
-        Split(["cat dog", "cat bird"], np.array([0, 1])),
-        Split(["cat fish", "fish"], np.array([0, 1])),
-    )
-    monkeypatch.setattr(
-        experiments, "_load", lambda name: Dataset(name, train, test, ("a", "b"), "", "", "0")
-    )
-    task = load_task.__wrapped__("invented", "tfidf", 42, 2, None)
-    assert task.train_x.shape == (2, 3) and task.test_x.shape == (1, 3) and task.empty_test == 1
-
+from snnl_lib.experiments.codes import entanglement
+from snnl_lib.experiments.runner import train_together
+from snnl_lib.methods import deep_clustering
+from snnl_lib.models import FeedForwardNet
+from snnl_lib.results import Outcome
+from snnl_lib.training import Diverged, History, Shared, Training, build, train_stack
 
 # ---------------------------------------------------------------- runs
 
@@ -439,45 +147,39 @@ def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(
 ):
     started = []
 
-    def noting(model, features, labels, primary, **settings):
-        started.append(
-            (
-                [weights.clone() for weights in model.state_dict().values()],
-                features,
-                labels,
-                settings,
-            )
-        )
-        raise RuntimeError("far enough: what training starts from has been noted")
+    def noting(trainings, device, progress):
+        started.extend(trainings)
+        far_enough = RuntimeError("far enough: what training starts from has been noted")
+        return [(None, far_enough)] * len(trainings)
 
-    monkeypatch.setattr(text if experiment == "classification" else clustering, "train", noting)
+    monkeypatch.setattr(runner, "train_together", noting)
     for model, alpha in models:
         assert run(tiny(experiment, model, alpha), "cpu").status == "failed"
-    weights, features, labels, settings = started[0]
-    for other_weights, other_features, other_labels, other_settings in started[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(weights, other_weights, strict=True))
-        assert np.array_equal(features, other_features) and np.array_equal(labels, other_labels)
-        assert (
-            other_settings["seed"] == settings["seed"] == 42
-            and other_settings["epochs"] == settings["epochs"]
-        )
-    assert [settings["alpha"] for *_, settings in started] == [alpha for _, alpha in models]
+    first = started[0]
+    for other in started[1:]:
+        weights = first.model.state_dict().values(), other.model.state_dict().values()
+        assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+        assert torch.equal(first.features, other.features)
+        assert torch.equal(first.labels, other.labels)
+        assert other.seed == first.seed == 42 and other.epochs == first.epochs
+    assert [asked.alpha for asked in started] == [alpha for _, alpha in models]
 
 
 def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, monkeypatch):
     # Features scaled to [0, 1]; LC(D)'s loss sees units 1-100 of the code, k-means all 128;
     # the labels are the test documents'.
-    seen, train, scores = {}, clustering.train, metrics.clustering_scores
+    seen, scores = {}, metrics.clustering_scores
 
-    def noting_train(model, features, labels, primary, **settings):
-        seen.update(low=features.min(), high=features.max(), select=settings["select"])
-        return train(model, features, labels, primary, **settings)
+    def noting_train(trainings, device, progress):
+        (asked,) = trainings
+        seen.update(low=asked.features.min(), high=asked.features.max(), select=asked.select)
+        return train_together(trainings, device, progress)
 
     def noting_scores(codes, clusters, labels):
         seen.update(codes=codes, clusters=clusters, labels=labels)
         return scores(codes, clusters, labels)
 
-    monkeypatch.setattr(clustering, "train", noting_train)
+    monkeypatch.setattr(runner, "train_together", noting_train)
     monkeypatch.setattr(metrics, "clustering_scores", noting_scores)
     spec = tiny("clustering", "lc-d")
     record = run(spec, "cpu")
@@ -522,6 +224,12 @@ def test_entanglement_looks_at_the_first_2000_documents():
 # ---------------------------------------------------------------- runs that end badly
 
 
+def carry_out(monkeypatch, experiment, function):
+    """Carry the runs of an experiment out by another function."""
+    changed = replace(plan.EXPERIMENTS[experiment], run=function)
+    monkeypatch.setitem(plan.EXPERIMENTS, experiment, changed)
+
+
 def constant_task(*args):
     """Documents that are all the same: nothing can be learned, and every code is one point."""
     labels, rows = np.arange(120) % 4, np.arange(120)
@@ -551,7 +259,7 @@ def constant_task(*args):
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_a_collapsed_run_is_recorded_as_collapsed(packages, results_folder, monkeypatch, case):
     experiment, model, reason = case
-    monkeypatch.setattr(experiments, "load_task", constant_task)
+    monkeypatch.setattr(runner, "load_task", constant_task)
     spec = tiny(experiment, model)
     (record,) = run_all([spec], "cpu")
     assert record.status == "collapsed" and reason in record.reason
@@ -598,7 +306,7 @@ def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(
     def broken(*args):
         raise error
 
-    monkeypatch.setattr(clustering, "run_clustering", broken)
+    carry_out(monkeypatch, "clustering", broken)
     spec = tiny("clustering", "ae")
     (record,) = run_all([spec], "cpu")
     assert (
@@ -613,7 +321,7 @@ def test_a_mistake_in_the_code_is_no_failed_run_but_an_error(packages, results_f
     def mistaken(*args):
         raise KeyError("epochs")
 
-    monkeypatch.setattr(clustering, "run_clustering", mistaken)
+    carry_out(monkeypatch, "clustering", mistaken)
     with pytest.raises(KeyError):
         list(run_all([tiny("clustering", "ae")], "cpu"))
     assert not list(results_folder.rglob("*.csv"))
@@ -703,7 +411,9 @@ def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_b
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
     # Ctrl-C between two runs: what joblib says of the runs that it cancels would stand before
     # the one sentence that is meant.
-    monkeypatch.setattr(experiments, "_run_and_write", lambda spec, *args: time.sleep(0.05) or spec)
+    monkeypatch.setattr(
+        runner, "_carry_out_and_write", lambda specs, *args: time.sleep(0.05) or specs
+    )
     wanted = specs("clustering", "tiny", "newsgroups4", range(3))
     with joblib.parallel_config(backend="threading"), warnings.catch_warnings():
         warnings.simplefilter("error")
