@@ -30,7 +30,7 @@ def carried_out(run, spec, task, asked=None):
 
 
 def made_up_task(train=300, test=200, width=20, spread=0.2, seed=0):
-    """Four classes, each around a direction of its own; the documents stand anywhere in the corpus."""
+    """Four classes, each around a direction of its own; documents from anywhere in a corpus."""
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(train + test) % 4)
     centres = 2 * np.eye(4, width)[labels]

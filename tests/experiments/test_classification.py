@@ -113,7 +113,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
     assert narrow.conv.kernel_size == (45,) and narrow.conv.out_channels == 8
 
 
-# ---------------------------------------------------------------- the best epoch on held-out documents
+# ---------------------------------------------------------------- held-out documents
 
 
 def overlapping(seed):
@@ -160,7 +160,7 @@ def held_out():
     """
     for seed in range(20):
         task = overlapping(seed)
-        scores, curve, status, _, _ = carried_out(run_network, HELD_OUT, task)
+        scores, curve, status, *_ = carried_out(run_network, HELD_OUT, task)
         best = curve["held_acc"].argmax()  # the first of equals
         if 0 < best < 11 and curve["test_acc"][best] not in (
             curve["test_acc"][11],
@@ -196,7 +196,7 @@ def test_test_documents_have_no_say_in_which_epoch_is_chosen(held_out):
     would_have_chosen = set()
     for seed in range(4):
         other = replace(task, test_y=np.random.default_rng(seed).permutation(task.test_y))
-        scores, again, _, _, _ = carried_out(run_network, HELD_OUT, other)
+        scores, again, *_ = carried_out(run_network, HELD_OUT, other)
         assert again["held_acc"].equals(curve["held_acc"]) and not again["test_acc"].equals(
             curve["test_acc"]
         )
@@ -262,7 +262,7 @@ def test_every_rival_beats_chance_on_real_documents(newsgroups4, monkeypatch, sp
     task = load_task.__wrapped__(
         "newsgroups4", "spacy", 42, 2000 if spec.model == "lda" else 300, 200
     )
-    scores, curve, status, _, _ = carried_out(run_rival, spec, task)
+    scores, curve, status, *_ = carried_out(run_rival, spec, task)
     largest_class = np.bincount(task.test_y).max() / len(task.test_y)
     assert largest_class < 0.3 and scores["acc"] > 0.45 and status == "ok"
     assert (curve is None) == (spec.model in ("lda", "logreg", "knn"))
@@ -365,6 +365,6 @@ def test_a_convolutional_classifier_learns_real_documents_and_each_of_its_layers
         if spec.model == "cnn" and spec.alpha == 0
     ]
     spec = replace(spec, settings=tuple(sorted((dict(spec.settings) | {"epochs": 4}).items())))
-    scores, _, status, _, _ = carried_out(run_network, spec, task)
+    scores, _, status, *_ = carried_out(run_network, spec, task)
     assert status == "ok" and scores["acc"] > 0.5
     assert measured == [2048, 2048, 1024, 512]

@@ -54,7 +54,7 @@ def test_labels_are_few_to_many_each_for_as_many_steps_as_all_and_for_one_pass()
     }
 
 
-def test_without_labels_words_are_counted_in_all_training_documents_and_clusterbert_is_trained_on_some():
+def test_without_labels_words_are_counted_in_all_documents_and_clusterbert_is_trained_on_some():
     found = [spec for spec in grid("labels") if spec["reading"] == "no labels"]
     assert Counter((spec.embedding, spec.model, spec.n_train) for spec in found) == {
         **{(embedding, "kmeans", 20_000): 5 for embedding in ("tfidf", "sif", "sif-corpus")},

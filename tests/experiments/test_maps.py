@@ -1,4 +1,4 @@
-"""Pictures: which there are, words of the opinion lexicon on a plane, and codes laid out by t-SNE."""
+"""Pictures: which there are, opinion words on a plane, and codes laid out by t-SNE."""
 
 import itertools
 from collections import Counter

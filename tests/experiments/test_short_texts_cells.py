@@ -71,7 +71,7 @@ def test_the_ablation_differs_from_clusterbert_in_one_choice_each():
     assert all(names <= {"reclusterings", "clustering_epochs"} for names in changed.values())
 
 
-def test_retrieval_asks_the_same_of_vectors_as_they_are_and_of_clusterbert_with_and_without_reconstruction():
+def test_retrieval_asks_the_same_of_plain_vectors_and_of_both_kinds_of_clusterbert():
     found = [
         spec for spec in experiments.specs("retrieval", "full") if spec.dataset == "stackoverflow"
     ]

@@ -201,7 +201,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 16
+    assert len(seen) == 3 + 17
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
@@ -483,9 +483,8 @@ def test_rivals_without_labels_do_not_see_the_training_labels_nor_the_training_d
         ).metrics
         == expected
     )
-    if (
-        model != "gmm"
-    ):  # its principal components are those of the training documents, as in the row that it is set beside
+    # Its principal components are those of the training documents, as in the row beside it.
+    if model != "gmm":
         other = replace(clouds, train_x=random.normal(size=clouds.train_x.shape).astype(np.float32))
         assert carried_out(run_rival, made_up(model), other).metrics == expected
 
