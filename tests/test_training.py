@@ -594,7 +594,8 @@ def test_a_stack_takes_the_steps_of_its_runs_alone(blobs, model_class, arguments
     assert [history.stack for history in curves] == [1] * 4
     assert [history.stack for history in others] == [4] * 4
     for expected, curve, found, other in zip(alone, curves, stacked, others, strict=True):
-        torch.testing.assert_close(weights(found.model), weights(expected.model), rtol=0, atol=1e-11)
+        pair = weights(found.model), weights(expected.model)
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-11)
         pd.testing.assert_frame_equal(other.curve, curve.curve, rtol=1e-11)
     assert not torch.equal(weights(alone[0].model), weights(alone[1].model))
 

@@ -225,7 +225,7 @@ def _answers(group, device, progress):
     share = (time.perf_counter() - started) / len(group)
     for run, (history, error) in zip(group, answers, strict=True):
         run.seconds += share
-        run.stack = history.stack if history else len(group)
+        run.stack = history.stack if history else 1
         yield run, history, error
 
 
@@ -251,9 +251,10 @@ def _shared_answers(group, device, progress):
 
 
 def train_together(trainings, device, progress=None):
-    """Train networks of one kind as a stack: for each (History, None), or (None, what broke it).
+    """Train networks of one kind as a stack: for each its History, and what broke it or None.
 
-    A stack that runs out of memory is halved and tried again.
+    There is no History where an error ended the stack. One that runs out of memory is halved and
+    tried again.
     """
     import torch
 
@@ -273,9 +274,7 @@ def train_together(trainings, device, progress=None):
         return [(None, error)] * len(trainings)
     else:
         return [
-            (None, Diverged(history.diverged, history.curve))
-            if history.diverged
-            else (history, None)
+            (history, Diverged(history.diverged, history.curve) if history.diverged else None)
             for history in histories
         ]
     for training, start in zip(trainings, starts, strict=True):

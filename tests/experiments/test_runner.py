@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import outcome_of
 
 from snnl_lib import data, experiments, metrics, results, training
 from snnl_lib.cache import cached
@@ -31,7 +30,7 @@ from snnl_lib.experiments.runner import train_together
 from snnl_lib.methods import deep_clustering
 from snnl_lib.models import FeedForwardNet
 from snnl_lib.results import Outcome
-from snnl_lib.training import Diverged, History, Shared, Training, build, train_stack
+from snnl_lib.training import Diverged, Shared, Training, build, train_stack
 
 # ---------------------------------------------------------------- runs
 
@@ -368,6 +367,480 @@ def test_a_stack_gives_the_scores_of_its_runs_one_by_one_and_says_its_size(
         assert record.curve["loss"].tolist() == pytest.approx(
             alone[spec].curve["loss"].tolist(), rel=1e-3
         )
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def digits(seed=0, train=90, test=60):
+    """Made-up images of four classes, as a task."""
+    random = np.random.default_rng(seed)
+    labels = np.arange(train + test) % 4
+    pixels = np.clip(np.eye(4, 70)[labels] + 0.2 * random.random((train + test, 70)), 0, 1)
+    pixels, rows = pixels.astype(np.float32), np.arange(train + test)
+    parts = pixels[:train], labels[:train], pixels[train:], labels[train:]
+    return Task(*parts, 4, 0, 0, rows[:train], rows[train:])
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """Every task is one of made-up images, other ones for each seed; the cache is a new folder."""
+    made = {}
+    monkeypatch.setattr(
+        runner, "load_task", lambda d, e, seed, *rest: made.setdefault(seed, digits(seed))
+    )
+    monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def stacks(monkeypatch):
+    """The sizes of the stacks that are trained, in their order."""
+    sizes, train = [], training.train_stack
+
+    def noting(trainings, *rest):
+        sizes.append(len(trainings))
+        return train(trainings, *rest)
+
+    monkeypatch.setattr(training, "train_stack", noting)
+    return sizes
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Let seconds pass without waiting for them: (seconds) -> None."""
+    real, passed = time.perf_counter, [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + passed[0])
+
+    def let_pass(seconds):
+        passed[0] += seconds
+
+    return let_pass
+
+
+def of_images(*models, seeds=(42,)):
+    """The first tiny spec of each model on MNIST, seed by seed."""
+    return [
+        next(spec for spec in specs("images", "tiny", "mnist", seed) if spec.model == model)
+        for seed in seeds
+        for model in models
+    ]
+
+
+def asked(seed, alpha=0.0, hidden_sizes=(8, 6), **settings):
+    """Ask for the training of a small classifier."""
+    task = digits()
+    model = build(FeedForwardNet, 70, 4, hidden_sizes, seed=seed)
+    settings = {"epochs": 2, "batch_size": 32, "alpha": alpha} | settings
+    given = task.train_x, task.train_y, training.cross_entropy
+    return Training(model, *given, seed=seed, **settings)
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_runs_of_different_kinds_in_one_group_go_their_way_and_record_what_they_do_alone(
+    packages, results_folder, stacks
+):
+    wanted = [
+        *specs("clustering", "tiny", "newsgroups4", [42, 73]),
+        tiny("clustering-rivals", "kmeans"),
+        tiny("classification", "ffn", 100),
+        tiny("classification", "ffn", -100),
+        tiny("classification-rivals", "supcon"),
+        tiny("tsne", "original"),
+    ]
+    alone = {spec: run(spec, "cpu") for spec in wanted}
+    del stacks[:]
+    together = {record.spec: record for record in runner._carry_out(wanted, "cpu", None)}
+    assert sorted(stacks) == [1, 2, 2, 4] and set(together) == set(wanted)
+    sizes = {"ae": 4, "ae-d": 4, "lc-d": 2, "ffn": 2}
+    for spec, expected in alone.items():
+        record, size = together[spec], sizes.get(spec.model, 1)
+        in_a_stack = f", in a stack of {size}" if size > 1 else ""
+        assert record.device == f"{expected.device}{in_a_stack}"
+        assert (record.status, record.fingerprint) == ("ok", expected.fingerprint)
+        assert (record.n_train, record.n_test) == (expected.n_train, expected.n_test)
+        assert record.metrics.keys() == expected.metrics.keys()
+        if size == 1:  # the same bits: nothing of it was computed beside others
+            assert record.metrics == expected.metrics
+            assert (record.curve is None) == (expected.curve is None)
+        else:
+            assert record.curve["loss"].tolist() == pytest.approx(
+                expected.curve["loss"].tolist(), rel=1e-3
+            )
+            for name in {"acc", "nmi"} & record.metrics.keys():
+                assert record.metrics[name] == pytest.approx(expected.metrics[name], abs=0.05)
+        assert expected.points is None or record.points.equals(expected.points)
+
+
+def test_groups_spread_over_processes_give_the_same_records(packages, results_folder, monkeypatch):
+    wanted = [spec for spec in specs("classification", "tiny", "newsgroups4", [42, 73])] + specs(
+        "clustering", "tiny", "newsgroups4", 42
+    )
+    one_by_one = {record.spec: record for record in run_all(wanted, "cpu", stack=3)}
+    monkeypatch.setenv("SNNL_RESULTS", f"{results_folder}-2")
+    spread = {record.spec: record for record in run_all(wanted, "cpu", jobs=2, stack=3)}
+    assert set(spread) == set(one_by_one) == set(wanted)
+    for spec, record in spread.items():
+        expected = one_by_one[spec]
+        assert (record.metrics, record.device) == (expected.metrics, expected.device)
+        assert record.curve is None or record.curve.equals(expected.curve)
+    assert {record.device.rpartition(" ")[2] for record in spread.values()} >= {"3", "2"}
+    assert results.judge(wanted, {}) == dict.fromkeys(wanted, "done")
+
+
+def test_a_run_is_sent_what_it_asks_for_in_its_turn(packages, monkeypatch):
+    said = []
+
+    def steps(spec, task, device, progress):
+        said.append((yield lambda: f"made for {spec.seed}"))
+        first = asked(spec.seed)
+        history = yield first
+        said.append((history.stack, len(history.curve)))
+        # Only the run of one seed asks for another training.
+        if spec.seed == 73:
+            second = yield asked(1, hidden_sizes=(5,), epochs=1)
+            said.append((second.stack, len(second.curve)))
+        scores = {"acc": float(weights(first.model).sum())}
+        return Outcome(scores, history.curve)
+
+    carry_out(monkeypatch, "clustering", steps)
+    wanted = [tiny("clustering", "pca", seed=seed) for seed in (42, 73)]
+    records = list(runner._carry_out(wanted, "cpu", None))
+    assert said == ["made for 42", "made for 73", (2, 2), (2, 2), (1, 1)]
+    expected = [asked(seed) for seed in (42, 73)]
+    train_stack(expected)
+    for record, own in zip(records, expected, strict=True):
+        assert record.metrics["acc"] == float(weights(own.model).sum())
+    assert records[0].device.endswith(", in a stack of 2")
+
+
+@pytest.mark.parametrize("where", ["before", "made", "after"])
+def test_a_run_that_breaks_off_in_a_stack_is_recorded_and_the_others_go_on(
+    packages, monkeypatch, where
+):
+    def broken(place, spec):
+        if place == where and spec.seed == 42:
+            raise ValueError(f"{place}\nthe training")
+
+    def steps(spec, task, device, progress):
+        broken("before", spec)
+        yield lambda: broken("made", spec)
+        history = yield asked(spec.seed)
+        broken("after", spec)
+        return Outcome({"acc": 0.5}, history.curve)
+
+    carry_out(monkeypatch, "clustering", steps)
+    wanted = [tiny("clustering", "pca", seed=seed) for seed in (42, 73, 1024)]
+    found = {record.spec.seed: record for record in runner._carry_out(wanted, "cpu", None)}
+    assert (found[42].status, found[42].reason) == ("failed", f"ValueError: {where} the training")
+    assert np.isnan(found[42].metrics["acc"]) and found[42].curve is None
+    for seed in (73, 1024):
+        assert (found[seed].status, found[seed].metrics["acc"]) == ("ok", 0.5)
+        size = 3 if where == "after" else 2
+        assert found[seed].device.endswith(f", in a stack of {size}")
+
+
+def test_a_mistake_in_what_is_made_for_runs_or_in_a_training_is_an_error(packages, monkeypatch):
+    def mistaken(*args):
+        raise KeyError("mistake")
+
+    def steps(spec, task, device, progress):
+        yield mistaken
+
+    carry_out(monkeypatch, "clustering", steps)
+    with pytest.raises(KeyError, match="mistake"):
+        run(tiny("clustering", "pca"), "cpu")
+
+    def mistaken_training(spec, task, device, progress):
+        yield asked(spec.seed, alpha=1.0, select=mistaken)
+
+    carry_out(monkeypatch, "clustering", mistaken_training)
+    with pytest.raises(KeyError, match="mistake"):
+        run(tiny("clustering", "pca"), "cpu")
+
+
+def test_an_error_in_a_stack_is_that_of_each_of_its_runs(packages, monkeypatch, stacks):
+    def steps(spec, task, device, progress):
+        yield asked(spec.seed, alpha=1.0, layers=["hidden9"])
+
+    carry_out(monkeypatch, "clustering", steps)
+    wanted = [tiny("clustering", "pca", seed=seed) for seed in (42, 73)]
+    for record in runner._carry_out(wanted, "cpu", None):
+        assert record.status == "failed" and "hidden9" in record.reason
+    assert stacks == [2], "such a stack is not tried again"
+
+
+# ---------------------------------------------------------------- trainings that diverge
+
+TRAINED = {
+    "classification": {"ffn", "cnn"},
+    "classification-readings": {"ffn"},
+    "classification-rivals": {"supcon", "ffn-knn"},
+    "clustering": {"ae", "lc-d", "ae-d"},
+    "clustering-readings": {"ae", "lc-d", "ae-d"},
+    "labels": {"ae-d"},
+    "lexicon": {"ae", "lc-d", "ae-d"},
+    "tsne": {"ae", "lc-d", "ae-d"},
+    "images": {"ae", "ae-d", "supcon", "ae-10", "dec", "idec", "vade", "n2d"},
+    "clusterbert": {"plain"},
+}
+
+
+@pytest.mark.parametrize("experiment", TRAINED)
+def test_what_diverged_is_thrown_in_where_a_run_waits_and_recorded_with_its_curve(
+    pictures, monkeypatch, experiment
+):
+    curve, waited = pd.DataFrame({"epoch": [0], "loss": [np.inf]}), []
+
+    def diverging(trainings, device, progress):
+        waited.extend(trainings)
+        return [(None, Diverged("the loss was inf in epoch 0", curve)) for _ in trainings]
+
+    monkeypatch.setattr(runner, "train_together", diverging)
+    wanted = {}
+    for spec in specs(experiment, "tiny", seeds=[42]):
+        if spec.model in TRAINED[experiment] and spec.get("clusterer") in (None, "idec"):
+            wanted.setdefault(spec.model, spec)
+    assert set(wanted) == TRAINED[experiment]
+    for model, spec in wanted.items():
+        record = run(spec, "cpu")
+        pretrained = "pretraining: " if model in images.DEEP else ""
+        assert record.status == "diverged", (model, record.reason)
+        assert record.reason == f"{pretrained}the loss was inf in epoch 0"
+        assert record.curve is curve and record.points is None
+        assert np.isnan([record.metrics[name] for name in EXPERIMENTS[experiment].metrics]).all()
+    assert len(waited) == len(wanted) and not list(pictures.rglob("*.npz"))
+
+
+def test_a_run_that_diverges_in_a_stack_is_recorded_so_and_the_others_are_ok(pictures):
+    baseline, method = of_images("ae", "ae-d", seeds=[42])
+    wanted = [baseline, method, replace(method, alpha=1e39)]
+    first, second, broken = sorted(
+        runner._carry_out(wanted, "cpu", None), key=lambda record: record.spec.alpha
+    )
+    assert (first.status, second.status, broken.status) == ("ok", "ok", "diverged")
+    assert "in epoch 0" in broken.reason and broken.curve["epoch"].tolist() == [0]
+    assert broken.device == second.device and broken.device.endswith(", in a stack of 3")
+    for record, spec in ((first, baseline), (second, method)):
+        assert record.curve["loss"].tolist() == pytest.approx(
+            run(spec, "cpu").curve["loss"].tolist(), rel=1e-3
+        )
+
+
+def test_a_pretraining_that_diverges_ends_all_runs_that_wait_for_it_and_no_others(
+    pictures, monkeypatch
+):
+    good = digits(42)
+    monkeypatch.setattr(runner, "load_task", lambda d, e, seed, *rest: good)
+    pretraining = deep_clustering.pretraining
+
+    def spoiling(images, code_size, *, epochs, seed):
+        asked = pretraining(images, code_size, epochs=epochs, seed=seed)
+        if seed == 73:
+            with torch.no_grad():
+                asked.model.output.bias.fill_(np.nan)
+        return asked
+
+    monkeypatch.setattr(deep_clustering, "pretraining", spoiling)
+    wanted = of_images("ae-10", "dec", "idec", seeds=[42, 73])
+    for record in runner._carry_out(wanted, "cpu", None):
+        if record.spec.seed == 42:
+            assert record.status == "ok"
+        else:
+            assert record.reason == "pretraining: the loss was nan in epoch 0"
+            assert record.status == "diverged" and record.curve["epoch"].tolist() == [0]
+    assert len(list(pictures.rglob("*.npz"))) == 1, "what diverged is not kept"
+
+
+# ---------------------------------------------------------------- no room
+
+
+def no_room_above(monkeypatch, most, error):
+    """Let stacks of more than so many runs end in an error, after they have moved the weights."""
+    sizes, train = [], training.train_stack
+
+    def limited(trainings, *rest):
+        sizes.append(len(trainings))
+        histories = train(trainings, *rest)
+        if len(trainings) > most:
+            raise error
+        return histories
+
+    monkeypatch.setattr(training, "train_stack", limited)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError("no room"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_a_stack_without_room_is_halved_and_starts_again_from_the_initial_weights(
+    monkeypatch, error
+):
+    def trainings():
+        return [asked(seed, alpha=float(seed)) for seed in range(5)]
+
+    expected = trainings()
+    curves = [
+        history.curve
+        for part in (expected[:2], expected[2:3], expected[3:])
+        for history in train_stack(part)
+    ]
+    found, sizes = trainings(), no_room_above(monkeypatch, 2, error)
+    answers = train_together(found, "cpu")
+    assert sizes == [5, 2, 3, 1, 2]
+    assert [history.stack for history, _ in answers] == [2, 2, 1, 2, 2]
+    assert [error for _, error in answers] == [None] * 5
+    for own, other, curve, (history, _) in zip(found, expected, curves, answers, strict=True):
+        assert torch.equal(weights(own.model), weights(other.model))
+        pd.testing.assert_frame_equal(history.curve, curve, check_exact=True)
+
+
+def test_records_of_a_stack_without_room_are_those_of_smaller_stacks(
+    packages, results_folder, monkeypatch
+):
+    wanted = [
+        spec
+        for spec in specs("classification", "tiny", "newsgroups4", [42, 73])
+        if spec.model == "ffn"
+    ]
+    smaller = {record.spec: record for record in run_all(wanted, "cpu", stack=3)}
+    sizes = no_room_above(monkeypatch, 3, torch.OutOfMemoryError("CUDA out of memory"))
+    halved = {record.spec: record for record in run_all(wanted, "cpu", stack=6)}
+    assert sizes == [6, 3, 3] and set(halved) == set(smaller) == set(wanted)
+    for spec, record in halved.items():
+        assert record.metrics == smaller[spec].metrics and record.status == "ok"
+        assert record.curve.equals(smaller[spec].curve)
+        assert record.device == smaller[spec].device and "in a stack of 3" in record.device
+
+
+def test_a_single_run_without_room_is_recorded_as_failed_with_the_reason(
+    packages, results_folder, monkeypatch
+):
+    no_room_above(monkeypatch, 0, torch.OutOfMemoryError("CUDA out of memory"))
+    wanted = [tiny("clustering", model) for model in ("ae", "ae-d")]
+    records = list(run_all(wanted, "cpu", stack=2))
+    assert [record.status for record in records] == ["failed"] * 2
+    for record in records:
+        assert record.reason == "OutOfMemoryError: CUDA out of memory"
+        assert "stack" not in record.device
+    assert results.judge(wanted, {}) == dict.fromkeys(wanted, "failed")
+
+
+def test_another_error_halves_no_stack(monkeypatch):
+    error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    sizes = no_room_above(monkeypatch, 0, error)
+    assert train_together([asked(1), asked(2)], "cpu") == [(None, error)] * 2 and sizes == [2]
+
+
+# ---------------------------------------------------------------- what runs share
+
+
+def test_an_autoencoder_is_pretrained_once_for_the_methods_of_a_seed_those_of_seeds_as_a_stack(
+    pictures, monkeypatch, stacks, clock
+):
+    train = runner.train_together
+
+    def slow(trainings, device, progress):
+        if trainings[0].checkpoint is not None:  # those that are kept for other runs
+            clock(1000)
+        return train(trainings, device, progress)
+
+    monkeypatch.setattr(runner, "train_together", slow)
+    wanted = of_images("ae-10", "dec", "idec", "n2d", seeds=[42, 73])
+    records = list(runner._carry_out(wanted, "cpu", None))
+    assert stacks == [2] and len(list((pictures / "pretrained").iterdir())) == 2
+    assert {record.status for record in records} == {"ok"} and len(records) == len(wanted)
+    for record in records:
+        assert record.metrics["shared_seconds"] == pytest.approx(500, abs=60)
+        assert 0 < record.seconds < 400, "its own seconds alone"
+        assert "stack" not in record.device
+    of_seed = {
+        seed: {record.metrics["shared_seconds"] for record in records if record.spec.seed == seed}
+        for seed in (42, 73)
+    }
+    assert all(len(seconds) == 1 for seconds in of_seed.values()), "each says the same"
+    # And so does a run that comes later and finds it in the cache.
+    later = run(of_images("dec", seeds=[73])[0], "cpu")
+    assert {later.metrics["shared_seconds"]} == of_seed[73] and later.seconds < 400
+    assert stacks == [2]
+    frame = later.frame().set_index("metric")["value"]
+    assert frame["shared_seconds"] == later.metrics["shared_seconds"]
+
+
+def test_pretrained_in_a_stack_is_pretrained_alone_but_for_rounding(pictures):
+    wanted = of_images("ae-10", seeds=[42, 73])
+    together = list(runner._carry_out(wanted, "cpu", None))
+    for path in (pictures / "pretrained").iterdir():
+        path.unlink()
+    for record, spec in zip(together, wanted, strict=True):
+        alone = run(spec, "cpu")
+        assert record.spec == spec
+        assert record.curve["loss"].tolist() == pytest.approx(
+            alone.curve["loss"].tolist(), rel=1e-4
+        )
+        assert record.metrics["snn"] == pytest.approx(alone.metrics["snn"], rel=1e-2)
+
+
+def test_what_is_shared_is_kept_with_its_seconds_and_its_checkpoint_goes(tmp_path, clock):
+    def request(name, seed):
+        own = asked(seed, checkpoint=tmp_path / f"{name}.under-way.pt")
+        own.checkpoint.write_text("of an earlier training") if name == "none" else None
+
+        def keep(history):
+            return {"weights": own.model.state_dict(), "epochs": len(history.curve)}
+
+        return Shared(tmp_path / f"{name}.npz", own, keep)
+
+    runs = [
+        runner._Run(None, None, None, request=request(name, seed))
+        for name, seed in (("first", 1), ("second", 2), ("first", 1))
+    ]
+    answers = list(runner._shared_answers(runs, "cpu", None))
+    assert [run for run, *_ in answers] == runs and {error for *_, error in answers} == {None}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.npz", "second.npz"]
+    (value, seconds), (other, _), (again, same) = (answer for _, answer, _ in answers)
+    assert seconds == same > 0 and value["epochs"] == 2
+    assert torch.equal(value["weights"]["output.weight"], again["weights"]["output.weight"])
+    assert not torch.equal(value["weights"]["output.weight"], other["weights"]["output.weight"])
+    assert cached(tmp_path / "first.npz", None).seconds == seconds
+
+
+def test_a_runs_seconds_are_its_own_and_its_share_of_a_stack(packages, monkeypatch, clock):
+    train = runner.train_together
+
+    def slow(trainings, device, progress):
+        clock(100)
+        return train(trainings, device, progress)
+
+    def steps(spec, task, device, progress):
+        clock(1000 * spec.seed)
+        yield lambda: clock(100_000)
+        history = yield asked(spec.seed)
+        clock(20_000)
+        return Outcome({"acc": 0.5}, history.curve, shared_seconds=7.125)
+
+    monkeypatch.setattr(runner, "train_together", slow)
+    carry_out(monkeypatch, "clustering", steps)
+    wanted = [tiny("clustering", "pca", seed=seed) for seed in (1, 2)]
+    for record in runner._carry_out(wanted, "cpu", None):
+        expected = 1000 * record.spec.seed + 100 / 2 + 20_000
+        assert record.seconds == pytest.approx(expected, abs=20)
+        assert record.metrics["shared_seconds"] == 7.12
+
+
+def test_runs_that_share_nothing_have_no_shared_seconds(packages):
+    assert "shared_seconds" not in run(tiny("clustering", "pca"), "cpu").metrics
+
+
+# ---------------------------------------------------------------- which runs are to be made
 
 
 def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_beside_their_mean(

@@ -238,9 +238,7 @@ def invented_task(monkeypatch, n_train, n_test, embedding="spacy"):
     )
     test = Split(["", "wet rain", "a dog", "!!"], np.array([1, 0, 1, 0]))
     monkeypatch.setattr(
-        tasks,
-        "_load",
-        lambda name: Dataset(name, train, test, ("weather", "animals"), "", "", "0"),
+        tasks, "_load", lambda name: Dataset(name, train, test, ("weather", "animals"), "", "", "0")
     )
     return load_task.__wrapped__("invented", embedding, 42, n_train, n_test)
 
