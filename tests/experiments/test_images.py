@@ -5,7 +5,6 @@ what each run on images does.
 import importlib.util
 import math
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -13,26 +12,29 @@ import pytest
 import sklearn.cluster
 import sklearn.metrics
 import torch
-from conftest import nearest_share
+from conftest import forget_tasks, nearest_share, outcome_of
 from sklearn.cluster import KMeans
 
-from snnl_lib import data, experiments, results
+from snnl_lib import data, experiments, methods, results
+from snnl_lib.cache import CacheError, CheckpointError
 from snnl_lib.data import DataError, Dataset, catalogue
 from snnl_lib.data.readers import Images
 from snnl_lib.experiments import (
     EXPERIMENTS,
     ExperimentError,
     Task,
-    clustering,
+    codes,
     fingerprint,
     images,
     load_task,
     parameters,
     runnable,
+    runner,
     specs,
+    tasks,
     unmet,
 )
-from snnl_lib.experiments.clustering import run_tsne, score_codes
+from snnl_lib.experiments.codes import entanglement, score_codes
 from snnl_lib.experiments.images import (
     build_projector,
     contrastive,
@@ -41,10 +43,11 @@ from snnl_lib.experiments.images import (
     run_deep,
     run_images,
 )
-from snnl_lib.experiments.text import entanglement, supervised_contrastive_loss
+from snnl_lib.experiments.maps import run_tsne
 from snnl_lib.methods import deep_clustering
+from snnl_lib.methods.supcon import supervised_contrastive_loss
 from snnl_lib.models import Autoencoder
-from snnl_lib.training import build, forward, named_seed
+from snnl_lib.training import Diverged, binary_cross_entropy, build, forward, named_seed
 
 SETS = ("mnist", "fashion_mnist", "emnist_balanced")
 DEEP = ("ae-10", "dec", "idec", "vade", "n2d")
@@ -81,7 +84,7 @@ def test_a_chapter_on_images_takes_sets_of_images_alone(monkeypatch):
 
 @pytest.fixture
 def nothing_at_hand(empty_cache, no_network, monkeypatch):
-    """No data set on this machine, not even of a package of the operating system, and no network."""
+    """No data set on this machine, nor in a package of the operating system; no network."""
     there = {}
     for name, entry in catalogue.entries().items():
         there[name] = replace(
@@ -206,8 +209,8 @@ def pictures():
 @pytest.fixture
 def loaded(pictures, tmp_path, monkeypatch):
     """Every set of images is the invented one, and the cache an empty folder."""
-    monkeypatch.setattr(experiments, "_load", lambda name: pictures)
-    monkeypatch.setattr(experiments, "load_task", lru_cache(maxsize=2)(load_task.__wrapped__))
+    monkeypatch.setattr(tasks, "_load", lambda name: pictures)
+    forget_tasks(monkeypatch)
     monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -341,7 +344,7 @@ def every_epoch(monkeypatch):
     monkeypatch.setattr(images, "SHOWN_EPOCHS", range(60))
 
 
-def test_points_and_labels_of_a_seed_are_the_same_at_every_temperature_and_others_for_another_seed():
+def test_points_and_labels_of_a_seed_are_the_same_at_every_temperature_of_another_seed_others():
     started = [
         shown(moving(temperature, epochs=0), 0) for temperature in ("annealed", "1.0", "0.5", "0.1")
     ]
@@ -371,7 +374,7 @@ def test_a_step_is_ten_times_the_gradient_of_the_mean_loss(every_epoch, temperat
 def test_readings_take_the_steps_that_they_name(every_epoch, monkeypatch):
     # Of Adam and for the cosine too; a reading's points are not recorded, and here they are
     # looked at.
-    neighbours = clustering.neighbours
+    neighbours = codes.neighbour_share
     for reading, step in (
         ("step 1", lambda x, y: x - equation_4(x, y, 1.0)[1]),
         ("cosine distance", lambda x, y: x - 10 * equation_4(x, y, 1.0, "cosine")[1]),
@@ -383,8 +386,8 @@ def test_readings_take_the_steps_that_they_name(every_epoch, monkeypatch):
         seen = []
         with monkeypatch.context() as patch:
             patch.setattr(
-                clustering,
-                "neighbours",
+                codes,
+                "neighbour_share",
                 lambda places, labels, seen=seen: (
                     seen.append((places, labels)) or neighbours(places, labels)
                 ),
@@ -484,7 +487,8 @@ def test_a_run_of_points_is_the_same_again_and_leaves_the_global_random_states_a
         and again.metrics.keys() == first.metrics.keys()
     )
     assert torch.equal(torch.get_rng_state(), before[0]) and np.array_equal(
-        np.random.get_state()[1], before[1]
+        np.random.get_state()[1],  # noqa: NPY002
+        before[1],
     )
 
 
@@ -622,25 +626,18 @@ def test_the_contrastive_loss_is_that_of_the_projections_at_a_tenth():
     )
 
 
-def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(
-    task, scored, monkeypatch
-):
-    seen, train = [], images.train
-
-    def noting(model, features, labels, primary, **settings):
-        seen.append((model, features, labels, primary, settings))
-        return train(model, features, labels, primary, **settings)
-
-    monkeypatch.setattr(images, "train", noting)
-    outcome = run_images(tiny("supcon"), task, "cpu", None)
-    ((model, features, labels, primary, settings),) = seen
-    assert features is task.train_x and labels is task.train_y and primary is contrastive
-    assert (settings["epochs"], settings["seed"], settings.get("alpha", 0)) == (2, 42, 0), (
+def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(task, scored):
+    seen = []
+    outcome = outcome_of(run_images(tiny("supcon"), task, "cpu", None), seen)
+    (training,) = seen
+    assert shows(training.features, task.train_x) and shows(training.labels, task.train_y)
+    assert training.primary is contrastive
+    assert (training.epochs, training.seed, training.alpha) == (2, 42, 0), (
         "no loss of hidden layers beside it"
     )
-    codes = scored[0][0]
-    assert codes.shape == (200, 128) and np.array_equal(
-        codes, forward(model, task.test_x, layer="code")
+    found = scored[0][0]
+    assert found.shape == (200, 128) and np.array_equal(
+        found, forward(training.model, task.test_x, layer="code")
     )
     assert (
         outcome.curve["epoch"].tolist() == [0, 1] and outcome.curve["loss"].is_monotonic_decreasing
@@ -649,13 +646,11 @@ def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(
 
 def test_a_contrastive_run_that_diverges_says_so(task, monkeypatch):
     monkeypatch.setattr(images, "CONTRASTIVE_TEMPERATURE", math.nan)
-    outcome = run_images(tiny("supcon"), task, "cpu", None)
-    assert (
-        outcome.status == "diverged"
-        and "in epoch 0" in outcome.reason
-        and outcome.metrics == {}
-        and len(outcome.curve) == 1
-    )
+    monkeypatch.setattr(runner, "load_task", lambda *args: task)
+    record = experiments.run(tiny("supcon"), "cpu")
+    assert record.status == "diverged" and "in epoch 0" in record.reason
+    assert len(record.curve) == 1
+    assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS["images"].metrics)
 
 
 @pytest.mark.parametrize("model", ["ae", "ae-d", "supcon"])
@@ -669,31 +664,22 @@ def test_labels_reach_the_codes_of_test_images_in_training_alone_and_those_of_te
         replace(task, test_y=random.permutation(task.test_y)),
         replace(task, train_y=random.permutation(task.train_y)),
     ):
-        run_images(spec, changed, "cpu", None)
-    (codes, clusters, labels), (same, again, other), (retrained, _, _) = scored
+        outcome_of(run_images(spec, changed, "cpu", None))
+    (found, clusters, labels), (same, again, other), (retrained, _, _) = scored
     assert (
-        np.array_equal(codes, same)
+        np.array_equal(found, same)
         and np.array_equal(clusters, again)
         and not np.array_equal(labels, other)
     )
-    assert np.array_equal(codes, retrained) == (model == "ae")
+    assert np.array_equal(found, retrained) == (model == "ae")
 
 
-def test_an_autoencoder_of_images_is_shown_the_pixels_as_they_are(task, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        clustering,
-        "train",
-        lambda model, features, labels, primary, **settings: (
-            seen.append((features, primary, settings)) or 1 / 0
-        ),
-    )
-    for model in ("ae", "ae-d"):
-        with pytest.raises(ZeroDivisionError):
-            run_images(tiny(model), task, "cpu", None)
-    for (features, primary, settings), alpha in zip(seen, (0, 1), strict=True):
-        assert features is task.train_x and primary is clustering.binary_cross_entropy
-        assert settings["alpha"] == alpha and settings["select"] is None, "all hidden layers"
+def test_an_autoencoder_of_images_is_shown_the_pixels_as_they_are(task):
+    for model, alpha in (("ae", 0), ("ae-d", 1)):
+        training = next(run_images(tiny(model), task, "cpu", None))
+        assert shows(training.features, task.train_x)
+        assert training.primary is binary_cross_entropy
+        assert training.alpha == alpha and training.select is None, "all hidden layers"
 
 
 # ---------------------------------------------------------------- the autoencoder that deep
@@ -704,6 +690,16 @@ def kept(cache):
     return sorted(path for path in cache.rglob("*") if path.is_file())
 
 
+def shows(tensor, array):
+    """Tell whether a training sees an array itself, not a copy."""
+    return tensor.data_ptr() == array.ctypes.data and tuple(tensor.shape) == array.shape
+
+
+def shared(spec, task):
+    """The autoencoder that a run starts from, its curve and the seconds of its training."""
+    return outcome_of(pretrained(spec, task, "cpu"))
+
+
 def weights(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
@@ -711,32 +707,32 @@ def weights(model):
 def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
     task, loaded, monkeypatch
 ):
-    first, history = pretrained(tiny("dec"), task)
+    first, curve, seconds = shared(tiny("dec"), task)
     (path,) = kept(loaded)
     assert (
         path.parent == loaded / "pretrained"
         and path.name.startswith("mnist-")
-        and path.suffix == ".pt"
+        and path.suffix == ".npz"
     )
     trained, again = deep_clustering.pretrain(task.train_x, 10, epochs=2, seed=42)
     assert (
         torch.equal(weights(first), weights(trained))
-        and history.curve.equals(again.curve)
+        and curve.equals(again.curve)
         and first.unit_range is trained.unit_range is True
     )
 
     def refused(*args, **settings):
         raise AssertionError("it was trained again")
 
-    monkeypatch.setattr(deep_clustering, "pretrain", refused)
+    monkeypatch.setattr("snnl_lib.training.train_stack", refused)
     for model in DEEP:  # whichever method asks
-        second, other = pretrained(tiny(model), task)
+        second, other, took = shared(tiny(model), task)
         assert (
             torch.equal(weights(first), weights(second))
             and second.unit_range is True
             and not second.training
         )
-        assert other.curve.equals(history.curve) and other.diverged == ""
+        assert other.equals(curve) and took == seconds > 0
     assert np.array_equal(forward(second, task.test_x), forward(first, task.test_x)) and kept(
         loaded
     ) == [path]
@@ -744,7 +740,7 @@ def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
 
 def test_features_beyond_0_to_1_keep_their_kind_of_reconstruction_in_the_cache(task):
     wider = replace(task, train_x=task.train_x * 2 - 1)
-    assert [pretrained(tiny("dec"), wider)[0].unit_range for _ in range(2)] == [False, False]
+    assert [shared(tiny("dec"), wider)[0].unit_range for _ in range(2)] == [False, False]
 
 
 def test_another_seed_other_images_and_another_length_are_other_autoencoders(task, loaded):
@@ -753,7 +749,7 @@ def test_another_seed_other_images_and_another_length_are_other_autoencoders(tas
         replace(task, train_x=task.train_x * np.float32(0.5)),
     )
     found = [
-        pretrained(spec, own)[0]
+        shared(spec, own)[0]
         for spec, own in (
             (tiny("dec"), task),
             (tiny("dec", seed=73), task),
@@ -763,7 +759,7 @@ def test_another_seed_other_images_and_another_length_are_other_autoencoders(tas
         )
     ]
     assert len(kept(loaded)) == 5 and len({weights(model).sum().item() for model in found}) == 5
-    pretrained(tiny("dec"), replace(task, test_x=task.test_x[:5], train_y=task.train_y[::-1]))
+    shared(tiny("dec"), replace(task, test_x=task.test_x[:5], train_y=task.train_y[::-1]))
     assert len(kept(loaded)) == 5, "neither test images nor labels have a say"
 
 
@@ -771,68 +767,95 @@ def test_another_seed_other_images_and_another_length_are_other_autoencoders(tas
     "damage", ["truncated", "text", "empty", "other contents", "other weights"]
 )
 def test_a_damaged_autoencoder_is_an_error_that_names_the_file_and_what_to_do(task, loaded, damage):
-    pretrained(tiny("dec"), task)
+    shared(tiny("dec"), task)
     (path,) = kept(loaded)
     whole = path.read_bytes()
     if damage == "other contents":
-        torch.save({"something": 1}, path)
+        np.savez(path, something=np.ones(1))
     elif damage == "other weights":
-        torch.save(
-            torch.load(path, weights_only=True) | {"weights": Autoencoder(784).state_dict()}, path
-        )
+        with np.load(path) as saved:
+            changed = {name: saved[name] for name in saved.files}
+        changed["array 0"] = changed["array 0"] + 1
+        np.savez(path, **changed)
     else:
         path.write_bytes(
             {"truncated": whole[: len(whole) // 2], "text": b"not an autoencoder", "empty": b""}[
                 damage
             ]
         )
-    with pytest.raises(DataError) as caught:
-        pretrained(tiny("dec"), task)
+    with pytest.raises(CacheError) as caught:
+        shared(tiny("dec"), task)
     assert (
         str(path) in str(caught.value)
         and "is damaged" in str(caught.value)
         and "remove it" in str(caught.value)
     )
     path.unlink()
-    pretrained(tiny("dec"), task)
+    shared(tiny("dec"), task)
     assert kept(loaded) == [path], "the next run trains it again"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interrupted_run_leaves_no_half_written_autoencoder(task, loaded, monkeypatch, error):
-    def breaking_off(saved, file):
+    def breaking_off(file, **saved):
         file.write(b"half of it")
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", breaking_off)
-        with pytest.raises(error):
-            pretrained(tiny("dec"), task)
+        patch.setattr(np, "savez", breaking_off)
+        with pytest.raises(CacheError if error is OSError else error):
+            shared(tiny("dec"), task)
     assert kept(loaded) == []
-    pretrained(tiny("dec"), task)
+    shared(tiny("dec"), task)
     assert len(kept(loaded)) == 1
 
 
 def test_a_pretraining_that_diverges_is_reported_and_not_kept(task, loaded, monkeypatch):
-    monkeypatch.setattr(
-        deep_clustering,
-        "_reconstruction_error",
-        lambda unit_range: lambda output, x, labels: output.mean() * math.nan,
-    )
+    def broken(output, features, labels):
+        return output.mean() * math.nan
+
+    monkeypatch.setattr(deep_clustering, "binary_cross_entropy", broken)
+    monkeypatch.setattr(runner, "load_task", lambda *args: task)
     for model in DEEP:
-        outcome = run_deep(tiny(model), task, "cpu", None)
-        assert (
-            outcome.status == "diverged"
-            and outcome.reason == "pretraining: the loss was nan in epoch 0"
-        )
-        assert outcome.metrics == {} and outcome.curve["epoch"].tolist() == [0]
+        record = experiments.run(tiny(model), "cpu")
+        assert record.status == "diverged"
+        assert record.reason == "pretraining: the loss was nan in epoch 0"
+        assert record.curve["epoch"].tolist() == [0] and "shared_seconds" not in record.metrics
+        assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS["images"].metrics)
     assert kept(loaded) == []
 
 
+def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loaded, monkeypatch):
+    expected, curve, _ = shared(tiny("dec"), task)
+    (path,) = kept(loaded)
+    path.unlink()
+    monkeypatch.setattr("snnl_lib.cache.SECONDS_BETWEEN", 0)
+    batches = []
+
+    def killed(output, features, labels):
+        batches.append(len(features))
+        if len(batches) == 3:  # the first of the second epoch
+            raise KeyboardInterrupt
+        return binary_cross_entropy(output, features, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deep_clustering, "binary_cross_entropy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            shared(tiny("dec"), task)
+    assert kept(loaded) == [path.with_suffix(".under-way.pt")]
+    again, other, _ = shared(tiny("dec"), task)
+    assert torch.equal(weights(again), weights(expected)) and other.equals(curve)
+    assert kept(loaded) == [path]
+    path.with_suffix(".under-way.pt").write_text("no checkpoint")
+    path.unlink()
+    with pytest.raises(CheckpointError, match="remove it"):
+        shared(tiny("dec"), task)
+
+
 def test_an_autoencoder_from_the_cache_leaves_the_global_random_state_alone(task):
-    pretrained(tiny("dec"), task)
+    shared(tiny("dec"), task)
     before = torch.get_rng_state()
-    pretrained(tiny("dec"), task)
+    shared(tiny("dec"), task)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -840,21 +863,20 @@ def test_an_autoencoder_from_the_cache_leaves_the_global_random_state_alone(task
 
 
 def test_where_deep_clustering_starts_is_k_means_on_the_shared_autoencoder(task, scored):
-    outcome = run_deep(tiny("ae-10"), task, "cpu", None)
-    model, history = pretrained(tiny("dec"), task)
-    codes = forward(model, task.test_x, layer="code")
+    outcome = outcome_of(run_deep(tiny("ae-10"), task, "cpu", None))
+    model, curve, seconds = shared(tiny("dec"), task)
+    expected = forward(model, task.test_x, layer="code")
     ((found, clusters, labels),) = scored
     assert (
-        codes.shape == (200, 10)
-        and np.array_equal(found, codes)
+        expected.shape == (200, 10)
+        and np.array_equal(found, expected)
         and np.array_equal(labels, task.test_y)
     )
     assert np.array_equal(
-        clusters, KMeans(4, n_init=2, random_state=named_seed(42, "kmeans")).fit_predict(codes)
+        clusters, KMeans(4, n_init=2, random_state=named_seed(42, "kmeans")).fit_predict(expected)
     )
-    assert outcome.curve.equals(history.curve) and outcome.metrics["snn"] == entanglement(
-        codes, task.test_y
-    )
+    assert outcome.curve.equals(curve) and outcome.shared_seconds == seconds
+    assert outcome.metrics["snn"] == entanglement(expected, task.test_y)
 
 
 @pytest.mark.parametrize(("model", "kind"), [("dec", "DEC"), ("idec", "IDEC"), ("vade", "VaDE")])
@@ -868,30 +890,27 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
         return fit(self, features, autoencoder)
 
     monkeypatch.setattr(getattr(deep_clustering, kind), "fit", noting)
-    outcome = run_deep(tiny(model), task, "cpu", None)
+    outcome = outcome_of(run_deep(tiny(model), task, "cpu", None))
     ((method, features, start),) = fitted
     assert features is task.train_x and torch.equal(
-        weights(start), weights(pretrained(tiny(model), task)[0])
+        weights(start), weights(shared(tiny(model), task)[0])
     ), "left as it was"
     assert (method.k, method.seed) == (4, 42) and (
         method.epochs if model == "vade" else method.max_steps
     ) == {"vade": 2}.get(model, 4)
-    ((codes, clusters, labels),) = scored
+    ((found, clusters, labels),) = scored
     assert (
-        np.array_equal(codes, method.codes(task.test_x))
+        np.array_equal(found, method.codes(task.test_x))
         and np.array_equal(clusters, method.predict(task.test_x))
         and labels is task.test_y
     )
     assert outcome.curve.equals(method.curve) and outcome.metrics["clusters_used"] == len(
         set(clusters)
     )
-    assert outcome.metrics["snn"] == entanglement(codes, task.test_y)
-    again = run_deep(
-        tiny(model),
-        replace(task, train_y=np.random.default_rng(0).permutation(task.train_y)),
-        "cpu",
-        None,
-    )
+    assert outcome.metrics["snn"] == entanglement(found, task.test_y)
+    assert outcome.shared_seconds == shared(tiny(model), task)[2]
+    mixed = replace(task, train_y=np.random.default_rng(0).permutation(task.train_y))
+    again = outcome_of(run_deep(tiny(model), mixed, "cpu", None))
     assert again.metrics == pytest.approx(outcome.metrics, nan_ok=True, rel=0, abs=0), "no label"
 
 
@@ -910,17 +929,17 @@ def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkey
                 pd.DataFrame(),
             )
 
-    monkeypatch.setattr(deep_clustering, "N2D", StandIn)
-    outcome = run_deep(tiny("n2d"), task, "cpu", None)
+    monkeypatch.setattr(methods, "N2D", StandIn)
+    outcome = outcome_of(run_deep(tiny("n2d"), task, "cpu", None))
     ((own, features, start),) = fitted
     assert (
         own == (4, 42, "cpu")
         and features is task.test_x
-        and torch.equal(start, weights(pretrained(tiny("n2d"), task)[0]))
+        and torch.equal(start, weights(shared(tiny("n2d"), task)[0]))
     )
-    ((codes, clusters, labels),) = scored
+    ((found, clusters, labels),) = scored
     assert (
-        codes.shape == (200, 4) and clusters[:4].tolist() == [0, 1, 2, 0] and labels is task.test_y
+        found.shape == (200, 4) and clusters[:4].tolist() == [0, 1, 2, 0] and labels is task.test_y
     )
     assert outcome.metrics["clusters_used"] == 3 and outcome.curve is None
 
@@ -932,15 +951,23 @@ def test_a_method_that_diverges_says_so_with_its_curve(task, monkeypatch, model,
         method, "_loss", lambda self, x, *_: self.autoencoder(x)[0].mean() * math.nan
     )
     own = {} if model == "vade" else {"max_steps": 141}  # until the next look at the loss
-    outcome = run_deep(tiny(model, **own), replace(task, train_x=task.train_x[:8]), "cpu", None)
-    assert outcome.status == "diverged" and outcome.reason == (
+    few = replace(task, train_x=task.train_x[:8])
+    steps = run_deep(tiny(model, **own), few, "cpu", None)
+    with pytest.raises(Diverged) as caught:
+        outcome_of(steps)
+    assert str(caught.value) == (
         "the loss was nan in epoch 0" if model == "vade" else "the loss was nan at step 140"
     )
-    assert outcome.metrics == {} and math.isnan(outcome.curve["loss"].iloc[-1])
+    assert math.isnan(caught.value.curve["loss"].iloc[-1])
+    monkeypatch.setattr(runner, "load_task", lambda *args: few)
+    record = experiments.run(tiny(model, **own), "cpu")
+    assert (record.status, record.reason) == ("diverged", str(caught.value))
+    assert record.curve.equals(caught.value.curve)
+    assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS["images"].metrics)
 
 
 @pytest.mark.parametrize("model", ["original", "pca", "supcon", "ae-10", "dec", "idec", "vade"])
-def test_the_same_seed_gives_the_same_bits_with_a_cached_autoencoder_or_without_and_another_seed_others(
+def test_the_same_seed_gives_the_same_bits_with_a_cached_autoencoder_or_without_another_others(
     loaded, model
 ):
     first = experiments.run(tiny(model), "cpu")
@@ -951,7 +978,10 @@ def test_the_same_seed_gives_the_same_bits_with_a_cached_autoencoder_or_without_
         path.unlink()
     again = experiments.run(tiny(model), "cpu")
     for record in (cached, again):
-        assert record.metrics == pytest.approx(first.metrics, nan_ok=True, rel=0, abs=0)
+        assert record.metrics.keys() == first.metrics.keys()
+        same = {name: first.metrics[name] for name in first.metrics if name != "shared_seconds"}
+        found = {name: record.metrics[name] for name in same}
+        assert found == pytest.approx(same, nan_ok=True, rel=0, abs=0)
         assert (record.curve is None and first.curve is None) or record.curve.equals(first.curve)
     assert experiments.run(tiny(model, seed=73), "cpu").metrics["snn"] != first.metrics["snn"]
 
@@ -962,14 +992,14 @@ def test_the_same_seed_gives_the_same_bits_with_a_cached_autoencoder_or_without_
 def test_codes_are_clustered_by_k_means_on_them_or_on_others_and_scored():
     random = np.random.default_rng(0)
     labels = np.arange(100) % 2
-    codes = np.array([[8.0, 0], [12, 0]])[labels] + 0.1 * random.normal(size=(100, 2))
+    points = np.array([[8.0, 0], [12, 0]])[labels] + 0.1 * random.normal(size=(100, 2))
     others = np.array([[-10.0, 0], [10, 0]])[labels] + 0.1 * random.normal(size=(100, 2))
     task, spec, curve = (
-        Task(codes[:0], labels[:0], codes, labels, 2, 0, 0),
+        Task(points[:0], labels[:0], points, labels, 2, 0, 0),
         tiny("original"),
         pd.DataFrame({"epoch": [0]}),
     )
-    own = score_codes(spec, task, codes, curve)
+    own = score_codes(spec, task, points, curve)
     assert (
         own.metrics["acc"] == 1
         and own.metrics["dbi"] < 0.2
@@ -978,8 +1008,8 @@ def test_codes_are_clustered_by_k_means_on_them_or_on_others_and_scored():
     )
     assert own.metrics.keys() == {"dbi", "sil", "chs", "nmi", "ari", "acc", "snn"} and own.metrics[
         "snn"
-    ] == entanglement(codes, labels)
-    carried = score_codes(spec, task, codes, fitted_on=others)
+    ] == entanglement(points, labels)
+    carried = score_codes(spec, task, points, fitted_on=others)
     assert (
         carried.metrics["acc"] == 0.5
         and math.isnan(carried.metrics["dbi"])
@@ -1007,11 +1037,11 @@ def test_k_means_starts_as_often_as_the_spec_says_from_the_runs_seed(monkeypatch
         "KMeans",
         lambda *args, **settings: seen.append((args, settings)) or kmeans(*args, **settings),
     )
-    codes = np.random.default_rng(0).normal(size=(50, 3))
+    points = np.random.default_rng(0).normal(size=(50, 3))
     score_codes(
         tiny("original", kmeans_starts=7, seed=73),
         Task(None, None, None, np.arange(50) % 5, 5, 0, 0),
-        codes,
+        points,
     )
     assert seen == [((5,), {"n_init": 7, "random_state": named_seed(73, "kmeans")})]
 
@@ -1020,9 +1050,8 @@ def test_k_means_starts_as_often_as_the_spec_says_from_the_runs_seed(monkeypatch
 
 
 def mapped(task, model="original", **settings):
-    return run_tsne(
-        tiny(model, "tsne", **({"perplexity": 10, "points": 120} | settings)), task, "cpu", None
-    )
+    spec = tiny(model, "tsne", **({"perplexity": 10, "points": 120} | settings))
+    return outcome_of(run_tsne(spec, task, "cpu", None))
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])

@@ -7,32 +7,25 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import outcome_of
 from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from test_clusterbert import TITLES
 from test_retrieval import LONG
 
-from snnl_lib import data, embeddings, experiments, metrics, results
+from snnl_lib import data, embeddings, experiments, methods, metrics, results
 from snnl_lib.embeddings.backbones import MAX_PIECES
 from snnl_lib.embeddings.transformers import embed_texts
-from snnl_lib.experiments import Task, clustering, short_text_grids, short_texts
-from snnl_lib.experiments.retrieval import denoise, evaluate
-from snnl_lib.experiments.short_texts import (
-    PAIRS,
-    cluster,
-    fine_tune,
-    moved_pairs,
-    run_clusterbert,
-    run_retrieval,
-    run_test_documents,
-    score,
-)
-from snnl_lib.methods import clusterbert
+from snnl_lib.experiments import Task, maps, runner, short_texts
+from snnl_lib.experiments.short_texts import PAIRS, fine_tune, moved_pairs, score
+from snnl_lib.methods import clusterbert, deep_clustering, retrieval
+from snnl_lib.methods.clusterbert import ClusterBERT
+from snnl_lib.methods.retrieval import denoise, evaluate
 from snnl_lib.methods.sccl import SCCL
 from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.results import Spec
-from snnl_lib.training import named_seed
+from snnl_lib.training import Diverged, named_seed
 
 TINY = experiments.PROFILES["tiny"]
 
@@ -47,7 +40,7 @@ def made_up(
 ):
     own = {"clusterer": clusterer, "kmeans_starts": 3, "idec_epochs": 2} | settings
     if model in ("tsdae", "clusterbert"):
-        own = short_text_grids._recipe(TINY) | own
+        own = short_texts.recipe_settings(TINY) | own
     return Spec(
         experiment,
         "tiny",
@@ -61,6 +54,31 @@ def made_up(
         1,
         tuple(sorted(own.items())),
     )
+
+
+def cluster(vectors, spec, k):
+    """Cluster vectors as a run does, each network that it asks for trained at once."""
+    return outcome_of(short_texts.cluster(vectors, spec, k))
+
+
+def carried_out(name):
+    """A run function of short texts, carried out by hand."""
+
+    def carry_out(*arguments):
+        return outcome_of(getattr(short_texts, name)(*arguments))
+
+    return carry_out
+
+
+run_vectors, run_test_documents, run_retrieval = map(
+    carried_out, ("run_vectors", "run_test_documents", "run_retrieval")
+)
+
+
+def recorded(monkeypatch, spec, task):
+    """The record that a run leaves of a task."""
+    monkeypatch.setattr(runner, "load_task", lambda *args: task)
+    return experiments.run(spec, "cpu")
 
 
 def blobs(classes=3, each=30, width=6):
@@ -142,28 +160,33 @@ def asked(monkeypatch):
         codes=lambda vectors: vectors,
     )
     monkeypatch.setattr(
-        short_texts, "umap", stand_in("umap", fit_transform=lambda vectors: vectors[:, :4])
+        deep_clustering, "umap", stand_in("umap", fit_transform=lambda vectors: vectors[:, :4])
     )
     monkeypatch.setattr(
-        short_texts,
-        "pretrain",
-        lambda *args, **settings: (None, stand_in("pretrain")(*args, **settings)),
+        deep_clustering,
+        "pretraining",
+        lambda *args, **settings: stand_in("pretraining", model=None)(*args, **settings),
     )
     monkeypatch.setattr(
-        short_texts, "IDEC", stand_in("idec", fit=lambda vectors, autoencoder: method)
+        deep_clustering, "IDEC", stand_in("idec", fit=lambda vectors, autoencoder: method)
     )
     found["fitted"] = method
     return found
 
 
 def test_umap_and_idec_are_set_as_the_paper_says(asked):
-    cluster(np.zeros((600, 9)), made_up(clusterer="umap-idec", idec_epochs=150), 7)
+    spec = made_up(clusterer="umap-idec", idec_epochs=150)
+    steps = short_texts.cluster(np.zeros((600, 9)), spec, 7)
+    next(steps)  # asks for the training of the autoencoder
+    with pytest.raises(StopIteration):
+        steps.send(None)
     assert asked["umap"] == (
         (),
         {"n_components": 8, "n_neighbors": 15, "random_state": named_seed(3, "umap")},
     )
-    own = {"learning_rate": 1e-4, "seed": 3, "device": "cpu", "progress": None}
-    assert asked["pretrain"] == ((8,), {"epochs": 150} | own)
+    own = {"learning_rate": 1e-4, "seed": 3}
+    assert asked["pretraining"] == ((8,), {"epochs": 150} | own)
+    own |= {"device": "cpu", "progress": None}
     assert asked["idec"] == ((7,), {"max_steps": 150 * 3} | own)  # 600 documents are three batches
 
 
@@ -176,25 +199,25 @@ def test_few_documents_have_fewer_neighbours_and_dimensions(asked):
     }
 
 
-@pytest.mark.parametrize("part", ["pretrain", "idec"])
+@pytest.mark.parametrize("part", ["pretraining", "idec"])
 def test_an_autoencoder_that_diverges_is_the_runs_outcome_with_the_curve_so_far(
     asked, monkeypatch, part
 ):
-    curve = pd.DataFrame({"epoch": [0], "loss": [np.nan]})
-    if part == "pretrain":
-        monkeypatch.setattr(
-            short_texts,
-            "pretrain",
-            lambda *args, **settings: (
-                None,
-                SimpleNamespace(diverged="the loss was nan", curve=curve),
-            ),
-        )
-    else:
-        asked["fitted"].diverged, asked["fitted"].curve = "the loss was nan", curve
-    outcome = run_clusterbert(made_up(clusterer="idec"), vector_task(), "cpu", None)
-    assert (outcome.status, outcome.reason, outcome.metrics) == ("diverged", "the loss was nan", {})
-    assert outcome.curve is curve
+    curve, diverges = pd.DataFrame({"epoch": [0], "loss": [np.nan]}), part == "pretraining"
+    diverged = Diverged("the loss was nan", curve)
+    answer = None, diverged if diverges else None
+    monkeypatch.setattr(runner, "train_together", lambda *args: [answer])
+    monkeypatch.setattr(
+        deep_clustering,
+        "pretraining",
+        lambda *args, **settings: SimpleNamespace(model=None, kind=lambda: "autoencoder"),
+    )
+    asked["fitted"].diverged, asked["fitted"].curve = "the loss was nan", curve
+    record = recorded(monkeypatch, made_up(clusterer="idec"), vector_task())
+    assert ("idec" in asked) == (not diverges)
+    assert (record.status, record.reason) == ("diverged", "the loss was nan")
+    assert record.curve is curve
+    assert np.isnan([record.metrics[name] for name in short_texts.METRICS]).all()
 
 
 def test_equation_6_has_the_geometric_mean():
@@ -231,19 +254,22 @@ def test_of_many_documents_only_the_external_scores_are_computed(monkeypatch):
 
 
 def test_vectors_as_they_are_get_the_scores_of_their_clusters():
-    outcome = run_clusterbert(made_up(), vector_task(), "cpu", None)
+    outcome = run_vectors(made_up(), vector_task(), "cpu", None)
     assert outcome.status == "ok"
     assert outcome.metrics["acc"] == 1
-    assert set(short_text_grids.METRICS) <= set(outcome.metrics)
+    assert set(short_texts.METRICS) <= set(outcome.metrics)
 
 
 def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):
     task = vector_task()
     clusters, codes = task.train_y % 2, task.train_x[:, :2] ** 2
-    monkeypatch.setattr(
-        short_texts, "cluster", lambda vectors, spec, k, device, progress: (clusters, codes)
-    )
-    assert run_clusterbert(made_up(clusterer="umap"), task, "cpu", None).metrics == score(
+
+    def made(vectors, spec, k, device, progress):
+        yield from ()
+        return clusters, codes
+
+    monkeypatch.setattr(short_texts, "cluster", made)
+    assert run_vectors(made_up(clusterer="umap"), task, "cpu", None).metrics == score(
         codes, clusters, task.train_y
     )
 
@@ -313,7 +339,7 @@ def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_wh
     titles,
 ):
     spec = replace(made_up("clusterbert", embedding="roberta-base"), profile="full")
-    outcome = run_clusterbert(spec, titles, "cpu", None)
+    outcome = run_vectors(spec, titles, "cpu", None)
     model, others = fine_tune(spec, titles, "cpu", None)  # from what the run has left
     assert set(others) == {*RANKED.texts, *RANKED.queries} - set(TITLES)
     assert {len(own) for own in model.embeddings.values()} == {8 + len(others)}
@@ -353,34 +379,34 @@ def test_sccls_embeddings_are_made_once_for_each_seed_whatever_clusters_them(tit
 
     task = replace(titles, classes=3)
     expected = SCCL(3, "roberta-base", pooling="mean", steps=2, seed=3).fit(TITLES).embeddings
-    np.testing.assert_array_equal(short_texts.contrast(spec(3), task, "cpu", None), expected)
-    other = short_texts.contrast(spec(4), task, "cpu", None)
+    found, seconds = short_texts.contrast(spec(3), task, "cpu", None)
+    np.testing.assert_array_equal(found, expected)
+    other, _ = short_texts.contrast(spec(4), task, "cpu", None)
     assert np.abs(other - expected).max() > 1e-6
     monkeypatch.setattr(
-        short_texts, "SCCL", lambda *args, **settings: pytest.fail("it was trained again")
+        methods, "SCCL", lambda *args, **settings: pytest.fail("it was trained again")
     )
-    np.testing.assert_array_equal(
-        short_texts.contrast(spec(3, "idec"), task, "cpu", None), expected
-    )
-    np.testing.assert_array_equal(short_texts.contrast(spec(4), task, "cpu", None), other)
+    again, took = short_texts.contrast(spec(3, "idec"), task, "cpu", None)
+    np.testing.assert_array_equal(again, expected)
+    assert took == seconds > 0, "those of the first"
+    np.testing.assert_array_equal(short_texts.contrast(spec(4), task, "cpu", None)[0], other)
+    assert run_vectors(spec(3), task, "cpu", None).shared_seconds == seconds
+    record = recorded(monkeypatch, spec(3), task)
+    assert record.metrics["shared_seconds"] == round(seconds, 2)
 
 
 def test_an_sccl_that_diverges_is_not_kept(titles, monkeypatch):
     curve = pd.DataFrame({"step": [100]})
     model = SimpleNamespace(diverged="the loss was nan", curve=curve)
     monkeypatch.setattr(
-        short_texts, "SCCL", lambda *args, **settings: SimpleNamespace(fit=lambda texts: model)
+        methods, "SCCL", lambda *args, **settings: SimpleNamespace(fit=lambda texts: model)
     )
     for _ in range(2):
-        outcome = run_clusterbert(
-            made_up("sccl", embedding="roberta-base", steps=2), titles, "cpu", None
-        )
-        assert (outcome.status, outcome.reason, outcome.metrics) == (
-            "diverged",
-            "the loss was nan",
-            {},
-        )
-        assert outcome.curve is curve
+        spec = made_up("sccl", embedding="roberta-base", steps=2)
+        record = recorded(monkeypatch, spec, titles)
+        assert (record.status, record.reason) == ("diverged", "the loss was nan")
+        assert record.curve is curve and "shared_seconds" not in record.metrics
+        assert np.isnan([record.metrics[name] for name in short_texts.METRICS]).all()
 
 
 # ---------------------------------------------------------------- real texts
@@ -401,9 +427,9 @@ def openings(packages):
 def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_runs_left(
     openings, own_cache, monkeypatch
 ):
-    tsdae = run_clusterbert(made_up("tsdae"), openings, "cpu", None)
+    tsdae = run_vectors(made_up("tsdae"), openings, "cpu", None)
     assert tsdae.curve["stage"].unique().tolist() == [1]
-    outcome = run_clusterbert(made_up("clusterbert"), openings, "cpu", None)
+    outcome = run_vectors(made_up("clusterbert"), openings, "cpu", None)
     found = outcome.metrics
     for number in range(4):
         assert {f"{name}_{number}" for name in ("nmi_geometric", "acc", "sil", "dunn")} <= set(
@@ -417,11 +443,11 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
     assert set(outcome.points["kind"]) <= set(PAIRS)
     assert set(outcome.points["row"]) <= set(openings.train_rows)
     monkeypatch.setattr(
-        short_texts.ClusterBERT,
+        ClusterBERT,
         "_train_stage",
         lambda self, stage: pytest.fail("a stage was carried out again"),
     )
-    again = run_clusterbert(made_up("clusterbert", "idec"), openings, "cpu", None)
+    again = run_vectors(made_up("clusterbert", "idec"), openings, "cpu", None)
     assert again.status == "ok"
 
 
@@ -434,7 +460,7 @@ def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(
     monkeypatch.setattr(
         clusterbert.ClusterBERT, "_epoch", None
     )  # the stages come from the checkpoint
-    found = [clustering.run_tsne(spec, openings, "cpu", None) for spec in specs]
+    found = [outcome_of(maps.run_tsne(spec, openings, "cpu", None)) for spec in specs]
     for outcome, spec, name in zip(found, specs, STAGES, strict=True):
         wanted = TSNE(
             max_iter=spec["iterations"], init="pca", random_state=named_seed(42, "t-SNE"), n_jobs=1
@@ -456,9 +482,9 @@ def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_othe
         made_up("clusterbert", experiment="labels"),
     )
     task, trained = Task(train, None, test, labels, 4, 0, 0), []
-    fit = short_texts.ClusterBERT.fit
+    fit = ClusterBERT.fit
     monkeypatch.setattr(
-        short_texts.ClusterBERT,
+        ClusterBERT,
         "fit",
         lambda self, texts, others, **rest: (
             trained.append((texts, others)) or fit(self, texts, others, **rest)
@@ -484,7 +510,7 @@ def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_othe
     )
     assert found["nmi"] != found["nmi_0"]
     monkeypatch.setattr(
-        short_texts.ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("trained again")
+        ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("trained again")
     )
     again = run_test_documents(spec, replace(task, test_y=np.arange(32) % 4), "cpu", None).metrics
     assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, (
@@ -512,17 +538,12 @@ def test_a_ranking_of_plain_vectors_is_that_of_the_retrieval_module(openings):
 
 def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monkeypatch):
     monkeypatch.setattr(
-        short_texts.ClusterBERT,
-        "_adapt",
-        lambda self: setattr(self, "diverged", "the loss was nan"),
+        ClusterBERT, "_adapt", lambda self: setattr(self, "diverged", "the loss was nan")
     )
     for model in ("tsdae", "clusterbert"):
-        outcome = run_clusterbert(made_up(model), openings, "cpu", None)
-        assert (outcome.status, outcome.reason, outcome.metrics) == (
-            "diverged",
-            "the loss was nan",
-            {},
-        )
+        record = recorded(monkeypatch, made_up(model), openings)
+        assert (record.status, record.reason) == ("diverged", "the loss was nan")
+        assert np.isnan([record.metrics[name] for name in short_texts.METRICS]).all()
 
 
 def test_a_full_run_embeds_all_rankings_at_hand_and_another_its_own_alone():
@@ -557,7 +578,7 @@ def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
     found = {"trecqa": (form, None, "made up")}
     monkeypatch.setattr(data, "locate", lambda name: found[name] if name in found else there(name))
     monkeypatch.setattr(
-        short_texts, "load_retrieval", lambda name: denoise(["rain fell again", "wind"])
+        retrieval, "load_retrieval", lambda name: denoise(["rain fell again", "wind"])
     )
     asked = "retrieval", "tiny", "newsgroups20_openings", 42
     spec = next(
