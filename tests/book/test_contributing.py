@@ -134,8 +134,9 @@ def test_the_model_of_the_example_is_trained_by_the_loss_on_its_code(carried_out
 
 
 def test_nothing_of_the_example_is_in_the_library():
-    from snnl_lib import data, embeddings
     from snnl_lib.experiments.grids import EXPERIMENTS
+
+    from snnl_lib import data, embeddings
 
     assert "reports" not in data.available_datasets() and "letters" not in (
         *embeddings.METHODS,

@@ -213,7 +213,7 @@ def test_few_clusters_in_use_are_warned_of(roberta):
         model._build()
         with model._sources("clustering"):
             targets = F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float()
-            model._epoch(2, 0, 0.8, targets, checkpoints.Checkpoint(None))
+            model._epoch(2, 0, 0.8, targets, cache.Checkpoint(None))
 
 
 # ---------------------------------------------------------------- what each stage reads and aims at

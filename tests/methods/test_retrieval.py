@@ -14,10 +14,6 @@ import numpy as np
 import pytest
 from conftest import git_name
 from sklearn.feature_extraction.text import TfidfVectorizer
-
-from snnl_lib import SnnlError, data, embeddings, experiments
-from snnl_lib.data import DataError, catalogue
-from snnl_lib.experiments import retrieval
 from snnl_lib.experiments.retrieval import (
     Retrieval,
     delete_words,
@@ -25,6 +21,10 @@ from snnl_lib.experiments.retrieval import (
     evaluate,
     load_retrieval,
 )
+
+from snnl_lib import SnnlError, data, embeddings, experiments
+from snnl_lib.data import DataError, catalogue
+from snnl_lib.experiments import retrieval
 from snnl_lib.metrics import retrieval_scores
 
 trecqa_at_hand = pytest.mark.skipif(
