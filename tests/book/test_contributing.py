@@ -1,4 +1,6 @@
-"""CONTRIBUTING.md keeps its word: its worked example, applied to a copy of the library, runs."""
+"""CONTRIBUTING.md keeps its word: the tree it draws is there, its sizes are measured, and its worked
+example, applied to a copy of the library, runs.
+"""
 
 import csv
 import math
@@ -12,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from snnl_lib import results
+from benchmarks import code_size
+from snnl_lib import data, embeddings, results
+from snnl_lib.experiments.plan import EXPERIMENTS, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = (
-    (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Worked example")[2].partition("\n## ")[0]
-)
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+SECTION = PAGE.partition("\n## Worked example")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
 PATCHES = [text for kind, text in BLOCKS if kind == "diff"]
 MODELS = {"pca", "ae", "c-d"}
@@ -25,6 +28,42 @@ MODELS = {"pca", "ae", "c-d"}
 
 def added(patch):
     return sum(line.startswith("+") and not line.startswith("+++") for line in patch.splitlines())
+
+
+# ---------------------------------------------------------------- where everything lives
+
+
+def test_the_tree_names_every_file_and_room_of_the_library():
+    tree = re.search(r"^```\n(book/.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
+    outside, _, inside = tree.partition("\nsnnl_lib/\n")
+    folders = re.findall(r"^(\w+)/", outside, re.MULTILINE)
+    assert folders and all((ROOT / folder).is_dir() for folder in folders)
+    found = {path.name for path in code_size.LIBRARY.glob("*.py")} - {"__init__.py"}
+    found |= {path.parent.name for path in code_size.LIBRARY.glob("*/__init__.py")}
+    assert set(re.findall(r"\w+\.py\b|(?<=^  )\w+(?=/)", inside, re.MULTILINE)) == found
+    (experiments,) = re.findall(r"  experiments/(.*?)^  \w", inside, re.DOTALL | re.MULTILINE)
+    assert {family.__name__.rpartition(".")[2] for family in FAMILIES} <= set(
+        re.findall(r"\w+", experiments)
+    )
+
+
+def test_what_is_read_in_one_evening_is_as_long_as_the_page_says():
+    told = re.search(r"([\d,]+) lines\s+of\s+code,\s+([\d,]+)\s+with\s+their\s+docstrings", PAGE)
+    names = [f"{name}.py" for name in (*code_size.EVENING, "experiments/classification")]
+    evening = PAGE.partition("**In one evening**")[2].partition(told[0])[0]
+    assert re.findall(r"`([\w/]+)`", evening) == [name.removesuffix(".py") for name in names]
+    sources = [(code_size.LIBRARY / name).read_text() for name in names]
+    code, lines = (int(count.replace(",", "")) for count in told.groups())
+    assert sum(map(code_size.code_lines, sources)) == pytest.approx(code, rel=0.1)
+    assert sum(len(source.splitlines()) for source in sources) == pytest.approx(lines, rel=0.1)
+
+
+def test_its_prose_is_no_wider_than_a_screen_beside_another():
+    prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+    assert [line for line in prose.splitlines() if len(line) > 100] == []
+
+
+# ---------------------------------------------------------------- the worked example
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +121,9 @@ def test_the_table_counts_the_lines_that_each_patch_adds():
 def test_the_files_that_are_named_are_those_that_the_patches_touch():
     rows = re.findall(r"^\| an? [a-z ]+ \|(.*)\| \d+ \|$", SECTION, re.MULTILINE)
     for row, patch in zip(rows, PATCHES, strict=True):
-        assert set(re.findall(r"`(\w+\.py)`", row)) == set(
-            re.findall(r"^\+\+\+ b/snnl_lib/(\w+\.py)$", patch, re.MULTILINE)
-        )
+        touched = re.findall(r"^\+\+\+ b/snnl_lib/(\S+)$", patch, re.MULTILINE)
+        assert touched and len(touched) == len(re.findall(r"^\+\+\+ ", patch, re.MULTILINE))
+        assert set(re.findall(r"`([\w/]+\.\w+)`", row)) == set(touched)
 
 
 def test_the_worked_example_finds_its_data_and_records_its_runs(carried_out):
@@ -134,10 +173,6 @@ def test_the_model_of_the_example_is_trained_by_the_loss_on_its_code(carried_out
 
 
 def test_nothing_of_the_example_is_in_the_library():
-    from snnl_lib.experiments.grids import EXPERIMENTS
-
-    from snnl_lib import data, embeddings
-
     assert "reports" not in data.available_datasets() and "letters" not in (
         *embeddings.METHODS,
         *EXPERIMENTS,

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from snnl_lib.experiments.short_text_grids import DATASETS, PUBLISHED, RANKINGS
 
 from snnl_lib import report
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
+from snnl_lib.experiments.short_texts import DATASETS, PUBLISHED, RANKINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
