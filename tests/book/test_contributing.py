@@ -1,5 +1,5 @@
-"""CONTRIBUTING.md keeps its word: the tree it draws is there, its sizes are measured, and its worked
-example, applied to a copy of the library, runs.
+"""CONTRIBUTING.md keeps its word: the tree that it draws is there, its sizes are measured, and its
+worked example, applied to a copy of the library, runs.
 """
 
 import csv
