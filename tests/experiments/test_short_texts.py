@@ -11,8 +11,6 @@ from conftest import outcome_of
 from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
-from test_clusterbert import TITLES
-from test_retrieval import LONG
 
 from snnl_lib import data, embeddings, experiments, methods, metrics, results
 from snnl_lib.embeddings.backbones import MAX_PIECES
@@ -28,6 +26,17 @@ from snnl_lib.results import Spec
 from snnl_lib.training import Diverged, named_seed
 
 TINY = experiments.PROFILES["tiny"]
+TITLES = [
+    "read a file",
+    "write a file",
+    "open a large file",
+    "close the file",
+    "sort a list",
+    "sort a long list",
+    "reverse a list",
+    "join two lists",
+]
+LONG = [" ".join(f"w{i}.{j}" for j in range(100)) for i in range(200)]
 
 
 def made_up(
