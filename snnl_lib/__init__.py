@@ -58,6 +58,20 @@ def require(module: str) -> None:
 
 
 @contextlib.contextmanager
+def told_as(kind: type[SnnlError], what: str, advice: str, *, of=Exception, why=None):
+    """Raise an error of a ``kind`` in place of those ``of`` another: what was wrong and what to do.
+
+    In parentheses between the two stands ``why(error)``; default: what the system said of a file,
+    or else the error's name.
+    """
+    try:
+        yield
+    except of as error:
+        reason = why(error) if why else getattr(error, "strerror", None) or type(error).__name__
+        raise kind(f"{what} ({reason}): {advice}") from error
+
+
+@contextlib.contextmanager
 def full_disk_told(place="a file"):
     """Raise SnnlError in place of an OSError of a full disk or a place that refuses.
 

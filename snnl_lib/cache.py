@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snnl_lib import SnnlError, whole_file
+from snnl_lib import SnnlError, told_as, whole_file
 
 SECONDS_BETWEEN = 600.0
 """How long a training goes on at most before it saves what it has reached, the seconds of a step or
@@ -53,14 +53,10 @@ def _sha256_of_file(path, size, modified):  # gigabytes are read once, unless th
 @contextlib.contextmanager
 def _written(path):
     """Open a file as ``whole_file`` does; a folder that refuses is a CacheError."""
-    try:
-        with whole_file(path) as file:
-            yield file
-    except OSError as error:
-        raise CacheError(
-            f"{path} could not be written ({error.strerror}): "
-            "make room, or set SNNL_CACHE to a folder you can write to"
-        ) from error
+    advice = "make room, or set SNNL_CACHE to a folder you can write to"
+    told = told_as(CacheError, f"{path} could not be written", advice, of=OSError)
+    with told, whole_file(path) as file:
+        yield file
 
 
 # ---------------------------------------------------------------- training under way
@@ -94,7 +90,9 @@ class Checkpoint:
             return {}
         import torch
 
-        try:
+        what = f"the checkpoint {self.path} is damaged"
+        # A damaged file can raise nearly anything.
+        with told_as(CheckpointError, what, "remove it, and the training starts anew"):
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             for name, part in self.parts.items():
                 _put_back(part, saved["parts"][name])
@@ -102,11 +100,6 @@ class Checkpoint:
             if saved["random, GPUs"]:
                 torch.cuda.set_rng_state_all(saved["random, GPUs"])
             return saved["progress"]
-        except Exception as error:  # a damaged file can raise nearly anything
-            raise CheckpointError(
-                f"the checkpoint {self.path} is damaged ({type(error).__name__}): "
-                "remove it, and the training starts anew"
-            ) from error
 
     def save_if_due(self, **progress) -> bool:
         """Save if the last time is ``SECONDS_BETWEEN`` ago, and tell whether it was."""
@@ -222,9 +215,8 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
             saved = io.BytesIO(content[CHECKSUM:])
             return Artefact(*torch.load(saved, map_location="cpu", weights_only=True))
         except Exception as error:  # a file of something else can raise nearly anything
-            raise CacheError(
-                f"the cached file {path} is damaged: remove it, and the next run computes it again"
-            ) from error
+            advice = "remove it, and the next run computes it again"
+            raise CacheError(f"the cached file {path} is damaged: {advice}") from error
     started = time.perf_counter()
     value = compute()
     seconds = time.perf_counter() - started if seconds is None else seconds
@@ -268,10 +260,8 @@ def cached_rows(path: Path, keys: list[bytes], width: int, compute) -> np.ndarra
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(path, timeout=600)) as store:
-            store.execute(
-                "create table if not exists vectors "
-                "(key blob primary key, vector blob, checksum integer) without rowid"
-            )
+            columns = "key blob primary key, vector blob, checksum integer"
+            store.execute(f"create table if not exists vectors ({columns}) without rowid")
             stored = set()
             for name, vector in _stored_rows(store, list(places)):
                 vectors[places[name]] = vector
@@ -299,9 +289,8 @@ def _stored_rows(store, names):
     known = set(names)
     for start in range(0, len(names), 500):  # sqlite takes so many values at once
         part = names[start : start + 500]
-        query = (
-            f"select key, vector, checksum from vectors where key in ({','.join('?' * len(part))})"
-        )
+        places = ",".join("?" * len(part))
+        query = f"select key, vector, checksum from vectors where key in ({places})"
         for name, blob, checksum in store.execute(query, part):
             if name not in known or not isinstance(blob, bytes) or zlib.crc32(blob) != checksum:
                 raise sqlite3.DatabaseError("a vector has changed")

@@ -59,17 +59,15 @@ def clustering_scores(features, clusters, labels):
     """
     clusters, labels = _ids("clusters", clusters), _ids("labels", labels)
     features = check_points(features, clusters=clusters, labels=labels)
-    internal = {
-        "dbi": sk.davies_bouldin_score,
-        "sil": sk.silhouette_score,
-        "chs": sk.calinski_harabasz_score,
-    }
     defined = 1 < len(np.unique(clusters)) < len(clusters)
-    scores = {
-        name: float(score(features, clusters)) if defined else math.nan
-        for name, score in internal.items()
-    }
-    return scores | {
+
+    def internal(score):
+        return float(score(features, clusters)) if defined else math.nan
+
+    return {
+        "dbi": internal(sk.davies_bouldin_score),
+        "sil": internal(sk.silhouette_score),
+        "chs": internal(sk.calinski_harabasz_score),
         "nmi": float(sk.normalized_mutual_info_score(labels, clusters)),
         "ari": float(sk.adjusted_rand_score(labels, clusters)),
         "acc": clustering_accuracy(labels, clusters),
@@ -140,25 +138,22 @@ def retrieval_scores(queries):
     scores = [_ranking(np.asarray(row, dtype=float), np.asarray(hits)) for row, hits in queries]
     if not scores:
         raise ValueError("queries must hold at least one query")
-    return {
-        "map": float(np.mean([precision for precision, _ in scores])),
-        "mrr": float(np.mean([reciprocal for _, reciprocal in scores])),
-    }
+    precisions, reciprocals = zip(*scores, strict=True)
+    return {"map": float(np.mean(precisions)), "mrr": float(np.mean(reciprocals))}
 
 
 def _ranking(scores, relevant):
     """Return one query's expected average precision and reciprocal rank."""
     like = scores.ndim == 1 and scores.shape == relevant.shape and relevant.dtype == bool
     if not like or not np.isfinite(scores).all():
+        found = f"{scores} and {relevant} ({relevant.dtype})"
         raise ValueError(
-            "a query must have finite scores [C] and relevant as bool [C], "
-            f"got {scores} and {relevant} ({relevant.dtype})"
+            f"a query must have finite scores [C] and relevant as bool [C], got {found}"
         )
     if relevant.all() or not relevant.any():
-        raise ValueError(
-            "a query must have candidates that are relevant and that are not, "
-            f"got {relevant.sum()} of {len(relevant)} relevant: leave it out"
-        )
+        wanted = "a query must have candidates that are relevant and that are not"
+        found = f"{relevant.sum()} of {len(relevant)} relevant"
+        raise ValueError(f"{wanted}, got {found}: leave it out")
     # All arrays from here on have one entry a rank; a tie is a group of candidates of equal score.
     _, tie, size = np.unique(-scores, return_inverse=True, return_counts=True)
     hits = np.bincount(tie, relevant)
@@ -179,9 +174,8 @@ def _ids(name, values):
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} must be a non-empty array of one axis, got shape {values.shape}")
     if not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(
-            f"{name} must be whole numbers, got {values.dtype} (first value {values[0]!r})"
-        )
+        found = f"{values.dtype} (first value {values[0]!r})"
+        raise ValueError(f"{name} must be whole numbers, got {found}")
     return values
 
 

@@ -76,6 +76,9 @@ class FeedForwardNet(nn.Module):
         return self.output(x), hidden
 
 
+_DENSE = 2048, 1024, 512  # units after the convolution
+
+
 class ConvNet(nn.Module):
     """A classifier with one 1-D convolution over the features of an embedding (Sec. 2.2).
 
@@ -97,22 +100,14 @@ class ConvNet(nn.Module):
     """
 
     def __init__(
-        self,
-        in_features,
-        classes,
-        hidden_sizes=(2048, 1024, 512),
-        *,
-        filters=32,
-        positions=64,
-        kernel=None,
+        self, in_features, classes, hidden_sizes=_DENSE, *, filters=32, positions=64, kernel=None
     ):
         super().__init__()
         _check_sizes(in_features=in_features, filters=filters, positions=positions)
         _check_sizes(kernel=1 if kernel is None else kernel)
         if in_features < positions:
-            raise ValueError(
-                f"in_features must be at least positions = {positions}, got {in_features}"
-            )
+            wanted = f"at least positions = {positions}"
+            raise ValueError(f"in_features must be {wanted}, got {in_features}")
         self.in_features, stride, padding, width = in_features, 1, "same", kernel
         if kernel is None:
             stride, padding = in_features // positions, 0
@@ -213,14 +208,12 @@ def hidden_layers(model, layers):
     def keep(name, module, inputs, result):
         value = layers[name](result) if isinstance(layers, dict) else result
         if not isinstance(value, torch.Tensor):
-            raise TypeError(
-                f"layer {name!r} returned {type(value).__name__}, not a tensor: "
-                f"give layers={{{name!r}: a function that picks the tensor}}"
-            )
+            advice = f"give layers={{{name!r}: a function that picks the tensor}}"
+            kind = type(value).__name__
+            raise TypeError(f"layer {name!r} returned {kind}, not a tensor: {advice}")
         if name in hidden:
-            raise RuntimeError(
-                f"layer {name!r} ran twice in one call of the model: which of its values is meant?"
-            )
+            problem = "ran twice in one call of the model: which of its values is meant?"
+            raise RuntimeError(f"layer {name!r} {problem}")
         hidden[name], versions[name] = value, value._version
 
     def check(*_):
@@ -228,10 +221,8 @@ def hidden_layers(model, layers):
             if name not in hidden:
                 raise RuntimeError(f"layer {name!r} did not run in this call of the model")
             if hidden[name]._version != versions[name]:
-                raise RuntimeError(
-                    f"layer {name!r} was changed in place after it ran, "
-                    "as by nn.ReLU(inplace=True): name the layer that did it instead"
-                )
+                problem = "was changed in place after it ran, as by nn.ReLU(inplace=True)"
+                raise RuntimeError(f"layer {name!r} {problem}: name the layer that did it instead")
 
     hooks = [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
     hooks.append(model.register_forward_pre_hook(lambda *_: hidden.clear()))

@@ -72,6 +72,13 @@ def build(model_class, *args, seed: int, **kwargs):
         return model_class(*args, **kwargs)
 
 
+def take_step(optimizer, loss):
+    """Move what the optimiser holds by one step against the gradient of a loss."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+
+
 def batches(documents, batch_size, generator):
     """Yield batches of the indices of some documents without end, in a new order each time all have
     been seen; ``generator`` draws the orders.
@@ -312,9 +319,7 @@ class _Stack:
                 losses = self._losses(chosen, batch, temperatures)
                 parts.append(losses[0].sum())
                 sums.index_add_(1, self.index(chosen), torch.stack(losses).detach() * size)
-            self.optimizer.zero_grad(set_to_none=True)
-            sum(parts).backward()
-            self.optimizer.step()
+            take_step(self.optimizer, sum(parts))
         documents = [sum(map(len, drawn_batches)) for drawn_batches in drawn]
         means = sums / torch.tensor(documents, device=self.device)
         found = torch.cat([means, self._finite()[None].to(sums.dtype)]).T.tolist()

@@ -15,6 +15,7 @@ from snnl_lib.data import catalogue, pack
 from snnl_lib.data.catalogue import Entry, Form
 from snnl_lib.data.places import DataError, cache_dir, package_path, user_folder, verify
 from snnl_lib.data.places import available_packages as available_packages
+from snnl_lib.data.places import folder_with as folder_with
 from snnl_lib.data.places import package_fingerprint as package_fingerprint
 from snnl_lib.data.places import unpacked as unpacked
 from snnl_lib.data.preprocessing import corpus_statistics as corpus_statistics
@@ -74,8 +75,7 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
     places = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
     for form in entry.forms:
         places.append((form, cache_dir() / ("packages" if form.package else folder), "the cache"))
-    for form in entry.forms:
-        places.append((form, form.system, "a package of the operating system"))
+    places += [(form, form.system, "a package of the operating system") for form in entry.forms]
     for form, path, place in places:
         if path and all((path / file).exists() for file in form.files):
             return form, path, place
@@ -103,11 +103,9 @@ def fetch(name: str) -> tuple[Form, Path, str]:
         except (DataError, OSError, ValueError) as error:
             tried.append(f"{form.url or form.package} ({' '.join(str(error).split())})")
     files = " or ".join(dict.fromkeys(" and ".join(form.files) for form in entry.forms))
-    raise DataError(
-        f"the data set {name!r} is out of reach; tried {'; '.join(tried)}. "
-        f"Go online and run `python -m snnl_lib data fetch {name}`, "
-        f"or put {files} into a folder {folder}/ and set SNNL_DATA to its parent"
-    )
+    online = f"Go online and run `python -m snnl_lib data fetch {name}`"
+    advice = f"{online}, or put {files} into a folder {folder}/ and set SNNL_DATA to its parent"
+    raise DataError(f"the data set {name!r} is out of reach; tried {'; '.join(tried)}. {advice}")
 
 
 def _download(form, folder):
@@ -146,10 +144,9 @@ def _read(form, folder):
     except Exception as error:  # what is not the published file can raise anything
         actual = f"{type(error).__name__}: {error}"
     if actual != f"sha256 {form.content}":
-        raise DataError(
-            f"the texts and labels in {' and '.join(map(str, paths))} are not the published ones "
-            f"({actual}, expected sha256 {form.content}): remove and fetch them again"
-        )
+        what = f"the texts and labels in {' and '.join(map(str, paths))} are not the published ones"
+        difference = f"({actual}, expected sha256 {form.content})"
+        raise DataError(f"{what} {difference}: remove and fetch them again")
     return parts
 
 
@@ -185,10 +182,8 @@ def load_dataset(name: str) -> Dataset:
     """
     entry = describe(name)
     if entry.kind == "retrieval":
-        raise DataError(
-            f"{name} holds queries and candidates, not documents of classes: "
-            "load it with snnl_lib.experiments.retrieval.load_retrieval"
-        )
+        problem = f"{name} holds queries and candidates, not documents of classes"
+        raise DataError(f"{problem}: load it with snnl_lib.methods.retrieval.load_retrieval")
     form, _, place, (train, test) = read(name)
     source = f"{form.description}, from {place}"
     return Dataset(name, train, test, entry.class_names, source, entry.terms, form.fingerprint)

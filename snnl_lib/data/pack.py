@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, whole_file
+from snnl_lib import SnnlError, told_as, whole_file
 from snnl_lib.data.readers import Images, Split
 
 PLACE = "a pack"  # where its data sets are said to be from
@@ -72,13 +72,10 @@ def open_pack(path: Path) -> Pack:
 
 
 def _open(path):
-    try:
+    advice = "write it again with `python -m snnl_lib pack`"
+    # A damaged zip archive can raise nearly anything.
+    with told_as(PackError, f"the pack {path} is missing or damaged", advice, why=str):
         return _read(str(path), Path(path).stat().st_mtime_ns)
-    except Exception as error:  # a damaged zip archive can raise nearly anything
-        raise PackError(
-            f"the pack {path} is missing or damaged ({error}): "
-            "write it again with `python -m snnl_lib pack`"
-        ) from error
 
 
 @lru_cache(maxsize=1)
@@ -140,14 +137,9 @@ def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict, backb
             arrays[f"backbones/{name}/{file}"] = np.frombuffer(content, dtype=np.uint8)
     identity = hashlib.sha256(occurring.tobytes()).hexdigest()[:8]
     arrays["facts"] = _json_bytes(facts | {"splits": list(splits), "id": identity})
-    try:
-        with whole_file(path) as file:
-            np.savez_compressed(file, **arrays)
-    except OSError as error:
-        raise PackError(
-            f"the pack {path} could not be written ({error.strerror}): "
-            "make room, or name another file"
-        ) from error
+    what, advice = f"the pack {path} could not be written", "make room, or name another file"
+    with told_as(PackError, what, advice, of=OSError), whole_file(path) as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _are_word_rows(documents):

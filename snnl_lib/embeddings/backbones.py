@@ -129,19 +129,18 @@ def backbone_folder(name: str) -> Iterator[Path]:
     elif folder := _find(name):
         yield folder
     else:
-        raise BackboneError(
-            f"the weights of {name} are not on this machine: with a network run "
-            f"`hf download {backbone.source} --local-dir {data.cache_dir() / 'backbones' / name}`, "
-            f"or set SNNL_DATA to a folder that has them in backbones/{name}"
-        )
+        place = data.cache_dir() / "backbones" / name
+        command = f"with a network run `hf download {backbone.source} --local-dir {place}`"
+        advice = f"{command}, or set SNNL_DATA to a folder that has them in backbones/{name}"
+        raise BackboneError(f"the weights of {name} are not on this machine: {advice}")
 
 
 def _packed(name):
-    if name not in pack.opened().backbones:
-        raise BackboneError(
-            f"the weights of {name} are not in the pack {pack.opened().path}: run it without --pack"
-        )
-    return pack.opened().backbones[name]
+    packed = pack.opened()
+    if name not in packed.backbones:
+        problem = f"the weights of {name} are not in the pack {packed.path}"
+        raise BackboneError(f"{problem}: run it without --pack")
+    return packed.backbones[name]
 
 
 def files_to_pack(name: str) -> dict[str, bytes]:
@@ -157,10 +156,9 @@ def files_to_pack(name: str) -> dict[str, bytes]:
     from safetensors.torch import load_file, save
 
     with backbone_folder(name) as folder:
-        weights = {
-            key: tensor.half() if tensor.is_floating_point() else tensor
-            for key, tensor in load_file(folder / "model.safetensors").items()
-        }
+        weights = load_file(folder / "model.safetensors")
+        for key, tensor in weights.items():
+            weights[key] = tensor.half() if tensor.is_floating_point() else tensor
         others = "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
         files = {file: (folder / file).read_bytes() for file in others}
         return files | {"model.safetensors": save(weights, {"format": "pt"})}

@@ -32,17 +32,11 @@ def pairs_fingerprint() -> str:
 
 def pairs_folder() -> Path:
     """Find the folder of the inference pairs. Raises DataError if there is none."""
-    folders = [data.user_folder("snli"), data.cache_dir() / "snli"]
-    folders = [folder for folder in folders if folder]
-    for folder in folders:
-        if all((folder / f"{split}.parquet").exists() for split in PAIRS):
-            return folder
-    raise data.DataError(
-        "the inference pairs are not on this machine "
-        f"(looked in {' and '.join(map(str, folders))}): "
-        "put train.parquet, dev.parquet and test.parquet with columns premise, hypothesis, label "
-        "(and source in train) there, or use infersent-random"
-    )
+    files, what = [f"{split}.parquet" for split in PAIRS], "the inference pairs"
+    columns = "columns premise, hypothesis, label (and source in train)"
+    put = f"put train.parquet, dev.parquet and test.parquet with {columns} there"
+    advice = f"{put}, or use infersent-random"
+    return data.folder_with(files, "snli", data.DataError, what, advice)
 
 
 def load_pairs() -> dict:
@@ -69,9 +63,9 @@ def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
     kept, words without a vector passed over; pairs left with nothing are dropped.
     """
     pairs = {}
-    if pack.opened():
+    if packed := pack.opened():
         for split in PAIRS:
-            documents, labels = pack.opened().splits[f"nli/{split}"]
+            documents, labels = packed.splits[f"nli/{split}"]
             pairs[split] = documents[::2], documents[1::2], labels[::2]
         return pairs
     for split, frame in load_pairs().items():
@@ -89,10 +83,8 @@ def trained_key() -> str:
     """Name the encoder that ``RECIPE``, the pairs and the word vectors make."""
     packed = pack.opened()
     if packed and not packed.facts["nli"]:
-        raise pack.PackError(
-            f"the pack {packed.path} holds no inference pairs: "
-            "write one of an experiment that uses infersent-nli"
-        )
+        advice = "write one of an experiment that uses infersent-nli"
+        raise pack.PackError(f"the pack {packed.path} holds no inference pairs: {advice}")
     pairs = packed.facts["nli"] if packed else pairs_fingerprint()
     settings = [RECIPE, pairs, data.package_fingerprint(VECTORS_PACKAGE)]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]

@@ -11,6 +11,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -21,10 +22,10 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from tqdm import tqdm
 
-from snnl_lib import cache, data, embeddings, whole_file
+from snnl_lib import cache, data, embeddings, told_as, whole_file
 from snnl_lib.data import pack
 from snnl_lib.embeddings import nli, words
-from snnl_lib.training import build, named_seed
+from snnl_lib.training import build, named_seed, take_step
 
 
 class EncoderError(embeddings.EmbeddingError):
@@ -48,9 +49,8 @@ class InferSent(nn.Module):
 
     def forward(self, words, lengths):
         packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(
-            self.enc_lstm(packed)[0], batch_first=True, padding_value=-torch.inf
-        )
+        packed, _ = self.enc_lstm(packed)
+        states, _ = pad_packed_sequence(packed, batch_first=True, padding_value=-torch.inf)
         return states.amax(dim=1)
 
 
@@ -68,18 +68,14 @@ def load_encoder(path: Path) -> InferSent:
     Raises EncoderError if the file is not there, damaged, or holds other tensors than the encoder
     has.
     """
-    try:
+    if not path.exists():
+        raise EncoderError(f"the weights {path} are not there")
+    what = f"{path} is damaged or holds no InferSent encoder"
+    with told_as(EncoderError, what, "remove it and get it again"):
         weights = torch.load(path, map_location="cpu", weights_only=True)
         word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
         encoder = InferSent(word_size, weights["enc_lstm.weight_hh_l0"].shape[1])
         encoder.load_state_dict(weights)
-    except FileNotFoundError as error:
-        raise EncoderError(f"the weights {path} are not there") from error
-    except Exception as error:  # a damaged or foreign file can raise nearly anything
-        raise EncoderError(
-            f"{path} is damaged or holds no InferSent encoder ({type(error).__name__}): "
-            "remove it and get it again"
-        ) from error
     return encoder.eval()
 
 
@@ -136,12 +132,13 @@ def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
     else:
         documents = words.word_rows(texts)
         contents = [rows.astype("<i4").tobytes() for rows in documents]
-    return cache.cached_rows(
-        data.cache_dir() / "embeddings" / f"{store}.sqlite",
-        [hashlib.sha256(content).digest()[:16] for content in contents],
-        2 * nli.UNITS,
-        lambda missing: _encode([documents[i] for i in missing], method, device),
-    )
+    keys = [hashlib.sha256(content).digest()[:16] for content in contents]
+
+    def compute(missing):
+        return _encode([documents[i] for i in missing], method, device)
+
+    path = data.cache_dir() / "embeddings" / f"{store}.sqlite"
+    return cache.cached_rows(path, keys, 2 * nli.UNITS, compute)
 
 
 def _encode(documents, method, device):
@@ -197,20 +194,7 @@ class _NliClassifier(nn.Module):
         return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
 
 
-def train_nli(
-    pairs,
-    table,
-    *,
-    units=nli.UNITS,
-    hidden=512,
-    epochs=6,
-    batch_size=256,
-    learning_rate=5e-4,
-    seed=42,
-    device="cpu",
-    progress=lambda line: None,
-    checkpoint=None,
-):
+def train_nli(pairs, table, *, device="cpu", progress=lambda line: None, checkpoint=None, **recipe):
     """Train an encoder on natural-language-inference pairs and score it on held-out ones.
 
     Args:
@@ -218,6 +202,7 @@ def train_nli(
             documents as for ``encode``, each with a known word, and int labels 0 entailment, 1
             neutral, 2 contradiction.
         table: word vectors [V, D], which stay as they are.
+        recipe: what differs from ``nli.RECIPE``.
         progress: called with one line an epoch.
         checkpoint: file from which a training that was killed goes on, and which goes at its end;
             None keeps none.
@@ -227,6 +212,9 @@ def train_nli(
     """
     for split in pairs.values():
         _check_pairs(*split)
+    if unknown := recipe.keys() - nli.RECIPE.keys():
+        raise TypeError(f"the recipe has no {' and no '.join(unknown)}")
+    units, hidden, epochs, batch_size, learning_rate, seed = (nli.RECIPE | recipe).values()
     table = torch.as_tensor(table, device=device)
     model = build(_NliClassifier, table.shape[1], units, hidden, seed=seed).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
@@ -254,28 +242,23 @@ def train_nli(
         order.set_state(state["epoch_order"])
     for epoch in range(state["epoch"], epochs):
         state |= {"epoch": epoch, "epoch_order": order.get_state()}
+        name = f"epoch {epoch + 1} of {epochs}"
         batches = torch.randperm(len(train_labels), generator=order).split(batch_size)
         for index in batches[state["batch"] :]:
             loss = F.cross_entropy(logits(train, index), train_labels[index].to(device))
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
+            take_step(optimizer, loss)
             state["total"] += loss.item() * len(index)
             state["batch"] += 1
             if saved.save_if_due(**state):
-                progress(
-                    f"epoch {epoch + 1} of {epochs}: batch {state['batch']} of {len(batches)}, "
-                    "kept in a checkpoint"
-                )
+                place = f"batch {state['batch']} of {len(batches)}"
+                progress(f"{name}: {place}, kept in a checkpoint")
         dev = accuracy(pairs["dev"])
         if dev > state["scores"]["nli_dev_acc"]:
             state["scores"] = {"nli_dev_acc": dev, "nli_epoch": float(epoch)}
             weights = model.state_dict().items()
             state["best"] = {name: value.detach().clone() for name, value in weights}
-        progress(
-            f"epoch {epoch + 1} of {epochs}: training loss {state['total'] / len(train_labels):.3f}"
-            f", SNLI dev accuracy {dev:.3f}"
-        )
+        loss = state["total"] / len(train_labels)
+        progress(f"{name}: training loss {loss:.3f}, SNLI dev accuracy {dev:.3f}")
         state |= {"batch": 0, "total": 0.0}
     model.load_state_dict(state["best"])
     scores = state["scores"] | {"nli_test_acc": accuracy(pairs["test"])}
@@ -286,10 +269,8 @@ def train_nli(
 def _check_pairs(premises, hypotheses, labels):
     lengths_agree = len(premises) == len(hypotheses) == len(labels)
     if not lengths_agree or not all(len(d) and d.min() >= 0 for d in (*premises, *hypotheses)):
-        raise ValueError(
-            "each pair needs a premise, a hypothesis and a label, "
-            "and each sentence at least one word, all with a vector"
-        )
+        words_needed = "each sentence at least one word, all with a vector"
+        raise ValueError(f"each pair needs a premise, a hypothesis and a label, and {words_needed}")
 
 
 def trained_weights(device: str = "cpu") -> Path:
@@ -312,14 +293,9 @@ def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, floa
         rows["train"] = tuple(part[:pairs] for part in rows["train"])
     weights, scores_file = nli.trained_files()
     under_way = weights.with_name(f"{weights.stem}-{str(device).split(':')[0]}-under-way.pt")
-    encoder, scores = train_nli(
-        rows,
-        words.word_vectors(),
-        device=device,
-        progress=lambda line: print(line, file=sys.stderr, flush=True),
-        checkpoint=under_way if is_kept else None,
-        **(nli.RECIPE | recipe),
-    )
+    recipe |= {"progress": partial(print, file=sys.stderr, flush=True), "device": device}
+    recipe |= {"checkpoint": under_way} if is_kept else {}
+    encoder, scores = train_nli(rows, words.word_vectors(), **recipe)
     if is_kept:
         with whole_file(scores_file) as file:
             file.write(json.dumps(scores).encode())

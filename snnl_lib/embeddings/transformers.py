@@ -11,14 +11,11 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from snnl_lib.embeddings.backbones import (
-    BACKBONES,
-    POOLINGS,
-    BackboneError,
-    Pieces,
-    open_backbone,
-    tokenize,
-)
+from snnl_lib import told_as
+from snnl_lib.embeddings import backbones
+from snnl_lib.embeddings.backbones import BackboneError, Pieces, open_backbone, tokenize
+
+AS_IT_LIES = {"local_files_only": True, "dtype": torch.float32}  # how weights are read
 
 
 class SentenceEncoder(nn.Module):
@@ -36,8 +33,9 @@ class SentenceEncoder(nn.Module):
 
     def __init__(self, transformer, pooling="cls"):
         super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+        if pooling not in backbones.POOLINGS:
+            known = ", ".join(backbones.POOLINGS)
+            raise ValueError(f"pooling must be one of {known}, got {pooling!r}")
         self.transformer, self.pooling = transformer, pooling
 
     def forward(self, ids, mask):
@@ -60,16 +58,12 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
     ('mean', 'cls')
     """
     with open_backbone(name) as (transformers, folder):
-        try:
-            transformer = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, add_pooling_layer=False, dtype=torch.float32
-            )
-        except Exception as error:  # damaged weights or settings can raise nearly anything
-            raise BackboneError(
-                f"the weights of {name} in {folder} cannot be read "
-                f"({type(error).__name__}: {error}): remove and fetch them again"
-            ) from error
-    return SentenceEncoder(transformer, pooling or BACKBONES[name].pooling).eval()
+        what = f"the weights of {name} in {folder} cannot be read"
+        # Damaged weights or settings can raise nearly anything.
+        with told_as(BackboneError, what, "remove and fetch them again", why=repr):
+            options = {"add_pooling_layer": False, **AS_IT_LIES}
+            transformer = transformers.AutoModel.from_pretrained(folder, **options)
+    return SentenceEncoder(transformer, pooling or backbones.BACKBONES[name].pooling).eval()
 
 
 def load_language_model(name: str):
@@ -83,13 +77,11 @@ def load_language_model(name: str):
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         config.is_decoder = config.add_cross_attention = True
         try:
-            return transformers.AutoModelForCausalLM.from_pretrained(
-                folder, config=config, local_files_only=True, dtype=torch.float32
-            )
+            model_class = transformers.AutoModelForCausalLM
+            return model_class.from_pretrained(folder, config=config, **AS_IT_LIES)
         except ValueError as error:
-            raise BackboneError(
-                f"{name} is a {config.model_type}, which has no decoder: take a BERT or RoBERTa"
-            ) from error
+            problem = f"{name} is a {config.model_type}, which has no decoder"
+            raise BackboneError(f"{problem}: take a BERT or RoBERTa") from error
 
 
 def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.ndarray:
@@ -97,12 +89,8 @@ def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.n
 
     Draws a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``.
     """
-    return encode(
-        load_encoder(name, pooling),
-        tokenize(texts, name),
-        device=device,
-        progress=name if sys.stderr.isatty() else None,
-    )
+    encoder, pieces = load_encoder(name, pooling), tokenize(texts, name)
+    return encode(encoder, pieces, device=device, progress=name if sys.stderr.isatty() else None)
 
 
 @torch.no_grad()

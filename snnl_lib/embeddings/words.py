@@ -196,9 +196,8 @@ def sentence_vectors(
     fit_documents = documents if fit_documents is None else fit_documents
     counts = Counter(chain.from_iterable(fit_documents))
     if not counts.keys() & vectors.keys():
-        raise ValueError(
-            "no word of fit_documents has a vector: there is no common component to remove"
-        )
+        problem = "no word of fit_documents has a vector"
+        raise ValueError(f"{problem}: there is no common component to remove")
     rows = {word: i for i, word in enumerate(vectors)}
     weights = A / (A + np.array([counts[word] for word in rows]) / counts.total())
     table = np.stack(list(vectors.values())).astype(float) * weights[:, None]
@@ -251,23 +250,18 @@ def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
     near = sparse.csr_matrix((len(words), len(words)))
     for distance in range(1, WINDOW + 1):
         same = place[:-distance] == place[distance:]
-        near += sparse.csr_matrix(
-            (np.ones(same.sum()), (tokens[:-distance][same], tokens[distance:][same])),
-            shape=near.shape,
-        )
+        pairs = tokens[:-distance][same], tokens[distance:][same]
+        near += sparse.csr_matrix((np.ones(same.sum()), pairs), shape=near.shape)
     near = (near + near.T).tocoo()
     often = np.asarray(near.sum(axis=0)).ravel()
     smoothed = often**SMOOTHING
     information = np.log(near.data * smoothed.sum() / (often[near.row] * smoothed[near.col]))
     positive = information > 0
     if not positive.any():
-        raise ValueError(
-            "no two words stand near each other more often than by chance: "
-            "there is nothing to make word vectors from"
-        )
-    table = sparse.csr_matrix(
-        (information[positive], (near.row[positive], near.col[positive])), shape=near.shape
-    )
+        problem = "no two words stand near each other more often than by chance"
+        raise ValueError(f"{problem}: there is nothing to make word vectors from")
+    pairs = near.row[positive], near.col[positive]
+    table = sparse.csr_matrix((information[positive], pairs), shape=near.shape)
     start = np.random.default_rng(SEED).normal(size=len(words))
     with threadpool_limits(1):
         left, sizes, _ = svds(table, k=min(DIMENSIONS, len(words) - 1), v0=start)

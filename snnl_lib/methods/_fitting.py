@@ -1,4 +1,4 @@
-"""What the fits of several methods share: k-means, a step, a progress bar, random numbers."""
+"""What the fits of several methods share: k-means, a progress bar, random numbers."""
 
 from contextlib import contextmanager
 
@@ -11,10 +11,8 @@ KMEANS_STARTS = 10  # of k-means on embeddings of texts
 def check_clusters(k, count: int, things: str) -> None:
     """Raise ValueError unless k is a whole number from 1 to the number of points or texts."""
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= count:
-        raise ValueError(
-            "the number of clusters must be a whole number from 1 to "
-            f"the number of {things}, {count}, got {k!r}"
-        )
+        allowed = f"a whole number from 1 to the number of {things}, {count}"
+        raise ValueError(f"the number of clusters must be {allowed}, got {k!r}")
 
 
 def k_means(vectors, k, starts, seed):
@@ -30,13 +28,6 @@ def progress_bar(name, first, last, unit="it"):
     if name is None:
         return numbers
     return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
-
-
-def take_step(optimizer, loss):
-    """Move what the optimiser holds by one step against the gradient of a loss."""
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
 
 
 @contextmanager

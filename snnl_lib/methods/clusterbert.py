@@ -19,24 +19,16 @@ import pandas as pd
 import torch
 from torch import nn
 
-from snnl_lib import whole_file
+from snnl_lib import told_as, whole_file
 from snnl_lib.cache import Checkpoint, CheckpointError
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
-from snnl_lib.methods._fitting import (
-    KMEANS_STARTS,
-    check_clusters,
-    k_means,
-    mixed_precision,
-    progress_bar,
-    separate_random_numbers,
-    take_step,
-)
+from snnl_lib.methods import _fitting
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder, delete_words
 from snnl_lib.recipes import STAGES, Recipe
-from snnl_lib.training import build, named_seed
+from snnl_lib.training import build, named_seed, take_step
 
 FIRST_CONFIDENCE = 0.6
 """Mean probability of the likeliest cluster where the head starts: neither blind nor sure."""
@@ -190,7 +182,7 @@ class ClusterBERT:
             CheckpointError: a checkpoint that is damaged or cannot be written.
         """
         self.pieces = tokenize(texts, self.backbone)
-        check_clusters(self.k, len(texts), "texts")
+        _fitting.check_clusters(self.k, len(texts), "texts")
         self._others = tokenize(others, self.backbone) if len(others) else None
         self._build()
         self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
@@ -253,7 +245,9 @@ class ClusterBERT:
         self._optimizer = torch.optim.Adam(groups, fused=True)
         self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
         self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
-        with separate_random_numbers(self.device, named_seed(self.seed, f"dropout, {stage}")):
+        with _fitting.separate_random_numbers(
+            self.device, named_seed(self.seed, f"dropout, {stage}")
+        ):
             yield
 
     def _epochs(self, stage):
@@ -297,7 +291,7 @@ class ClusterBERT:
             return target_distribution(self._predictions())
         embeddings = self._encode(self.pieces)
         seed = named_seed(self.seed, f"targets {epoch // self.recipe.clustering_epochs}")
-        kmeans = k_means(embeddings, self.k, KMEANS_STARTS, seed)
+        kmeans = _fitting.k_means(embeddings, self.k, _fitting.KMEANS_STARTS, seed)
         clusters = kmeans.labels_
         if before is None:
             weight, bias = head_of_centroids(kmeans.cluster_centers_, embeddings)
@@ -333,7 +327,7 @@ class ClusterBERT:
         brought_along = self._optimizer.param_groups[0]["params"]
         for parameter in brought_along:
             parameter.requires_grad_(epoch >= 0)
-        for i in progress_bar(name, first, len(batches), unit="batch"):
+        for i in _fitting.progress_bar(name, first, len(batches), unit="batch"):
             chosen = torch.as_tensor(batches[i], device=self.device)
             losses = self._losses(batches[i], weight, None if targets is None else targets[chosen])
             take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])
@@ -361,7 +355,7 @@ class ClusterBERT:
         clean = [pieces.ids[i] for i in batch]
         noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
         reconstruction = clustering = torch.zeros((), device=self.device)
-        with mixed_precision(self.device):
+        with _fitting.mixed_precision(self.device):
             embedding = self.encoder(*pieces.batch(noisy, self.device))
             if weight < 1:
                 reconstruction = self.decoder(embedding, *pieces.batch(clean, self.device))
@@ -402,14 +396,12 @@ class ClusterBERT:
             "clusters": None if self.clusters is None else torch.from_numpy(self.clusters),
         }
         path = self._checkpoint(stage)
-        try:
+        what, advice = f"{path} could not be written", "make room, or name another folder"
+        with told_as(CheckpointError, what, advice, of=OSError):
             with whole_file(path) as file:
                 torch.save(made, file)
             if stage == 3:  # that of stage 1 stays: other recipes go on from there
                 self._checkpoint(2).unlink(missing_ok=True)
-        except OSError as error:
-            advice = f"({error.strerror}): make room, or name another folder"
-            raise CheckpointError(f"{path} could not be written {advice}") from error
 
     def _restore(self, stages):
         """Go back to the last stage that has a checkpoint; returns the number of the next."""
@@ -418,7 +410,8 @@ class ClusterBERT:
         if stage is None:
             return 0
         path = self._checkpoint(stage)
-        try:
+        what, advice = f"the checkpoint {path} is damaged", "remove it, and the stage runs again"
+        with told_as(CheckpointError, what, advice):  # nearly anything can be raised by one
             made = torch.load(path, map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, value in self._trained().items():
@@ -427,7 +420,4 @@ class ClusterBERT:
             self._rows, clusters = made["rows"], made["clusters"]
             self.seconds = made.get("seconds", math.nan)  # unknown of files made before it was kept
             self.clusters = None if clusters is None else clusters.numpy()
-        except Exception as error:  # a damaged file can raise nearly anything
-            advice = f"({type(error).__name__}): remove it, and the stage runs again"
-            raise CheckpointError(f"the checkpoint {path} is damaged {advice}") from error
         return stage + 1

@@ -22,22 +22,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import skip_init
 
-from snnl_lib import require
+from snnl_lib import require, training
 from snnl_lib.cache import Checkpoint
-from snnl_lib.methods._fitting import check_clusters, k_means, progress_bar, take_step
+from snnl_lib.methods._fitting import check_clusters, k_means, progress_bar
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
 from snnl_lib.recipes import BATCH_SIZE
-from snnl_lib.training import (
-    Training,
-    batches,
-    binary_cross_entropy,
-    build,
-    forward,
-    named_seed,
-    squared_error,
-    train_stack,
-)
+from snnl_lib.training import Training, batches, build, forward, named_seed, take_step
 
 
 class ClusteringAutoencoder(Autoencoder):
@@ -88,11 +79,10 @@ def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, **s
     >>> bool(history.curve["loss"].is_monotonic_decreasing)
     True
     """
-    training = pretraining(
-        features, code_size, epochs=epochs, learning_rate=learning_rate, seed=seed
-    )
-    training.checkpoint = settings.pop("checkpoint", None)
-    return training.model, train_stack([training], **settings)[0]
+    own = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
+    asked = pretraining(features, code_size, **own)
+    asked.checkpoint = settings.pop("checkpoint", None)
+    return asked.model, training.train_stack([asked], **settings)[0]
 
 
 def pretraining(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0) -> Training:
@@ -109,7 +99,7 @@ def pretraining(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0) 
     size = features.shape[1]
     model = build(ClusteringAutoencoder, size, code_size, unit_range=unit_range, seed=seed)
     unlabelled = np.zeros(len(features), dtype=np.int64)
-    primary = binary_cross_entropy if unit_range else squared_error
+    primary = training.binary_cross_entropy if unit_range else training.squared_error
     settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
     return Training(model, features, unlabelled, primary, **settings)
 
@@ -118,11 +108,9 @@ def _checked(features, autoencoder=None):
     features = check_points(features).astype(np.float32)
     if not len(features):
         raise ValueError("features must be a non-empty array [N, D], got none")
-    if autoencoder is not None and features.shape[1] != autoencoder.output.out_features:
-        raise ValueError(
-            f"features must be [N, {autoencoder.output.out_features}], "
-            f"which the autoencoder was made for, got {features.shape}"
-        )
+    if autoencoder is not None and features.shape[1] != (size := autoencoder.output.out_features):
+        wanted = f"[N, {size}], which the autoencoder was made for"
+        raise ValueError(f"features must be {wanted}, got {features.shape}")
     return features
 
 
@@ -480,10 +468,8 @@ class N2D(_Method):
 
         points = len(self._start(features, autoencoder)[0])
         if points < self.k + 2:
-            raise ValueError(
-                "the number of points must be at least the number of clusters and 2 more, "
-                f"{self.k + 2}, which UMAP needs, got {points}"
-            )
+            needed = f"the number of clusters and 2 more, {self.k + 2}, which UMAP needs"
+            raise ValueError(f"the number of points must be at least {needed}, got {points}")
         settings = {"n_components": self.k, "n_neighbors": 20, "min_dist": 0.0}
         self.umap = umap(**settings, random_state=named_seed(self.seed, "umap"))
         self.manifold = self.umap.fit_transform(self.codes(features))

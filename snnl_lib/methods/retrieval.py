@@ -67,13 +67,9 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
     queries, candidates, relevant = zip(*usable, strict=True)
     row_of = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(candidates)))}
     rows = [np.array([row_of[text] for text in texts]) for texts in candidates]
-    return Retrieval(
-        list(queries),
-        list(row_of),
-        rows,
-        [np.flatnonzero(found) for found in relevant],
-        f"{form.description}, from {place}",
-    )
+    relevant = [np.flatnonzero(found) for found in relevant]
+    source = f"{form.description}, from {place}"
+    return Retrieval(list(queries), list(row_of), rows, relevant, source)
 
 
 def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
@@ -92,13 +88,8 @@ def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
         raise ValueError(f"texts must hold two distinct ones or more, got {texts}")
     rows = np.arange(len(texts))
     queries = [delete_words(text, ratio, random) for text in texts]
-    return Retrieval(
-        queries,
-        texts,
-        [rows] * len(texts),
-        list(rows[:, None]),
-        f"{ratio:g} of the words deleted, seed {seed}",
-    )
+    source = f"{ratio:g} of the words deleted, seed {seed}"
+    return Retrieval(queries, texts, [rows] * len(texts), list(rows[:, None]), source)
 
 
 def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
@@ -113,9 +104,8 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     """
     words = text.split()
     if not words or not 0 <= ratio <= 1:
-        raise ValueError(
-            f"a text must have a word and the ratio lie in [0, 1], got {text!r:.60} and {ratio}"
-        )
+        wanted = "a text must have a word and the ratio lie in [0, 1]"
+        raise ValueError(f"{wanted}, got {text!r:.60} and {ratio}")
     kept = kept_words(len(words), ratio, random)
     return text if kept.all() else " ".join(compress(words, kept))
 
@@ -145,24 +135,17 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = vectors / np.where(lengths == 0, 1, lengths)
     row_of = {text: row for row, text in enumerate(texts)}
-    return retrieval_scores(
-        _rankings(
-            task, vectors[: len(task.texts)], vectors[[row_of[query] for query in task.queries]]
-        )
-    ) | {"queries": len(task.queries)}
+    queries = vectors[[row_of[query] for query in task.queries]]
+    rankings = _rankings(task, vectors[: len(task.texts)], queries)
+    return retrieval_scores(rankings) | {"queries": len(task.queries)}
 
 
 def _rankings(task, texts, queries):
     for start in range(0, len(queries), CHUNK):
         part = slice(start, start + CHUNK)
-        # A matrix product can round equal rows differently: cosines that agree in 12
-        # digits are ties.
-        for row, candidates, relevant in zip(
-            np.round(queries[part] @ texts.T, 12),
-            task.candidates[part],
-            task.relevant[part],
-            strict=True,
-        ):
-            mask = np.zeros(len(candidates), dtype=bool)
-            mask[relevant] = True
-            yield row[candidates], mask
+        # A matrix product can round equal rows differently: cosines that agree in 12 digits are
+        # ties.
+        cosines = np.round(queries[part] @ texts.T, 12)
+        rows = zip(cosines, task.candidates[part], task.relevant[part], strict=True)
+        for row, candidates, relevant in rows:
+            yield row[candidates], np.isin(np.arange(len(candidates)), relevant)

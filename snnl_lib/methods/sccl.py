@@ -17,18 +17,10 @@ from torch import nn
 from snnl_lib.cache import Checkpoint
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
-from snnl_lib.methods._fitting import (
-    KMEANS_STARTS,
-    check_clusters,
-    k_means,
-    mixed_precision,
-    progress_bar,
-    separate_random_numbers,
-    take_step,
-)
+from snnl_lib.methods import _fitting
 from snnl_lib.methods.deep_clustering import soft_assignment, target_distribution
 from snnl_lib.methods.tsdae import delete_words
-from snnl_lib.training import batches, build, named_seed
+from snnl_lib.training import batches, build, named_seed, take_step
 
 PROJECTION = 128  # units of the space in which views are contrasted (Sec. 4)
 STEPS_PER_ROW = 100  # of the curve
@@ -126,7 +118,7 @@ class SCCL:
             BackboneError: a backbone that is not here.
         """
         pieces = tokenize(texts, self.backbone)
-        check_clusters(self.k, len(texts), "texts")
+        _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)
         new = [*self._projection.parameters(), self._centroids]
         groups = [
@@ -140,12 +132,12 @@ class SCCL:
         parts |= {"centroids": self._centroids, "optimizer": optimizer, "deletion": deletion}
         saved = Checkpoint(self.checkpoint, **parts)
         self.diverged = ""
-        with separate_random_numbers(self.device, named_seed(self.seed, "dropout")):
+        with _fitting.separate_random_numbers(self.device, named_seed(self.seed, "dropout")):
             self._encoder.train()
             reached = saved.restore() or {"step": 0, "rows": [], "sums": torch.zeros(2)}
             start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self.device)
             order = batches(len(texts), min(self.batch_size, len(texts)), shuffling)
-            bar = progress_bar(self.progress, start, self.steps)
+            bar = _fitting.progress_bar(self.progress, start, self.steps)
             for step, batch in zip(bar, islice(order, start, None), strict=False):
                 losses = self._losses(pieces, batch.tolist(), deletion)
                 take_step(optimizer, losses[0] + self.weight * losses[1])
@@ -171,7 +163,9 @@ class SCCL:
         self._encoder = load_encoder(self.backbone, self.pooling)
         embeddings = encode(self._encoder, pieces, device=self.device)
         seed = named_seed(self.seed, "centroids")
-        centers = k_means(embeddings, self.k, KMEANS_STARTS, seed).cluster_centers_
+        centers = _fitting.k_means(
+            embeddings, self.k, _fitting.KMEANS_STARTS, seed
+        ).cluster_centers_
         self._centroids = nn.Parameter(torch.as_tensor(centers, device=self.device))
         projection = build(_projection, embeddings.shape[1], seed=self.seed)
         self._projection = projection.to(self.device)
@@ -179,18 +173,14 @@ class SCCL:
     def _losses(self, pieces, batch, random):
         """Return the contrastive and the clustering loss of a batch of texts (Eqs. 2 and 6)."""
         clean = [pieces.ids[i] for i in batch]
-        words = [pieces.words[i] for i in batch]
+        texts = [(pieces.ids[i], pieces.words[i]) for i in batch]
 
         def read(ids):
             return self._encoder(*pieces.batch(ids, self.device)).float()
 
-        def with_words_deleted():
-            pairs = zip(clean, words, strict=True)
-            return [delete_words(ids, of_ids, self.deletion, random) for ids, of_ids in pairs]
-
-        views = with_words_deleted(), with_words_deleted()
-        with mixed_precision(self.device):
-            first, second, codes = read(views[0]), read(views[1]), read(clean)
+        views = [[delete_words(*text, self.deletion, random) for text in texts] for _ in range(2)]
+        with _fitting.mixed_precision(self.device):
+            first, second, codes = map(read, [*views, clean])
         contrastive = contrastive_loss(self._projection(first), self._projection(second))
         q = soft_assignment(codes, self._centroids)
         target = target_distribution(q).detach()

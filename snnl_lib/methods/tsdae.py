@@ -80,10 +80,8 @@ class Decoder(nn.Module):
 
     def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
         super().__init__()
-        language_model, shared = (
-            load_language_model(name),
-            dict(encoder.transformer.named_parameters()),
-        )
+        language_model = load_language_model(name)
+        shared = dict(encoder.transformer.named_parameters())
         self.transformer = language_model.base_model
         for path, _ in list(self.transformer.named_parameters()):
             if path in shared:

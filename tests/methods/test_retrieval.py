@@ -326,7 +326,7 @@ def test_only_ranking_tasks_are_loaded_as_such_and_no_other_way():
         DataError,
         match=(
             r"trecqa holds queries and candidates, not documents of classes: load it with"
-            r" snnl_lib.experiments.retrieval.load_retrieval"
+            r" snnl_lib.methods.retrieval.load_retrieval"
         ),
     ):
         data.load_dataset("trecqa")
