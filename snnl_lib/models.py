@@ -6,7 +6,7 @@ layers have Kaiming normal weights (He et al., 2015) and ReLU, output layers Xav
 they are normal or uniform; these are their authors' own forms.
 """
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 
@@ -224,11 +224,9 @@ def hidden_layers(model, layers):
                 problem = "was changed in place after it ran, as by nn.ReLU(inplace=True)"
                 raise RuntimeError(f"layer {name!r} {problem}: name the layer that did it instead")
 
-    hooks = [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
-    hooks.append(model.register_forward_pre_hook(lambda *_: hidden.clear()))
-    hooks.append(model.register_forward_hook(check))
-    try:
+    with ExitStack() as hooks:
+        for name in layers:
+            hooks.enter_context(modules[name].register_forward_hook(partial(keep, name)))
+        hooks.enter_context(model.register_forward_pre_hook(lambda *_: hidden.clear()))
+        hooks.enter_context(model.register_forward_hook(check))
         yield hidden
-    finally:
-        for hook in hooks:
-            hook.remove()

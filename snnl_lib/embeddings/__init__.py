@@ -173,9 +173,8 @@ def published_files() -> tuple:
     """
     what = "the published InferSent weights"
     if packed := pack.opened():
-        raise pack.PackError(
-            f"the pack {packed.path} does not hold {what}: run them without --pack"
-        )
+        problem = f"the pack {packed.path} does not hold {what}"
+        raise pack.PackError(f"{problem}: run them without --pack")
     files = " and ".join(f"{name} ({address})" for name, address in PUBLISHED.items())
     advice = f"put {files} there, or use infersent-random or infersent-nli"
     folder = data.folder_with(PUBLISHED, "infersent", EmbeddingError, what, advice)

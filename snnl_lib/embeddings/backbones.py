@@ -70,8 +70,7 @@ def _import(name):
     require(name)
     from tqdm import TqdmWarning
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TqdmWarning)
+    with warnings.catch_warnings(action="ignore", category=TqdmWarning):
         importlib.import_module("tqdm.auto")
     return importlib.import_module(name)
 

@@ -201,17 +201,15 @@ def sentence_vectors(
     rows = {word: i for i, word in enumerate(vectors)}
     weights = A / (A + np.array([counts[word] for word in rows]) / counts.total())
     table = np.stack(list(vectors.values())).astype(float) * weights[:, None]
-    means, fit_means = (
-        _weighted_means([[rows[word] for word in words if word in rows] for words in part], table)
-        for part in (documents, fit_documents)
-    )
+
+    def weighted_means(part):
+        known = [[rows[word] for word in words if word in rows] for words in part]
+        return _counts(known, len(table)) @ table / _lengths(known)
+
+    means, fit_means = weighted_means(documents), weighted_means(fit_documents)
     with threadpool_limits(1):  # other numbers of threads round in other ways
         component = np.linalg.eigh(fit_means.T @ fit_means)[1][:, -1]
         return (means - np.outer(means @ component, component)).astype(np.float32)
-
-
-def _weighted_means(documents, table):
-    return _counts(documents, len(table)) @ table / _lengths(documents)
 
 
 def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ def check_clusters(k, count: int, things: str) -> None:
         raise ValueError(f"the number of clusters must be {allowed}, got {k!r}")
 
 
-def k_means(vectors, k, starts, seed):
+def k_means(vectors, k, seed, starts=KMEANS_STARTS):
     """Return scikit-learn's KMeans of vectors [N, D], the best of so many starts."""
     from sklearn.cluster import KMeans
 
@@ -28,6 +28,12 @@ def progress_bar(name, first, last, unit="it"):
     if name is None:
         return numbers
     return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
+
+
+def adam_at_two_rates(brought_along, rate, new, new_rate):
+    """Return Adam for what a backbone brings along, and at a rate of its own for what is new."""
+    groups = [{"params": brought_along, "lr": rate}, {"params": new, "lr": new_rate}]
+    return torch.optim.Adam(groups, fused=True)
 
 
 @contextmanager

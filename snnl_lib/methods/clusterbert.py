@@ -238,16 +238,12 @@ class ClusterBERT:
         trained = self._trained().items()
         brought_along = [value for name, value in trained if name.startswith("encoder.")]
         new = [value for name, value in trained if not name.startswith("encoder.")]
-        groups = [
-            {"params": brought_along, "lr": self.recipe.learning_rate},
-            {"params": new, "lr": self.recipe.new_rate},
-        ]
-        self._optimizer = torch.optim.Adam(groups, fused=True)
+        rate, new_rate = self.recipe.learning_rate, self.recipe.new_rate
+        self._optimizer = _fitting.adam_at_two_rates(brought_along, rate, new, new_rate)
         self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
         self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
-        with _fitting.separate_random_numbers(
-            self.device, named_seed(self.seed, f"dropout, {stage}")
-        ):
+        seed = named_seed(self.seed, f"dropout, {stage}")
+        with _fitting.separate_random_numbers(self.device, seed):
             yield
 
     def _epochs(self, stage):
@@ -291,7 +287,7 @@ class ClusterBERT:
             return target_distribution(self._predictions())
         embeddings = self._encode(self.pieces)
         seed = named_seed(self.seed, f"targets {epoch // self.recipe.clustering_epochs}")
-        kmeans = _fitting.k_means(embeddings, self.k, _fitting.KMEANS_STARTS, seed)
+        kmeans = _fitting.k_means(embeddings, self.k, seed)
         clusters = kmeans.labels_
         if before is None:
             weight, bias = head_of_centroids(kmeans.cluster_centers_, embeddings)

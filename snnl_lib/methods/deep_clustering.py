@@ -243,7 +243,7 @@ class DEC(_Method):
         Returns self. Raises ValueError for bad features, or k > N.
         """
         x, order = self._start(features, autoencoder)
-        kmeans = k_means(self.codes(features), self.k, 20, named_seed(self.seed, "centroids"))
+        kmeans = k_means(self.codes(features), self.k, named_seed(self.seed, "centroids"), 20)
         self.centroids = self._parameter(kmeans.cluster_centers_)
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)

@@ -121,11 +121,8 @@ class SCCL:
         _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)
         new = [*self._projection.parameters(), self._centroids]
-        groups = [
-            {"params": [*self._encoder.parameters()], "lr": self.learning_rate},
-            {"params": new, "lr": self.new_rate},
-        ]
-        optimizer = torch.optim.Adam(groups, fused=True)
+        own, rate, new_rate = [*self._encoder.parameters()], self.learning_rate, self.new_rate
+        optimizer = _fitting.adam_at_two_rates(own, rate, new, new_rate)
         shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
         deletion = np.random.default_rng(named_seed(self.seed, "deletion"))
         parts = {"encoder": self._encoder, "projection": self._projection}
@@ -163,9 +160,7 @@ class SCCL:
         self._encoder = load_encoder(self.backbone, self.pooling)
         embeddings = encode(self._encoder, pieces, device=self.device)
         seed = named_seed(self.seed, "centroids")
-        centers = _fitting.k_means(
-            embeddings, self.k, _fitting.KMEANS_STARTS, seed
-        ).cluster_centers_
+        centers = _fitting.k_means(embeddings, self.k, seed).cluster_centers_
         self._centroids = nn.Parameter(torch.as_tensor(centers, device=self.device))
         projection = build(_projection, embeddings.shape[1], seed=self.seed)
         self._projection = projection.to(self.device)

@@ -106,13 +106,9 @@ class Decoder(nn.Module):
         ``embedding`` [B, D].
         """
         seen = torch.ones(len(ids), 1, dtype=mask.dtype, device=mask.device)
-        return self.transformer(
-            input_ids=ids,
-            attention_mask=mask,
-            encoder_hidden_states=embedding[:, None],
-            encoder_attention_mask=seen,
-            use_cache=False,
-        ).last_hidden_state
+        before = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+        beside = {"encoder_hidden_states": embedding[:, None], "encoder_attention_mask": seen}
+        return self.transformer(**before, **beside).last_hidden_state
 
     def forward(self, embedding, ids, mask):
         """Return Eq. 1 of a batch, a number: the cross entropy of each piece of the clean texts.

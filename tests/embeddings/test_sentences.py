@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from snnl_lib.embeddings import nli
 from snnl_lib.embeddings.nli import RECIPE
 from snnl_lib.embeddings.sentences import (
     EncoderError,
@@ -398,11 +399,21 @@ def test_training_gives_the_same_bits_for_a_seed_and_leaves_all_else_as_it_was(t
     assert not torch.equal(first.enc_lstm.weight_hh_l0, other.enc_lstm.weight_hh_l0)
 
 
-def test_the_recipe_is_what_train_nli_takes():
-    import inspect
+def test_what_the_recipe_does_not_have_is_refused(task):
+    with pytest.raises(TypeError, match="the recipe has no momentum"):
+        train_nli(*task, momentum=0.9)
 
-    options = inspect.signature(train_nli).parameters
-    assert {name: options[name].default for name in RECIPE} == RECIPE, "its defaults are the recipe"
+
+def test_what_is_not_given_is_as_in_the_recipe(task, monkeypatch):
+    given = RECIPE | SMALL | {"epochs": 1}
+    first, _ = train_nli(*task, **given)
+    monkeypatch.setattr(nli, "RECIPE", given)
+    second, _ = train_nli(*task)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_recipe_can_be_written_as_text():
     assert json.dumps(RECIPE), "its text names the cached encoder"
 
 
