@@ -27,35 +27,3 @@ from snnl_lib.experiments.plan import (
 from snnl_lib.experiments.runner import run, run_all
 from snnl_lib.experiments.tasks import Parameters, Task, load_task, parameters
 from snnl_lib.results import device_name
-
-__all__ = [
-    "DRAWN",
-    "EXPERIMENTS",
-    "MORE_SEEDS",
-    "PAPER",
-    "PAPER_SEEDS",
-    "PROFILES",
-    "TEXTS",
-    "Cell",
-    "ExperimentError",
-    "Parameters",
-    "Task",
-    "check_device",
-    "costs",
-    "data",
-    "device_name",
-    "fingerprint",
-    "key",
-    "load_task",
-    "outstanding",
-    "parameters",
-    "parse_seeds",
-    "profile_settings",
-    "run",
-    "run_all",
-    "runnable",
-    "specs",
-    "status",
-    "typical_seconds",
-    "unmet",
-]

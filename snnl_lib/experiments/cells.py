@@ -3,8 +3,10 @@
 Nothing here takes time to import, so that whoever only lists runs need not wait for torch.
 """
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from snnl_lib.recipes import BATCH_SIZE  # noqa: F401 - the families size their runs by it
 
@@ -100,3 +102,8 @@ class Experiment:
     run: Callable
     revision: int = 1
     seeds: tuple[int, ...] = PAPER_SEEDS
+
+
+def choices(family: str) -> dict[str, str]:
+    """Read what a family of experiments does where its paper is silent: about what -> what."""
+    return tomllib.loads(Path(__file__).with_name("choices.toml").read_text("utf-8"))[family]

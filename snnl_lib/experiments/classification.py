@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snnl_lib.experiments.cells import ALL, Cell, Experiment
+from snnl_lib.experiments.cells import ALL, Cell, Experiment, choices
 from snnl_lib.experiments.codes import (
     ENTANGLEMENT_DOCUMENTS,
     NEIGHBOURS,
@@ -14,20 +14,7 @@ from snnl_lib.experiments.codes import (
 )
 from snnl_lib.results import Outcome, Spec
 
-CHOICES = {
-    "subset": "the training documents are drawn uniformly without replacement, a new draw for each "
-    "seed; those without a known word are left out and counted",
-    "hidden": "hidden layers are counted after their nonlinearity, their losses are summed, and "
-    "the output layer is not one of them",
-    "cross_entropy": "the mean over the batch; a last, smaller batch is used",
-    "epoch": "the last epoch is reported",
-    "standardising": "each feature of an InferSent embedding is standardised by its training mean "
-    "and standard deviation; word-vector means are fed as they are",
-    "convolution": "the convolution has 32 filters and no pooling; its stride and kernel grow with "
-    "the number of features, so that 64 positions, 2,048 values in all, are left",
-    "entanglement": "snn is Eq. 4 at T = 0.1 on the first 2,000 test documents: of the code, or "
-    "the mean over a classifier's hidden layers",
-}
+CHOICES = choices("text-classification")
 """What the text paper leaves open about classification, and what is done here."""
 
 LABELS = {0: "Baseline", 100: "SNNL 100", -100: "SNNL -100"}

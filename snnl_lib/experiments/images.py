@@ -10,33 +10,10 @@ import numpy as np
 
 from snnl_lib import data
 from snnl_lib.experiments import codes
-from snnl_lib.experiments.cells import ALL, DRAWN, MORE_SEEDS, Cell, Experiment
+from snnl_lib.experiments.cells import ALL, DRAWN, MORE_SEEDS, Cell, Experiment, choices
 from snnl_lib.results import Outcome, Spec
 
-CHOICES = {
-    "points": "300 points of a two-dimensional Gaussian, their classes drawn with equal chances; "
-    "plain gradient descent on Eq. 4 over all points, squared Euclidean distances as in Frosst et "
-    "al., four classes, a step of 10 times the gradient of the mean",
-    "images": "pixels divided by 255; the labelled images are drawn from the training set, a new "
-    "draw for each seed, and nothing sees the others",
-    "epochs": "30 epochs over 10,000 labelled images, batches of 256, Adam, the annealing of Eq. "
-    "6; the article gives neither epochs nor weights",
-    "weight": "the reconstruction error is the mean binary cross entropy over images and pixels, "
-    "beside which the loss weighs alpha = 1 or 100",
-    "hidden": "the loss is summed over all seven hidden layers, the logistic code among them",
-    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test images' codes, "
-    "and the scores are computed on these",
-    "supcon": "the supervised contrastive loss at T = 0.1 on a linear projection of the code to "
-    "128 units that is thrown away; the encoder of ae-d, with the same initial weights; no "
-    "augmentation, no decoder",
-    "deep": "DEC, IDEC, VaDE and N2D see the training images that ae-d sees, without labels, and "
-    "start from one autoencoder 784-500-500-2000-10 a seed, trained for 200 epochs as a whole; "
-    "DEC and IDEC end after 8,000 steps at the latest, VaDE after 200 epochs; DEC, IDEC and VaDE "
-    "give the test images their clusters, N2D maps and clusters the test codes",
-    "labels": "with few labels the autoencoder sees the labelled images alone, for as many steps "
-    "as with 10,000; a thirtieth of these is an epoch of Eq. 6; alpha = 1",
-    "t-SNE": "2,000 test images drawn once; of EMNIST those of ten classes drawn once",
-}
+CHOICES = choices("images")
 """What the image paper leaves open, and what is done here."""
 
 DATASETS = ("mnist", "fashion_mnist", "emnist_balanced")

@@ -12,32 +12,11 @@ from functools import partial
 import numpy as np
 
 from snnl_lib import data, embeddings
-from snnl_lib.experiments.cells import Cell, Experiment
+from snnl_lib.experiments.cells import Cell, Experiment, choices
 from snnl_lib.recipes import Recipe
 from snnl_lib.results import Outcome, Spec
 
-CHOICES = {
-    "documents": "a corpus is clustered whole, trained on and scored; with fewer documents, drawn "
-    "anew for each seed, k stays the number of classes",
-    "tf-idf": "the 2,000 most frequent words after the text paper's preprocessing, rows of unit "
-    "length",
-    "sif": "a = 0.001, the first principal direction removed; spaCy's vectors, or vectors trained "
-    "on the corpus, where the paper has GloVe",
-    "backbone": "all-MiniLM-L6-v2 in place of roberta-base, and no training on a million sentences "
-    "of Wikipedia beforehand",
-    "pooling": "the vector of the first piece, as in the paper, though MiniLM was trained for the "
-    "mean, which has rows of its own",
-    "kmeans": "k-means with 10 starts on the vectors as they are",
-    "umap": "k + 1 dimensions, 15 neighbours, as in the paper; euclidean distances, the library's "
-    "other defaults",
-    "idec": "150 epochs of pretraining and as many of clustering, both with Adam at 1e-4, k + 1 "
-    "codes, as in the paper; all else is IDEC's own",
-    "retrieval": "TREC-QA's test questions in place of AskUbuntu, whose texts are not here; each "
-    "document found by its own noised copy; cosines; words are counted in the texts that are "
-    "ranked",
-    "indices": "silhouette and Dunn index on the vectors that were clustered, repeated vectors "
-    "dropped for Dunn; not computed above 10,000 documents",
-}
+CHOICES = choices("short-texts")
 """What the ClusterBERT paper leaves open, and what is done here."""
 
 DATASETS = {

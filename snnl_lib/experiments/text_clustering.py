@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from snnl_lib.experiments import classification
-from snnl_lib.experiments.cells import Cell, Experiment
+from snnl_lib.experiments.cells import Cell, Experiment, choices
 from snnl_lib.experiments.codes import (
     CODE_UNITS,
     COMPONENTS,
@@ -20,29 +20,7 @@ from snnl_lib.experiments.codes import (
 )
 from snnl_lib.results import Outcome, Spec
 
-CHOICES = classification.CHOICES | {
-    "scaling": "for the binary cross entropy each feature is scaled to [0, 1] by its training "
-    "minimum and maximum; test values beyond are clipped",
-    "reconstruction": "the binary cross entropy is the mean over documents and features",
-    "code": "LC(D) applies the loss to units 1-100 of the code; k-means sees all 128",
-    "kmeans": "k-means (k = number of classes, 10 starts) is fitted on the test documents' codes, "
-    "and the six metrics are computed on these",
-    "pca": "PCA to 128 components is fitted on the unscaled training vectors",
-    "rivals": "labelled rivals are fitted on the training documents, the others on the test "
-    "documents alone; linear discriminant analysis shrinks its covariance (Ledoit and Wolf), UMAP "
-    "goes to as many dimensions as classes (20 neighbours by cosine, minimal distance 0), the "
-    "Gaussian mixture has full covariances on the 128 components of PCA, as of Orig., fitted on "
-    "the training documents; InferSent embeddings are standardised except for k-means and the "
-    "mixture, which see what Orig. sees",
-    "labels": "with few labels the autoencoder sees the labelled documents alone, for as many "
-    "steps as with all of them; a thirtieth of these is an epoch of Eq. 6",
-    "no labels": "tf-idf's words, SIF's weights, the direction that it removes and the vectors of "
-    "SIF (corpus) come from the training documents; MiniLM is as published; ClusterBERT is "
-    "fine-tuned on 2,000 training documents, without their labels, and k-means then sees the test "
-    "documents alone",
-    "t-SNE": "all test documents, scikit-learn's t-SNE, started from their two principal "
-    "components",
-}
+CHOICES = classification.CHOICES | choices("text-clustering")
 """What the text paper leaves open, and what is done here."""
 
 LABELS = {"pca": "Orig.", "ae": "AE", "lc-d": "LC(D)", "ae-d": "AE(D)"}
