@@ -1,6 +1,11 @@
-"""What grids of runs and training share, and no import that takes time: ClusterBERT's recipe."""
+"""What grids of runs and training share, and no import that takes time: ClusterBERT's recipe, and
+the named random sources that make runs repeatable and paired.
+"""
 
+import zlib
 from dataclasses import dataclass
+
+import numpy as np
 
 BATCH_SIZE = 256
 """Samples in a batch, wherever a paper or a recipe does not ask for another number."""
@@ -49,3 +54,17 @@ class Recipe:
     clustering_weight: float = 0.8
     hardening_weight: float = 0.75
     frozen: int = 0
+
+
+def named_seed(seed: int, name: str) -> int:
+    """Derive the seed of one named random source (``"subset"``, ``"weights"``, ``"batches"``,
+    ``"kmeans"``, ...) from a run's seed.
+
+    Separate sources keep runs paired: the baseline and the method draw the same subset, weights and
+    batches for a seed. Another ``name`` or another seed is another source. Returns a whole number
+    in [0, 2³²).
+
+    >>> named_seed(42, "weights"), named_seed(42, "batches")
+    (1366180961, 1106088122)
+    """
+    return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from snnl_lib.cache import Checkpoint
 from snnl_lib.losses import annealed_temperature, composite_loss
-from snnl_lib.recipes import BATCH_SIZE
+from snnl_lib.recipes import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):
@@ -41,20 +41,6 @@ def raise_if_diverged(trained):
 
 
 # ---------------------------------------------------------------- random sources
-
-
-def named_seed(seed: int, name: str) -> int:
-    """Derive the seed of one named random source (``"subset"``, ``"weights"``, ``"batches"``,
-    ``"kmeans"``, ...) from a run's seed.
-
-    Separate sources keep runs paired: the baseline and the method draw the same subset, weights and
-    batches for a seed. Another ``name`` or another seed is another source. Returns a whole number
-    in [0, 2³²).
-
-    >>> named_seed(42, "weights"), named_seed(42, "batches")
-    (1366180961, 1106088122)
-    """
-    return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])
 
 
 def build(model_class, *args, seed: int, **kwargs):

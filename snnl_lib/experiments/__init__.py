@@ -6,7 +6,7 @@ which use the cells of several. ``plan`` knows all of them, ``runner`` carries r
 """
 
 from snnl_lib import data
-from snnl_lib.experiments.cells import DRAWN, MORE_SEEDS, PAPER_SEEDS, PROFILES, TEXTS, Cell
+from snnl_lib.experiments.cells import PAPER_SEEDS, PROFILES, TEXTS
 from snnl_lib.experiments.plan import (
     EXPERIMENTS,
     PAPER,
@@ -17,7 +17,6 @@ from snnl_lib.experiments.plan import (
     key,
     outstanding,
     parse_seeds,
-    profile_settings,
     runnable,
     specs,
     status,
@@ -25,5 +24,5 @@ from snnl_lib.experiments.plan import (
     unmet,
 )
 from snnl_lib.experiments.runner import run, run_all
-from snnl_lib.experiments.tasks import Parameters, Task, load_task, parameters
+from snnl_lib.experiments.tasks import Task, load_task, parameters
 from snnl_lib.results import device_name

@@ -58,10 +58,9 @@ def table_cells(profile: dict) -> Iterator[Cell]:
         ("infersent", "ffn", None, f"20 minutes {hours}"),
     ):
         settings = NETWORKS[model](profile, "infersent")
+        more = {"seeds": seeds, "n_train": ALL, "needs": cost}
         for alpha, label in LABELS.items():
-            yield Cell(
-                label, embedding, model, alpha, settings, seeds=seeds, n_train=ALL, needs=cost
-            )
+            yield Cell(label, embedding, model, alpha, settings, **more)
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
@@ -115,13 +114,10 @@ def build_classifier(spec: Spec, in_features: int, classes: int):
     from snnl_lib.models import ConvNet, FeedForwardNet
     from snnl_lib.training import build
 
-    if spec.model == "cnn":
-        sizes = {name: spec[name] for name in ("filters", "positions", "kernel")}
-        return build(ConvNet, in_features, classes, **sizes, seed=spec.seed)
-    sizes, before_relu = spec["hidden_sizes"], spec.get("before_relu", False)
-    return build(
-        FeedForwardNet, in_features, classes, sizes, before_relu=before_relu, seed=spec.seed
-    )
+    network = ConvNet if spec.model == "cnn" else FeedForwardNet
+    known = ("filters", "positions", "kernel", "hidden_sizes", "before_relu")
+    options = {name: value for name, value in spec.settings if name in known}
+    return build(network, in_features, classes, **options, seed=spec.seed)
 
 
 def _with_output(hidden, output):
@@ -212,15 +208,13 @@ def run_rival(spec: Spec, task, device, progress):
 
 
 METRICS = ("acc", "f1_micro", "f1_macro")
+SCORES = (*METRICS, "snn")
 EXPERIMENTS = {
     "classification": Experiment(
-        "Text classification (text paper, Tables 1-2)", (*METRICS, "snn"), table_cells, run_network
+        "Text classification (text paper, Tables 1-2)", SCORES, table_cells, run_network
     ),
     "classification-readings": Experiment(
-        "What the text paper leaves open about classification",
-        (*METRICS, "snn"),
-        reading_cells,
-        run_network,
+        "What the text paper leaves open about classification", SCORES, reading_cells, run_network
     ),
     "classification-rivals": Experiment(
         "Other uses of the same labels", METRICS, rival_cells, run_rival

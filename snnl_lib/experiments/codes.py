@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from snnl_lib.recipes import named_seed
 from snnl_lib.results import Outcome, Spec
 
 CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
@@ -66,10 +67,11 @@ def autoencoder_training(spec: Spec, train_x, train_y):
     model = build(Autoencoder, train_x.shape[1], **options, seed=spec.seed)
     primary = squared_error if spec.get("reconstruction") else binary_cross_entropy
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
-    settings |= {"temperature": temperature_of(spec), "select": None}
-    settings["steps_per_epoch"] = spec.get("steps_per_epoch")
-    if spec.model == "lc-d":
-        settings["select"] = _first_units
+    settings |= {
+        "temperature": temperature_of(spec),
+        "steps_per_epoch": spec.get("steps_per_epoch"),
+    }
+    settings["select"] = _first_units if spec.model == "lc-d" else None
     return Training(model, train_x, train_y, primary, **settings)
 
 
@@ -101,8 +103,6 @@ def fitted_pca(components, task, seed):
     """Fit PCA to so many components (or as many as there can be) on a task's training vectors."""
     from sklearn.decomposition import PCA
 
-    from snnl_lib.training import named_seed
-
     components = min(components, *task.train_x.shape)
     return PCA(components, random_state=named_seed(seed, "pca")).fit(task.train_x)
 
@@ -113,8 +113,6 @@ def fitted_pca(components, task, seed):
 def kmeans(spec: Spec, classes: int):
     """Build the k-means of a spec, not fitted yet."""
     from sklearn.cluster import KMeans
-
-    from snnl_lib.training import named_seed
 
     seed = named_seed(spec.seed, "kmeans")
     return KMeans(classes, n_init=spec["kmeans_starts"], random_state=seed)

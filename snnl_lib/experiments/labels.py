@@ -18,14 +18,10 @@ def cells(profile: dict) -> Iterator[Cell]:
 def text_cells(profile: dict) -> Iterator[Cell]:
     """The text paper's autoencoders, linear discriminant analysis, and k-means without labels."""
     steps = math.ceil(profile["n_train"] / BATCH_SIZE)
-    starts = {"kmeans_starts": profile["kmeans_starts"]}
 
     def cell(label, embedding, model, reading, seeds=None, n_train=None, **changes):
-        settings = starts
-        if model in text_clustering.LABELS:
-            settings = text_clustering.settings_of(profile, model, **changes)
-        alpha = text_clustering.ALPHAS.get(model, 0)
-        label, settings = f"{label}, {reading}", settings | {"reading": reading}
+        settings = text_clustering.settings_of(profile, model, **changes, reading=reading)
+        label, alpha = f"{label}, {reading}", text_clustering.ALPHAS.get(model, 0)
         return Cell(label, embedding, model, alpha, settings, seeds=seeds, n_train=n_train)
 
     for n_train in profile["label_sizes"]:

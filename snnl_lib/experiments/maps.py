@@ -7,7 +7,7 @@ import numpy as np
 from snnl_lib.experiments import images, short_texts, text_clustering
 from snnl_lib.experiments.cells import Cell, Experiment
 from snnl_lib.experiments.codes import collapse, kmeans, make_codes, neighbour_share
-from snnl_lib.recipes import STAGES
+from snnl_lib.recipes import STAGES, named_seed
 from snnl_lib.results import Outcome, Spec
 
 LABELS = {"original": "Orig."} | text_clustering.LABELS
@@ -90,7 +90,6 @@ def run_lexicon(spec: Spec, task, device, progress):
     from sklearn.decomposition import PCA
 
     from snnl_lib import metrics
-    from snnl_lib.training import named_seed
 
     train_codes, test_codes, curve = yield from make_codes(spec, task)
     scores, points = {}, []
@@ -124,8 +123,6 @@ def run_tsne(spec: Spec, task, device, progress):
     import pandas as pd
     from sklearn.manifold import TSNE
 
-    from snnl_lib.training import named_seed
-
     shared_seconds = None
     if spec.model == "clusterbert":
         model, _ = yield lambda: short_texts.fine_tune(spec, task, device, progress)
@@ -152,8 +149,6 @@ def run_tsne(spec: Spec, task, device, progress):
 
 def _shown(spec, task):
     """The places of the test documents that a map shows."""
-    from snnl_lib.training import named_seed
-
     if not spec.get("points"):
         return np.arange(len(task.test_y))
     random = np.random.default_rng(named_seed(spec.seed, "shown points"))

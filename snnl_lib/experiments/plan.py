@@ -43,7 +43,8 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
     of a set of images or of short texts the runs on that; there may be none. ``seeds``: default,
     the experiment's own. Raises ExperimentError or DataError for a name it does not know.
     """
-    settings, grid = profile_settings(profile), experiment_named(experiment)
+    settings = named("profile", profile, PROFILES)
+    grid = named("experiment", experiment, EXPERIMENTS)
     corpus = data.resolve(dataset)
     kind = data.describe(corpus).kind
     cells = [
@@ -79,20 +80,11 @@ def _runs_on(named, asked, kind):
     return not named or data.describe(named).kind == "texts" if kind == "texts" else named == asked
 
 
-def experiment_named(name: str) -> Experiment:
-    """Return an experiment. Raises ExperimentError for an unknown name."""
-    if name not in EXPERIMENTS:
-        known = ", ".join(EXPERIMENTS)
-        raise ExperimentError(f"there is no experiment {name!r}: choose one of {known}")
-    return EXPERIMENTS[name]
-
-
-def profile_settings(name: str) -> dict:
-    """Return the settings of a profile. Raises ExperimentError for an unknown name."""
-    if name not in PROFILES:
-        known = ", ".join(PROFILES)
-        raise ExperimentError(f"there is no profile {name!r}: choose one of {known}")
-    return PROFILES[name]
+def named(kind: str, name: str, known: dict):
+    """Return an experiment, or a profile's settings. Raises ExperimentError for an unknown name."""
+    if name not in known:
+        raise ExperimentError(f"there is no {kind} {name!r}: choose one of {', '.join(known)}")
+    return known[name]
 
 
 def parse_seeds(seeds) -> tuple[int, ...]:
@@ -113,10 +105,8 @@ def parse_seeds(seeds) -> tuple[int, ...]:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise ExperimentError(
-            "seeds must be whole numbers from 0 to 4294967295, as a list, one number or "
-            f'"42,73", got {given!r}'
-        )
+        wanted = 'whole numbers from 0 to 4294967295, as a list, one number or "42,73"'
+        raise ExperimentError(f"seeds must be {wanted}, got {given!r}")
     if len(set(seeds)) < len(seeds):
         raise ExperimentError(f"seeds must differ, got {list(seeds)}")
     return seeds
@@ -136,10 +126,8 @@ def check_device(device: str) -> str:
     gpus = cuda.device_count() if cuda else 0
     if device == "cpu" or (gpus and device in ("cuda", *(f"cuda:{gpu}" for gpu in range(gpus)))):
         return device
-    raise ExperimentError(
-        f"the device {device!r} is not available here: choose auto, cpu or, with an NVIDIA GPU, "
-        "cuda"
-    )
+    advice = "choose auto, cpu or, with an NVIDIA GPU, cuda"
+    raise ExperimentError(f"the device {device!r} is not available here: {advice}")
 
 
 def _cuda():
@@ -245,8 +233,8 @@ def status(
     """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and why
     it cannot be made here (``unmet``)."""
     wanted = specs(experiment, profile, dataset, seeds)
-    named, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
-    prints = {spec: named(*_needed(spec)[:3]) for spec in wanted}
+    printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
+    prints = {spec: printed(*_needed(spec)[:3]) for spec in wanted}
     verdicts = results.judge(wanted, prints)
     return [
         (spec, verdict, lacking(*_needed(spec), "auto", False))

@@ -9,9 +9,10 @@ import numpy as np
 
 from snnl_lib import data, embeddings, results
 from snnl_lib.experiments import plan
-from snnl_lib.experiments.cells import DRAWN, TEXTS
+from snnl_lib.experiments.cells import DRAWN, PROFILES, TEXTS
 from snnl_lib.experiments.images import DIMENSIONS
 from snnl_lib.experiments.plan import ExperimentError
+from snnl_lib.recipes import named_seed
 
 
 @dataclass(frozen=True)
@@ -42,31 +43,25 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     """
     notebook_names = {"In", "Out", "exit", "quit", "get_ipython", "open", "parameters"}
     known = {"profile", "seeds", "dataset", "device"}
-    given = [
-        name
+    wrong = [
+        f"unknown parameter {name!r}"
         for name, value in namespace.items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        if not (name in known | notebook_names or name[0] == "_" or isinstance(value, ModuleType))
     ]
-    unknown = [name for name in given if name not in known | notebook_names]
-    missing = [name for name in sorted(known) if name not in namespace]
-    if unknown or missing:
-        wrong = (
-            f"unknown parameter {unknown[0]!r}" if unknown else f"missing parameter {missing[0]!r}"
-        )
-        raise ExperimentError(f"{wrong}: a chapter takes {', '.join(sorted(known))}")
+    wrong += [f"missing parameter {name!r}" for name in sorted(known) if name not in namespace]
+    if wrong:
+        raise ExperimentError(f"{wrong[0]}: a chapter takes {', '.join(sorted(known))}")
     for name in ("profile", "dataset", "device"):
         if not isinstance(namespace[name], str):
             raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
-    plan.profile_settings(namespace["profile"])
+    plan.named("profile", namespace["profile"], PROFILES)
     dataset = data.resolve(namespace["dataset"], kind)
     held = data.describe(dataset).kind
     if held != kind:
         names = data.available_datasets()
         fitting = ", ".join(name for name in names if data.describe(name).kind == kind)
-        raise ExperimentError(
-            f"the data set {dataset!r} holds {held}, and this chapter is about {kind}: choose auto "
-            f"or one of {fitting}"
-        )
+        wrong = f"the data set {dataset!r} holds {held}, and this chapter is about {kind}"
+        raise ExperimentError(f"{wrong}: choose auto or one of {fitting}")
     seeds, device = plan.parse_seeds(namespace["seeds"]), plan.check_device(namespace["device"])
     return Parameters(namespace["profile"], seeds, dataset, device)
 
@@ -102,7 +97,6 @@ def load_task(
     ``n_test=None`` takes the whole test set. Short texts are their own test set. With ``TEXTS`` as
     embedding documents stay texts, and none is left out.
     """
-    from snnl_lib.training import named_seed
 
     def drawn(name, count, most):
         return np.random.default_rng(named_seed(seed, name)).permutation(count)[:most]
@@ -131,10 +125,8 @@ def load_task(
         return Task(*parts, classes, 0, 0, train_rows, test_rows)
     train_texts = [corpus.train.texts[row] for row in train_rows]
     parts, empty, kept_rows = [], [], []
-    for split, rows, fit_texts in (
-        (corpus.train, train_rows, None),
-        (corpus.test, test_rows, train_texts),
-    ):
+    splits = ((corpus.train, train_rows, None), (corpus.test, test_rows, train_texts))
+    for split, rows, fit_texts in splits:
         vectors, known = _embedded(split, rows, embedding, fit_texts, device)
         parts += [vectors[known], split.labels[rows][known]]
         empty.append(int((~known).sum()))

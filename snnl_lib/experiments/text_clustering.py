@@ -18,6 +18,7 @@ from snnl_lib.experiments.codes import (
     score_codes,
     standardized,
 )
+from snnl_lib.recipes import named_seed
 from snnl_lib.results import Outcome, Spec
 
 CHOICES = classification.CHOICES | choices("text-clustering")
@@ -47,8 +48,10 @@ def numbers_of_documents(profile: dict) -> dict:
 
 
 def settings_of(profile: dict, model: str, **changes) -> dict:
-    """Return the settings of Orig. or of an autoencoder (``LABELS``)."""
+    """Return the settings of Orig., of an autoencoder (``LABELS``) or of a rival."""
     starts = {"kmeans_starts": profile["kmeans_starts"]}
+    if model in RIVALS:
+        return starts | changes
     if model == "pca":
         return starts | {"components": COMPONENTS} | changes
     layers = {"ae": "none", "lc-d": f"code[:{CODE_UNITS}]", "ae-d": "sum"}[model]
@@ -64,13 +67,12 @@ def table_cells(profile: dict) -> Iterator[Cell]:
             yield Cell(label, embedding, model, ALPHAS[model], settings, n_train=n_train)
     if profile["sentence_vectors"]:
         once = "once half an hour to embed the documents and seven hours to train the encoder"
-        more = {"n_train": INFERSENT_DOCUMENTS, "seeds": 3}
-        more["needs"] = f"five minutes on a CPU core, and {once}"
+        needs, more = f"five minutes on a CPU core, and {once}", {"n_train": INFERSENT_DOCUMENTS}
         settings = settings_of(profile, "ae-d")
-        yield Cell("AE(D)", "infersent-nli", "ae-d", 100, settings, **more)
+        yield Cell("AE(D)", "infersent-nli", "ae-d", 100, settings, **more, seeds=3, needs=needs)
         for model, label in LABELS.items():
-            settings, n_train = settings_of(profile, model), INFERSENT_DOCUMENTS
-            yield Cell(label, "infersent", model, ALPHAS[model], settings, n_train=n_train)
+            settings = settings_of(profile, model)
+            yield Cell(label, "infersent", model, ALPHAS[model], settings, **more)
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
@@ -110,7 +112,7 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
     """Other uses of the same labelled documents, and clusterings that need no label."""
     for embedding, n_train in numbers_of_documents(profile).items():
         for model, label in RIVALS.items():
-            settings = {"kmeans_starts": profile["kmeans_starts"]}
+            settings = settings_of(profile, model)
             if embedding != "spacy" and model not in ("kmeans", "gmm"):
                 settings["standardize"] = True
             yield Cell(label, embedding, model, 0, settings, n_train=n_train)
@@ -159,9 +161,9 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
     from snnl_lib import metrics
     from snnl_lib.methods.deep_clustering import umap
-    from snnl_lib.training import named_seed
 
     train_x, test_x = standardized(spec, task)
+    seed = named_seed(spec.seed, "umap" if spec.model == "umap" else "kmeans")
     codes, clusters, classes = test_x, None, task.classes
     if spec.model == "lda":
         settings = {"solver": "eigen", "shrinkage": "auto", "n_components": classes - 1}
@@ -171,15 +173,12 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
         codes = classifier.predict_proba(test_x)
         clusters = codes.argmax(axis=1) if spec.model == "logreg-predictions" else None
     elif spec.model == "spherical-kmeans":
-        seed = named_seed(spec.seed, "kmeans")
         clusters = spherical_kmeans(test_x, classes, spec["kmeans_starts"], seed)
     elif spec.model == "umap":
         settings = {"n_neighbors": 20, "min_dist": 0.0, "metric": "cosine"}
-        seed = named_seed(spec.seed, "umap")
         codes = umap(n_components=classes, random_state=seed, **settings).fit_transform(test_x)
     elif spec.model == "gmm":
         codes = fitted_pca(COMPONENTS, task, spec.seed).transform(test_x)
-        seed = named_seed(spec.seed, "kmeans")
         mixture = GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
         clusters = mixture.fit_predict(codes)
     if clusters is None:
@@ -188,15 +187,13 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
 
 METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
+SCORES = (*METRICS, "snn")
 EXPERIMENTS = {
     "clustering": Experiment(
-        "Text clustering (text paper, Tables 3-4)", (*METRICS, "snn"), table_cells, run_codes
+        "Text clustering (text paper, Tables 3-4)", SCORES, table_cells, run_codes
     ),
     "clustering-readings": Experiment(
-        "What the text paper leaves open about clustering",
-        (*METRICS, "snn"),
-        reading_cells,
-        run_codes,
+        "What the text paper leaves open about clustering", SCORES, reading_cells, run_codes
     ),
     "clustering-rivals": Experiment(
         "Other uses of the same labels, and clusterings without labels",
