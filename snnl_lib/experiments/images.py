@@ -5,12 +5,14 @@
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from snnl_lib import data
 from snnl_lib.experiments import codes
 from snnl_lib.experiments.cells import ALL, DRAWN, MORE_SEEDS, Cell, Experiment, choices
+from snnl_lib.recipes import named_seed
 from snnl_lib.results import Outcome, Spec
 
 CHOICES = choices("images")
@@ -63,10 +65,9 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
     if model == "pca":
         return starts | {"components": codes.COMPONENTS} | changes
     if model in DEEP:
-        steps = {"dec": {"max_steps": profile["deep_steps"]}, "vade": {}}
-        steps |= {"idec": steps["dec"], "vade": {"epochs": profile["vade_epochs"]}}
-        pretraining = {"pretrain_epochs": profile["pretrain_epochs"]}
-        return starts | pretraining | steps.get(model, {}) | changes
+        steps, epochs = {"max_steps": profile["deep_steps"]}, {"epochs": profile["vade_epochs"]}
+        own = {"dec": steps, "idec": steps, "vade": epochs}.get(model, {})
+        return starts | {"pretrain_epochs": profile["pretrain_epochs"]} | own | changes
     layers = {"supcon": "projection", "ae": "none", "ae-d": "sum"}[model]
     scaling = {} if model == "supcon" else {"scaling": "none"}
     return starts | scaling | {"layers": layers, "epochs": profile["image_epochs"]} | changes
@@ -79,12 +80,10 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         def cell(model, alpha=0, temperature="annealed", dataset=dataset, **changes):
             reading = f", {changes['reading']}" if "reading" in changes else ""
             label = (LABELS | DEEP)[model] + reading
-            given = {"seeds": 5, "n_train": profile["image_train"]}
+            given = {"dataset": dataset, "seeds": 5, "n_train": profile["image_train"]}
             given |= {name: changes.pop(name) for name in (*given, "needs") if name in changes}
             settings = settings_of(profile, model, **changes)
-            return Cell(
-                label, "pixels", model, alpha, settings, temperature, dataset=dataset, **given
-            )
+            return Cell(label, "pixels", model, alpha, settings, temperature, **given)
 
         yield cell("original", seeds=None)
         yield cell("pca", seeds=None)
@@ -95,8 +94,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         for model in DEEP:
             yield cell(model, seeds=3)
         yield cell("ae-d", 1, temperature="1.0", reading="fixed temperature 1")
-        more = profile["more_epochs"]
-        yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=more)
+        yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
         if profile["sentence_vectors"]:  # the papers' own numbers of images
             for model in DEEP:
                 needs = f"{HOURS.get(model, 'an hour')} on a CPU core"
@@ -120,31 +118,28 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     from sklearn.metrics import silhouette_score
 
     from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
-    from snnl_lib.training import Diverged, named_seed
+    from snnl_lib.training import Diverged
 
     points = torch.tensor(task.train_x, requires_grad=True)
     random = np.random.default_rng(named_seed(spec.seed, "labels"))
     labels = torch.as_tensor(random.integers(spec["classes"], size=len(points)))
     optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
     optimizer = optimizers[spec["optimizer"]]([points], lr=spec["learning_rate"])
-    distance, temperature = spec["distance"], codes.temperature_of(spec)
-    rows, shown = [], []
+    entangled = partial(soft_nearest_neighbor_loss, labels=labels, distance=spec["distance"])
+    temperature, rows, shown = codes.temperature_of(spec), [], []
     for epoch in range(spec["epochs"] + 1):
         now = annealed_temperature(epoch) if temperature == "annealed" else temperature
         places = points.detach().numpy().copy()
         if not np.isfinite(places).all():
             raise Diverged(f"a point was not finite in epoch {epoch}", pd.DataFrame(rows))
-        loss = soft_nearest_neighbor_loss(points, labels, now, distance=distance)
-        common = soft_nearest_neighbor_loss(
-            points.detach(), labels, COMMON_TEMPERATURE, distance=distance
-        )
+        loss = entangled(points, temperature=now)
+        common = entangled(points.detach(), temperature=COMMON_TEMPERATURE)
         row = {"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common.item()}
         row["neighbours"] = codes.neighbour_share(places, labels.numpy())
         rows.append(row | {"sil": silhouette_score(places, labels)})
         if epoch in SHOWN_EPOCHS and not spec.get("reading"):
-            plane = {"x": places[:, 0], "y": places[:, 1]}
             numbered = {"row": range(len(places)), "label": labels, "epoch": epoch}
-            shown.append(pd.DataFrame(numbered | plane))
+            shown.append(pd.DataFrame(numbered | dict(zip("xy", places.T, strict=True))))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -182,6 +177,17 @@ def contrastive(output, features, labels):
     return supervised_contrastive_loss(output, labels, CONTRASTIVE_TEMPERATURE)
 
 
+def _kept(name, spec, images, device, facts):
+    """Name the file of the cache that holds what was trained on images, by all that settles it."""
+    import torch
+
+    from snnl_lib import cache
+
+    facts |= {"revision": spec.revision, "images": np.ascontiguousarray(images)}
+    facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
+    return data.cache_dir() / f"{name}-{cache.key(facts)}.pt"
+
+
 def pretrained(spec: Spec, task, device):
     """Get the autoencoder that deep clustering starts from, one for all runs of a seed and images.
 
@@ -189,17 +195,13 @@ def pretrained(spec: Spec, task, device):
     of its training).
     """
     import pandas as pd
-    import torch
 
-    from snnl_lib import cache
     from snnl_lib.methods.deep_clustering import ClusteringAutoencoder, pretraining
     from snnl_lib.training import Diverged, Shared, build
 
     images = np.ascontiguousarray(task.train_x)
     facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
-    facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
-    facts |= {"revision": spec.revision, "images": images}
-    path = data.cache_dir() / "pretrained" / f"{spec.dataset}-{cache.key(facts)}.bin"
+    path = _kept(f"pretrained/{spec.dataset}", spec, images, device, facts).with_suffix(".bin")
     training = pretraining(images, CODE_SIZE, epochs=spec["pretrain_epochs"], seed=spec.seed)
     training.checkpoint = path.with_suffix(".under-way.pt")
 
@@ -229,14 +231,14 @@ def run_deep(spec: Spec, task, device, progress):
 
     autoencoder, curve, shared_seconds = yield from pretrained(spec, task, device)
     if spec.model == "ae-10":
-        found = codes.score_codes(
-            spec, task, forward(autoencoder, task.test_x, layer="code"), curve
-        )
+        test_codes = forward(autoencoder, task.test_x, layer="code")
+        found = codes.score_codes(spec, task, test_codes, curve)
         return found._replace(shared_seconds=shared_seconds)
     method = {"dec": DEC, "idec": IDEC, "vade": VaDE, "n2d": N2D}[spec.model]
     settings = {name: spec[name] for name in ("max_steps", "epochs") if spec.get(name)}
     settings |= {"seed": spec.seed, "device": device, "progress": progress}
-    settings["checkpoint"] = checkpoint(spec, task, device)
+    under_way, images = f"checkpoints/{spec.dataset}-{spec.model}", task.train_x
+    settings["checkpoint"] = _kept(under_way, spec, images, device, {"run": spec.identity})
     method = method(task.classes, **settings)
     if spec.model == "n2d":
         method.fit(task.test_x, autoencoder)
@@ -249,18 +251,6 @@ def run_deep(spec: Spec, task, device, progress):
     scores["clusters_used"] = float(len(np.unique(clusters)))
     curve = method.curve if len(method.curve) else None
     return Outcome(scores, curve, shared_seconds=shared_seconds)
-
-
-def checkpoint(spec: Spec, task, device):
-    """Name the file from which a run on these images goes on if it is killed."""
-    import torch
-
-    from snnl_lib import cache
-
-    facts = {"run": spec.identity, "revision": spec.revision, "torch": torch.__version__}
-    facts |= {"device": str(device).split(":")[0], "images": np.ascontiguousarray(task.train_x)}
-    name = f"{spec.dataset}-{spec.model}-{cache.key(facts)}.pt"
-    return data.cache_dir() / "checkpoints" / name
 
 
 def run_images(spec: Spec, task, device, progress):

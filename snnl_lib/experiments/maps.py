@@ -11,17 +11,17 @@ from snnl_lib.recipes import STAGES, named_seed
 from snnl_lib.results import Outcome, Spec
 
 LABELS = {"original": "Orig."} | text_clustering.LABELS
+ALPHAS = {"original": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
 
 
 def lexicon_cells(profile: dict) -> Iterator[Cell]:
     """Figure 1."""
-    for model in ("original", "ae", "lc-d", "ae-d"):
-        settings, epochs = {}, profile["lexicon_epochs"]
+    profile = profile | {"clustering_epochs": profile["lexicon_epochs"]}
+    for model, alpha in ALPHAS.items():
+        settings, dataset = {"kmeans_starts": profile["kmeans_starts"]}, "opinion_lexicon"
         if model != "original":
-            settings = text_clustering.settings_of(profile, model, epochs=epochs)
-        settings |= {"kmeans_starts": profile["kmeans_starts"], "shown": 100}
-        alpha = text_clustering.ALPHAS.get(model, 0)
-        dataset = "opinion_lexicon"
+            settings = text_clustering.settings_of(profile, model)
+        settings |= {"shown": 100}
         yield Cell(LABELS[model], "spacy-word", model, alpha, settings, dataset=dataset)
 
 
@@ -36,12 +36,10 @@ def text_cells(profile: dict) -> Iterator[Cell]:
     """Figure 2 of the text paper."""
     layout = {"perplexity": 50, "learning_rate": 200, "iterations": profile["tsne_iterations"]}
     for embedding, n_train in text_clustering.numbers_of_documents(profile).items():
-        for model in ("original", "ae", "lc-d", "ae-d"):
-            settings, alpha = layout, text_clustering.ALPHAS.get(model, 0)
-            if model != "original":
-                settings = text_clustering.settings_of(profile, model) | layout
+        for model, alpha in ALPHAS.items():
+            own = {} if model == "original" else text_clustering.settings_of(profile, model)
             more = {"seeds": 1, "n_train": n_train}
-            yield Cell(LABELS[model], embedding, model, alpha, settings, **more)
+            yield Cell(LABELS[model], embedding, model, alpha, own | layout, **more)
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:

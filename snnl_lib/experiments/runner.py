@@ -10,6 +10,7 @@ A run is a plain function or a generator (``cells.Experiment.run``). A generator
 What is shared is trained or made once, and its seconds are not those of a run.
 """
 
+import copy
 import inspect
 import time
 import warnings
@@ -107,9 +108,7 @@ def run_all(
     groups = _groups(specs, stack)
     if jobs == 1:
         for group in groups:
-            for record in _carry_out(group, plan.check_device(device), progress):
-                results.write_record(record)
-                yield record
+            yield from _written(group, device, progress)
         return
     for name in {spec.dataset for spec in specs} - {DRAWN}:
         data.load_dataset(name)  # fetched once, before the workers start
@@ -145,12 +144,15 @@ def _groups(specs, stack):
 
 
 def _carry_out_and_write(specs, device):
-    """What a worker does: it writes each record as it finishes."""
-    records = []
-    for record in _carry_out(specs, plan.check_device(device), progress=False):
+    """What a worker does, which can send a list, and no generator."""
+    return list(_written(specs, device, progress=False))
+
+
+def _written(specs, device, progress):
+    """Write each record as its run ends, and yield it."""
+    for record in _carry_out(specs, plan.check_device(device), progress):
         results.write_record(record)
-        records.append(record)
-    return records
+        yield record
 
 
 def _carry_out(specs, device, progress) -> Iterator[Record]:
@@ -260,18 +262,13 @@ def train_together(trainings, device, progress=None):
 
     from snnl_lib.training import Diverged, train_stack
 
-    starts = [
-        {name: value.detach().clone() for name, value in training.model.state_dict().items()}
-        for training in (trainings if len(trainings) > 1 else ())
-    ]
+    starts = [copy.deepcopy(training.model.state_dict()) for training in trainings]
     try:
         histories = train_stack(trainings, device, progress)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+    except FAILURES as error:
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if len(trainings) == 1 or not (out_of_memory or "alloc" in str(error)):
             return [(None, error)] * len(trainings)
-    except FAILURES as error:
-        return [(None, error)] * len(trainings)
     else:
         return [
             (history, Diverged(history.diverged, history.curve) if history.diverged else None)
@@ -302,17 +299,8 @@ def _record(run, device):
         where += ", with weights rounded to float16"
     if run.stack > 1:
         where += f", in a stack of {run.stack}"
-    return Record(
-        spec,
-        plan.fingerprint(spec.dataset, spec.embedding, spec.get("task")),
-        scores,
-        len(task.train_x),
-        len(task.test_x),
-        run.seconds,
-        where,
-        outcome.status,
-        outcome.reason,
-        outcome.curve,
-        outcome.points,
-        commit=packed.facts["commit"] if packed else results.commit(),
-    )
+    found = plan.fingerprint(spec.dataset, spec.embedding, spec.get("task"))
+    made = found, scores, len(task.train_x), len(task.test_x), run.seconds, where
+    ended = outcome.status, outcome.reason, outcome.curve, outcome.points
+    commit = packed.facts["commit"] if packed else results.commit()
+    return Record(spec, *made, *ended, commit=commit)

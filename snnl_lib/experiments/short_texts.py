@@ -13,7 +13,8 @@ import numpy as np
 
 from snnl_lib import data, embeddings
 from snnl_lib.experiments.cells import Cell, Experiment, choices
-from snnl_lib.recipes import Recipe
+from snnl_lib.experiments.codes import kmeans
+from snnl_lib.recipes import Recipe, named_seed
 from snnl_lib.results import Outcome, Spec
 
 CHOICES = choices("short-texts")
@@ -103,11 +104,11 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
 def ablation_cells(profile: dict) -> Iterator[Cell]:
     """Figure 4, left: ClusterBERT without reconstruction; and what the paper leaves open, one
     choice changed at a time."""
-    _, kmeans = next(clusterer_settings(profile, "kmeans"))
+    _, clusterer = next(clusterer_settings(profile, "kmeans"))
     for dataset in DATASETS:
 
         def cell(reading, embedding=START, dataset=dataset, seeds=2, **changes):
-            settings = kmeans | {"reading": reading} | recipe_settings(profile, **changes)
+            settings = clusterer | {"reading": reading} | recipe_settings(profile, **changes)
             label, some = f"ClusterBERT, {reading}", profile["short_documents"]
             more = {"seeds": seeds, "n_train": some, "dataset": dataset}
             return Cell(label, embedding, "clusterbert", 0, settings, **more)
@@ -148,10 +149,8 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
 
     Returns (clusters [N], what was clustered in the end [N, d]).
     """
-    from sklearn.cluster import KMeans
-
     from snnl_lib.methods.deep_clustering import IDEC, pretraining, umap
-    from snnl_lib.training import named_seed, raise_if_diverged
+    from snnl_lib.training import raise_if_diverged
 
     if spec["clusterer"].startswith("umap"):
         size = {"n_components": min(k + 1, len(vectors) - 2)}
@@ -159,9 +158,7 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
         mapping = umap(random_state=named_seed(spec.seed, "umap"), **size)
         vectors = mapping.fit_transform(vectors)
     if not spec["clusterer"].endswith("idec"):
-        seed = named_seed(spec.seed, "kmeans")
-        kmeans = KMeans(k, n_init=spec["kmeans_starts"], random_state=seed)
-        return kmeans.fit_predict(vectors), vectors
+        return kmeans(spec, k).fit_predict(vectors), vectors
     epochs, settings = spec["idec_epochs"], {"learning_rate": 1e-4, "seed": spec.seed}
     training = pretraining(vectors, k + 1, epochs=epochs, **settings)
     yield training
@@ -210,7 +207,6 @@ def rankings(spec: Spec, task) -> dict:
     documents.
     """
     from snnl_lib.methods.retrieval import denoise, load_retrieval
-    from snnl_lib.training import named_seed
 
     names = [*(name for name in RANKINGS if data.locate(name)), "denoise"]
     if spec.get("task") and spec.profile != "full":
