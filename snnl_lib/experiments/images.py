@@ -183,7 +183,7 @@ def _kept(name, spec, images, device, facts):
 
     from snnl_lib import cache
 
-    facts |= {"revision": spec.revision, "images": np.ascontiguousarray(images)}
+    facts = facts | {"revision": spec.revision, "images": np.ascontiguousarray(images)}
     facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
     return data.cache_dir() / f"{name}-{cache.key(facts)}.pt"
 

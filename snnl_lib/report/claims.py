@@ -57,10 +57,8 @@ def write(chapter: str, answers: list[dict[str, str]]) -> pd.DataFrame:
     given = pd.DataFrame(answers, columns=ANSWER)
     given = given[given["claim"].isin(claimed["claim"])]
     if left := [claim for claim in claimed["claim"] if (given["claim"] == claim).sum() != 1]:
-        raise ValueError(
-            f"{chapter} must answer once, and does not, the claim {left[0]!r} of"
-            " snnl_lib/paper/claims.csv"
-        )
+        claim = f"the claim {left[0]!r} of snnl_lib/paper/claims.csv"
+        raise ValueError(f"{chapter} must answer once, and does not, {claim}")
     if odd := [verdict for verdict in given["verdict"] if not verdict.startswith(VERDICTS)]:
         raise ValueError(f"a verdict begins with one of {', '.join(VERDICTS)}, got {odd[0]!r}")
     table = claimed.merge(given, on="claim", validate="one_to_one")

@@ -29,16 +29,11 @@ MARKERS = {label: marker for label, (_, marker) in _LOOKS.items()}
 def style() -> None:
     """Set the look shared by all figures of the book."""
     require("seaborn")
-    import matplotlib as mpl
     import seaborn as sns
 
-    sns.set_theme(
-        context="notebook",
-        style="whitegrid",
-        palette="colorblind",
-        rc={"figure.dpi": 110, "savefig.bbox": "tight", "axes.titlelocation": "left"},
-    )
-    mpl.rcParams["figure.constrained_layout.use"] = True
+    own = {"figure.dpi": 110, "savefig.bbox": "tight", "axes.titlelocation": "left"}
+    own["figure.constrained_layout.use"] = True
+    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc=own)
 
 
 def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title: str):
@@ -55,13 +50,11 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
     for axis, panel in zip(axes.flat, panels, strict=True):
         _draw_seeds(axis, *panel)
-    run = dict(marker="o", linestyle="", label="one of our runs (a cross: collapsed)")
-    mean = dict(marker="|", linestyle="", markersize=12, markeredgewidth=2.5)
-    signs = [
-        plt.Line2D([], [], color="grey", **run),
-        plt.Line2D([], [], color="grey", **mean, label="95 % interval of our mean"),
-        plt.Line2D([], [], color="black", linewidth=1.6, label="the paper's mean"),
-    ]
+    run = {"color": "grey", "linestyle": "", "marker": "o"}
+    ours = run | {"marker": "|", "markersize": 12, "markeredgewidth": 2.5}
+    looks = {"one of our runs (a cross: collapsed)": run, "95 % interval of our mean": ours}
+    looks["the paper's mean"] = {"color": "black", "linewidth": 1.6}
+    signs = [plt.Line2D([], [], **look, label=label) for label, look in looks.items()]
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure

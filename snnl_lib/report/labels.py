@@ -1,20 +1,16 @@
 """What tables and figures call a model, by its alpha or its vectors, as the families do."""
 
+from itertools import product
+
 from snnl_lib.experiments import classification, images, short_texts, text_clustering
 
-LABELS = {
-    (model, alpha): label
-    for model in classification.NETWORKS
-    for alpha, label in classification.LABELS.items()
-}
-LABELS |= {
-    (model, text_clustering.ALPHAS[model]): label for model, label in text_clustering.LABELS.items()
-}
+_NAMES = text_clustering.LABELS
+_CLASSIFIERS = product(classification.NETWORKS, classification.LABELS.items())
+LABELS = {(model, alpha): label for model, (alpha, label) in _CLASSIFIERS}
+LABELS |= {(model, alpha): _NAMES[model] for model, alpha in text_clustering.ALPHAS.items()}
 """What the text paper's tables call a model and its alpha."""
 IMAGE_LABELS = {(model, "pixels"): name for model, name in (images.LABELS | images.DEEP).items()}
 SHORT_LABELS = {("plain", embedding): name for embedding, name in short_texts.PLAIN.items()}
 SHORT_LABELS |= {("sccl", "minilm"): "SCCL", ("tsdae", short_texts.START): "TSDAE"}
-SHORT_LABELS |= dict.fromkeys(
-    [("clusterbert", short_texts.START), ("clusterbert", "minilm")], "ClusterBERT"
-)
+SHORT_LABELS |= {("clusterbert", name): "ClusterBERT" for name in (short_texts.START, "minilm")}
 """What tables of images and of short texts call a model and its vectors."""

@@ -113,13 +113,10 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.Da
     """
     records = select(experiment, profile)
     settings = records["settings"].map(json.loads)
-    methods = [
-        label.removesuffix(f", {reading}")
-        for label, reading in zip(records["label"], records["reading"], strict=True)
-    ]
-    records = records.assign(
-        method=methods, clusterer=settings.str.get("clusterer"), task=settings.str.get("task")
-    )
+    rows = zip(records["label"], records["reading"], strict=True)
+    methods = [label.removesuffix(f", {reading}") for label, reading in rows]
+    asked = {name: settings.str.get(name) for name in ("clusterer", "task")}
+    records = records.assign(method=methods, **asked)
     added = ["method", "clusterer", "reading", "asked", "task", "stale"]
     return records[[*results.COLUMNS, "key", *added]]
 

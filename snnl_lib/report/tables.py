@@ -10,12 +10,8 @@ from snnl_lib.experiments import EXPERIMENTS
 from snnl_lib.paper import paper_table
 from snnl_lib.report.statistics import LOWER_IS_BETTER, combined_verdict, interval, matches, paired
 
-FORMS = {
-    "spacy": "spacy",
-    "infersent-random": "infersent",
-    "infersent-nli": "infersent",
-    "infersent": "infersent",
-}
+_INFERSENT = ("infersent-random", "infersent-nli", "infersent")
+FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
 """Our embeddings, and the columns of the paper's tables beside which they stand."""
 
 COMPUTED, QUOTED = "computed on this page", "quoted"
@@ -63,9 +59,8 @@ def count_runs(rows: pd.DataFrame) -> str:
 def _flaws(runs):
     """Say what is wrong with runs, one row each: how many are not ok, and if any is stale."""
     odd = runs.loc[runs["status"] != "ok", "status"].value_counts()
-    return [f"{count} {status}" for status, count in odd.items()] + ["stale"] * bool(
-        runs["stale"].any()
-    )
+    stale = ["stale"] if runs["stale"].any() else []
+    return [f"{count} {status}" for status, count in odd.items()] + stale
 
 
 # ---------------------------------------------------------------- beside the papers
@@ -156,8 +151,7 @@ def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) 
             "the paper says": sentence,
             "tested as": f"{winner} against {loser}, {metric}",
             "gain": show_number(judged["difference"], metric),
-            "95 % interval": show_interval(judged["low"], judged["high"], metric),
-            "P(better)": _show_probability(judged),
+            **_spread(judged, metric),
             "seeds": judged["seeds"],
             "verdict": judged["verdict"],
         }
@@ -184,16 +178,18 @@ def compare(
             "mean": show_number(ours["value"].mean(), metric),
             "sd": show_number(ours["value"].std(), metric),
             "difference": show_number(judged["difference"], metric),
-            "95 % interval": show_interval(judged["low"], judged["high"], metric),
-            "P(better)": _show_probability(judged),
+            **_spread(judged, metric),
             "records": behind(scored[scored["label"].isin((label, reference))]),
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _show_probability(judged):
-    return f"{judged['probability']:.2f}" if judged["seeds"] else "–"
+def _spread(judged, metric):
+    """How sure a comparison (``paired``) is, as columns of a table."""
+    chance = f"{judged['probability']:.2f}" if judged["seeds"] else "–"
+    interval = show_interval(judged["low"], judged["high"], metric)
+    return {"95 % interval": interval, "P(better)": chance}
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
@@ -265,10 +261,8 @@ def write_table(
     if source is not None:
         table = table.assign(records=source if isinstance(source, str) else behind(source))
     elif "records" not in table:
-        raise ValueError(
-            f"nothing says where the rows of {name} come from: give them a column 'records'"
-            " (report.behind), or name a source"
-        )
+        advice = "give them a column 'records' (report.behind), or name a source"
+        raise ValueError(f"nothing says where the rows of {name} come from: {advice}")
     shown = table.drop(columns="records")
     if table.empty:
         row = ["nothing recorded yet", *["–"] * (len(shown.columns) - 1)]
