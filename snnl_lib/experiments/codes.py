@@ -9,6 +9,9 @@ CODE_UNITS = 100  # LC(D): the disentangled part of the code (Sec. 3.4)
 COMPONENTS = 128  # Orig.: as many as the code has units
 NEIGHBOURS = 10  # of nearest-neighbour classifiers and scores
 ENTANGLEMENT_DOCUMENTS = 2000
+METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
+SCORES = (*METRICS, "snn")
+"""Those of clusters, and with them that of the codes (``score_codes``)."""
 COLLAPSED_SHARE = 0.01
 """A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have
 distinct codes."""

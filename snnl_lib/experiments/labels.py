@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from snnl_lib.experiments import images, short_texts, text_clustering
 from snnl_lib.experiments.cells import BATCH_SIZE, Cell, Experiment
+from snnl_lib.experiments.codes import METRICS
 from snnl_lib.results import Spec
 
 
@@ -72,8 +73,5 @@ def run(spec: Spec, task, device, progress):
     return family(spec, task, device, progress)
 
 
-EXPERIMENTS = {
-    "labels": Experiment(
-        "Clustering accuracy against the number of labels", text_clustering.METRICS, cells, run
-    )
-}
+_TITLE = "Clustering accuracy against the number of labels"
+EXPERIMENTS = {"labels": Experiment(_TITLE, METRICS, cells, run)}

@@ -158,18 +158,11 @@ def _shown(spec, task):
     return order[: spec["points"]]
 
 
+_LEXICON = "Words of an opinion lexicon (text paper, Figure 1)"
+_TSNE = "The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1)"
+_TSNE += ", and in space (image paper)"
+_OF_WORDS = ("acc", "neighbours", "train_acc", "train_neighbours")
 EXPERIMENTS = {
-    "lexicon": Experiment(
-        "Words of an opinion lexicon (text paper, Figure 1)",
-        ("acc", "neighbours", "train_acc", "train_neighbours"),
-        lexicon_cells,
-        run_lexicon,
-    ),
-    "tsne": Experiment(
-        "The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1), and in space "
-        "(image paper)",
-        ("kl", "neighbours"),
-        tsne_cells,
-        run_tsne,
-    ),
+    "lexicon": Experiment(_LEXICON, _OF_WORDS, lexicon_cells, run_lexicon),
+    "tsne": Experiment(_TSNE, ("kl", "neighbours"), tsne_cells, run_tsne),
 }

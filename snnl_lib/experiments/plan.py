@@ -184,9 +184,8 @@ def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
 def _needed(spec):
     """What a run needs: data set, embedding, ranking task, modules, and what it costs if it is left
     out for that."""
-    modules = ()
-    if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap"):
-        modules = ("umap",)
+    mapped = spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
+    modules = ("umap",) if mapped else ()
     if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
         modules += ("transformers",)
     elif not pack.opened() and (
@@ -235,11 +234,8 @@ def status(
     wanted = specs(experiment, profile, dataset, seeds)
     printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
     prints = {spec: printed(*_needed(spec)[:3]) for spec in wanted}
-    verdicts = results.judge(wanted, prints)
-    return [
-        (spec, verdict, lacking(*_needed(spec), "auto", False))
-        for spec, verdict in verdicts.items()
-    ]
+    rows = results.judge(wanted, prints).items()
+    return [(spec, verdict, lacking(*_needed(spec), "auto", False)) for spec, verdict in rows]
 
 
 def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> list[Spec]:

@@ -388,23 +388,11 @@ def moved_pairs(before, after, labels, rows, each: int = 5):
 
 
 METRICS = ("dbi", "sil", "chs", "nmi", "nmi_geometric", "ari", "acc", "dunn")
+_TABLES = "Short texts clustered without labels (ClusterBERT paper, Tables 2-3, Figure 3, Table 5)"
+_ABLATION = "ClusterBERT without reconstruction (Figure 4), and what its paper leaves open"
+_RETRIEVAL = "Does an embedding keep its meaning? (ClusterBERT paper, Figure 4)"
 EXPERIMENTS = {
-    "clusterbert": Experiment(
-        "Short texts clustered without labels (ClusterBERT paper, Tables 2-3, Figure 3, Table 5)",
-        METRICS,
-        clusterbert_cells,
-        run_vectors,
-    ),
-    "clusterbert-ablation": Experiment(
-        "ClusterBERT without reconstruction (Figure 4), and what its paper leaves open",
-        METRICS,
-        ablation_cells,
-        run_vectors,
-    ),
-    "retrieval": Experiment(
-        "Does an embedding keep its meaning? (ClusterBERT paper, Figure 4)",
-        ("map", "mrr"),
-        retrieval_cells,
-        run_retrieval,
-    ),
+    "clusterbert": Experiment(_TABLES, METRICS, clusterbert_cells, run_vectors),
+    "clusterbert-ablation": Experiment(_ABLATION, METRICS, ablation_cells, run_vectors),
+    "retrieval": Experiment(_RETRIEVAL, ("map", "mrr"), retrieval_cells, run_retrieval),
 }

@@ -12,6 +12,8 @@ from snnl_lib.experiments.cells import Cell, Experiment, choices
 from snnl_lib.experiments.codes import (
     CODE_UNITS,
     COMPONENTS,
+    METRICS,
+    SCORES,
     fitted_pca,
     kmeans,
     make_codes,
@@ -186,8 +188,7 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
     return Outcome(metrics.clustering_scores(codes, clusters, task.test_y))
 
 
-METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
-SCORES = (*METRICS, "snn")
+_RIVALS_TITLE = "Other uses of the same labels, and clusterings without labels"
 EXPERIMENTS = {
     "clustering": Experiment(
         "Text clustering (text paper, Tables 3-4)", SCORES, table_cells, run_codes
@@ -195,10 +196,5 @@ EXPERIMENTS = {
     "clustering-readings": Experiment(
         "What the text paper leaves open about clustering", SCORES, reading_cells, run_codes
     ),
-    "clustering-rivals": Experiment(
-        "Other uses of the same labels, and clusterings without labels",
-        METRICS,
-        rival_cells,
-        run_rival,
-    ),
+    "clustering-rivals": Experiment(_RIVALS_TITLE, METRICS, rival_cells, run_rival),
 }
