@@ -4,14 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from snnl_lib.experiments import codes
 from snnl_lib.experiments.cells import ALL, Cell, Experiment, choices
-from snnl_lib.experiments.codes import (
-    ENTANGLEMENT_DOCUMENTS,
-    NEIGHBOURS,
-    entanglement,
-    standardized,
-    temperature_of,
-)
 from snnl_lib.results import Outcome, Spec
 
 CHOICES = choices("text-classification")
@@ -98,11 +92,11 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
     for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
         settings = {} if embedding == "spacy" else {"standardize": True}
         for model in ("lda", "logreg", "knn"):
-            more = {"neighbours": NEIGHBOURS} if model == "knn" else {}
+            more = {"neighbours": codes.NEIGHBOURS} if model == "knn" else {}
             yield Cell(RIVALS[model], embedding, model, 0, settings | more)
     yield Cell(RIVALS["supcon"], "spacy", "supcon", 100, _feed_forward(profile))
     for alpha in (0, 100):
-        settings = _feed_forward(profile) | {"neighbours": NEIGHBOURS}
+        settings = _feed_forward(profile) | {"neighbours": codes.NEIGHBOURS}
         yield Cell(f"neighbours in {LABELS[alpha]}", "spacy", "ffn-knn", alpha, settings)
 
 
@@ -131,7 +125,7 @@ def _training(spec, train_x, train_y, classes, after_epoch=None):
 
     model = build_classifier(spec, train_x.shape[1], classes)
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
-    settings |= {"temperature": temperature_of(spec), "layers": spec["layers"]}
+    settings |= {"temperature": codes.temperature_of(spec), "layers": spec["layers"]}
     settings["select"] = _with_output if spec.get("with_output") else None
     settings["regularizer"] = supervised_contrastive_loss if spec.model == "supcon" else None
     return Training(model, train_x, train_y, cross_entropy, after_epoch=after_epoch, **settings)
@@ -148,7 +142,7 @@ def run_network(spec: Spec, task, device, progress):
     from snnl_lib import metrics
     from snnl_lib.training import forward
 
-    (train_x, test_x), train_y = standardized(spec, task), task.train_y
+    (train_x, test_x), train_y = codes.standardized(spec, task), task.train_y
     kept_back = round(len(train_y) * spec.get("held_out", 0))
     held_x, held_y = train_x[:kept_back], train_y[:kept_back]
     best = {"held_acc": -1.0}
@@ -173,8 +167,8 @@ def run_network(spec: Spec, task, device, progress):
     predictions = forward(model, test_x).argmax(axis=1)
     scores = metrics.classification_scores(task.test_y, predictions)
     _, hidden = model(torch.as_tensor(test_x[:1], device=next(model.parameters()).device))
-    layers = [forward(model, test_x[:ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
-    scores["snn"] = float(np.mean([entanglement(layer, task.test_y) for layer in layers]))
+    layers = [forward(model, test_x[: codes.ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
+    scores["snn"] = float(np.mean([codes.entanglement(layer, task.test_y) for layer in layers]))
     if len(np.unique(predictions)) > 1:
         return Outcome(scores, history.curve)
     reason = f"every test document was given class {predictions[0]}"
@@ -192,7 +186,7 @@ def run_rival(spec: Spec, task, device, progress):
 
     if spec.model == "supcon":
         return (yield from run_network(spec, task, device, progress))
-    (train_x, test_x), curve = standardized(spec, task), None
+    (train_x, test_x), curve = codes.standardized(spec, task), None
     if spec.model == "ffn-knn":  # neighbours in the last hidden layer
         training = _training(spec, train_x, task.train_y, task.classes)
         curve, layer = (yield training).curve, f"hidden{len(spec['hidden_sizes'])}"

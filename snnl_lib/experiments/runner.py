@@ -171,8 +171,7 @@ def _carry_out(specs, device, progress) -> Iterator[Record]:
             else:
                 runs.append(run)
         while runs:
-            waiting = runs[0].request
-            kind = _kind(waiting)
+            kind = _kind(runs[0].request)
             group = [run for run in runs if _kind(run.request) == kind]
             for run, answer, error in _answers(group, device, label):
                 run.go_on(answer, error)

@@ -7,19 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snnl_lib.experiments import classification
+from snnl_lib.experiments import classification, codes
 from snnl_lib.experiments.cells import Cell, Experiment, choices
-from snnl_lib.experiments.codes import (
-    CODE_UNITS,
-    COMPONENTS,
-    METRICS,
-    SCORES,
-    fitted_pca,
-    kmeans,
-    make_codes,
-    score_codes,
-    standardized,
-)
 from snnl_lib.recipes import named_seed
 from snnl_lib.results import Outcome, Spec
 
@@ -55,8 +44,8 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
     if model in RIVALS:
         return starts | changes
     if model == "pca":
-        return starts | {"components": COMPONENTS} | changes
-    layers = {"ae": "none", "lc-d": f"code[:{CODE_UNITS}]", "ae-d": "sum"}[model]
+        return starts | {"components": codes.COMPONENTS} | changes
+    layers = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}[model]
     epochs = profile["clustering_epochs"]
     return starts | {"epochs": epochs, "scaling": "feature", "layers": layers} | changes
 
@@ -102,7 +91,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     for alpha in (1, 10, 1000):
         yield cell(f"alpha {alpha}", "ae-d", alpha)
     yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
-    yield cell("k-means on the 100 units only", "lc-d", clustered=CODE_UNITS)
+    yield cell("k-means on the 100 units only", "lc-d", clustered=codes.CODE_UNITS)
     for model in ("pca", "ae", "ae-d"):
         yield cell("k-means fitted on training codes", model, fitted_on="train")
     if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
@@ -125,9 +114,9 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
 
 def run_codes(spec: Spec, task, device, progress):
     """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
-    train_codes, codes, curve = yield from make_codes(spec, task)
+    train_codes, test_codes, curve = yield from codes.make_codes(spec, task)
     fitted_on = train_codes if spec.get("fitted_on") == "train" else None
-    return score_codes(spec, task, codes, curve, fitted_on)
+    return codes.score_codes(spec, task, test_codes, curve, fitted_on)
 
 
 def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
@@ -164,37 +153,38 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
     from snnl_lib import metrics
     from snnl_lib.methods.deep_clustering import umap
 
-    train_x, test_x = standardized(spec, task)
+    train_x, test_x = codes.standardized(spec, task)
     seed = named_seed(spec.seed, "umap" if spec.model == "umap" else "kmeans")
-    codes, clusters, classes = test_x, None, task.classes
+    clustered, clusters, classes = test_x, None, task.classes
     if spec.model == "lda":
         settings = {"solver": "eigen", "shrinkage": "auto", "n_components": classes - 1}
-        codes = LinearDiscriminantAnalysis(**settings).fit(train_x, task.train_y).transform(test_x)
+        analysis = LinearDiscriminantAnalysis(**settings).fit(train_x, task.train_y)
+        clustered = analysis.transform(test_x)
     elif spec.model.startswith("logreg"):
         classifier = LogisticRegression(max_iter=1000).fit(train_x, task.train_y)
-        codes = classifier.predict_proba(test_x)
-        clusters = codes.argmax(axis=1) if spec.model == "logreg-predictions" else None
+        clustered = classifier.predict_proba(test_x)
+        clusters = clustered.argmax(axis=1) if spec.model == "logreg-predictions" else None
     elif spec.model == "spherical-kmeans":
         clusters = spherical_kmeans(test_x, classes, spec["kmeans_starts"], seed)
     elif spec.model == "umap":
         settings = {"n_neighbors": 20, "min_dist": 0.0, "metric": "cosine"}
-        codes = umap(n_components=classes, random_state=seed, **settings).fit_transform(test_x)
+        clustered = umap(n_components=classes, random_state=seed, **settings).fit_transform(test_x)
     elif spec.model == "gmm":
-        codes = fitted_pca(COMPONENTS, task, spec.seed).transform(test_x)
+        clustered = codes.fitted_pca(codes.COMPONENTS, task, spec.seed).transform(test_x)
         mixture = GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
-        clusters = mixture.fit_predict(codes)
+        clusters = mixture.fit_predict(clustered)
     if clusters is None:
-        clusters = kmeans(spec, classes).fit_predict(codes)
-    return Outcome(metrics.clustering_scores(codes, clusters, task.test_y))
+        clusters = codes.kmeans(spec, classes).fit_predict(clustered)
+    return Outcome(metrics.clustering_scores(clustered, clusters, task.test_y))
 
 
 _RIVALS_TITLE = "Other uses of the same labels, and clusterings without labels"
 EXPERIMENTS = {
     "clustering": Experiment(
-        "Text clustering (text paper, Tables 3-4)", SCORES, table_cells, run_codes
+        "Text clustering (text paper, Tables 3-4)", codes.SCORES, table_cells, run_codes
     ),
     "clustering-readings": Experiment(
-        "What the text paper leaves open about clustering", SCORES, reading_cells, run_codes
+        "What the text paper leaves open about clustering", codes.SCORES, reading_cells, run_codes
     ),
-    "clustering-rivals": Experiment(_RIVALS_TITLE, METRICS, rival_cells, run_rival),
+    "clustering-rivals": Experiment(_RIVALS_TITLE, codes.METRICS, rival_cells, run_rival),
 }

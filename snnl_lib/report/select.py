@@ -155,11 +155,10 @@ def _refuse_mixed_rows(records):
             if values.nunique() < 2:
                 continue
             one, other = values.drop_duplicates().index[:2]
-            raise ReportError(
-                f"{what} would share the row {row[-1]!r} of {runs['experiment'][one]}: "
-                f"{values[one]} of {runs['key'][one]}, and {values[other]} of {runs['key'][other]}"
-                "; remove the records of one, or give its cells a label of their own"
-            )
+            found = ", and ".join(f"{values[run]} of {runs['key'][run]}" for run in (one, other))
+            shared = f"{what} would share the row {row[-1]!r} of {runs['experiment'][one]}: {found}"
+            advice = "remove the records of one, or give its cells a label of their own"
+            raise ReportError(f"{shared}; {advice}")
 
 
 def _protocol(settings, alpha, temperature):

@@ -13,7 +13,7 @@ from snnl_lib import results
 from snnl_lib.experiments import (
     PROFILES,
     Task,
-    classification,
+    codes,
     load_task,
     plan,
     run,
@@ -351,9 +351,9 @@ def test_a_convolutional_classifier_learns_real_documents_and_each_of_its_layers
 ):
     monkeypatch.setattr(tasks, "_load", lambda name: newsgroups4)
     task = load_task.__wrapped__("newsgroups4", "spacy", 42, 600, 200)
-    measured, entanglement = [], classification.entanglement
+    measured, entanglement = [], codes.entanglement
     monkeypatch.setattr(
-        classification,
+        codes,
         "entanglement",
         lambda features, labels: (
             measured.append(features.shape[1]) or entanglement(features, labels)
