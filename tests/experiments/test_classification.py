@@ -10,17 +10,7 @@ import torch
 from by_hand import carried_out, described
 
 from snnl_lib import results
-from snnl_lib.experiments import (
-    PROFILES,
-    Task,
-    codes,
-    load_task,
-    plan,
-    run,
-    runner,
-    specs,
-    tasks,
-)
+from snnl_lib.experiments import PROFILES, Task, codes, load_task, plan, run, runner, specs, tasks
 from snnl_lib.experiments.classification import (
     reading_cells,
     rival_cells,
