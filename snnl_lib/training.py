@@ -34,7 +34,14 @@ class Diverged(ArithmeticError):
 
 
 def raise_if_diverged(trained):
-    """Return what was trained, or raise Diverged if its ``diverged`` says why it broke down."""
+    """Return what was trained, or raise Diverged if its ``diverged`` says why it broke down.
+
+    ``trained`` is a History, or anything with its ``curve`` and ``diverged``.
+
+    >>> raise_if_diverged(History(pd.DataFrame(), diverged="the loss was nan in epoch 3"))
+    Traceback (most recent call last):
+    snnl_lib.training.Diverged: the loss was nan in epoch 3
+    """
     if trained.diverged:
         raise Diverged(trained.diverged, trained.curve)
     return trained
@@ -77,17 +84,34 @@ def batches(documents, batch_size, generator):
 
 
 def cross_entropy(output, features, labels):
-    """Eq. 2, mean over the batch."""
+    """Compute Eq. 2, the mean over the batch, from the logits ``output`` [B, classes] and integer
+    ``labels`` [B]; ``features`` play no part.
+
+    >>> cross_entropy(torch.zeros(3, 4), None, torch.tensor([0, 1, 3]))  # ln 4
+    tensor(1.3863)
+    """
     return F.cross_entropy(output, labels)
 
 
 def binary_cross_entropy(output, features, labels):
-    """Eq. 3 with its printed sign slip put right, from logits; mean over documents and features."""
+    """Compute Eq. 3 with its printed sign slip put right, the mean over documents and features.
+
+    ``output`` [B, D] are logits, ``features`` [B, D] in [0, 1]; ``labels`` play no part.
+
+    >>> binary_cross_entropy(torch.zeros(2, 3), torch.ones(2, 3), None)  # ln 2
+    tensor(0.6931)
+    """
     return F.binary_cross_entropy_with_logits(output, features)
 
 
 def squared_error(output, features, labels):
-    """The mean squared error in place of Eq. 3; mean over documents and features."""
+    """Compute the squared error in place of Eq. 3, the mean over documents and features.
+
+    ``output`` and ``features`` are [B, D]; ``labels`` play no part.
+
+    >>> squared_error(torch.zeros(2, 3), torch.full((2, 3), 0.5), None)
+    tensor(0.2500)
+    """
     return F.mse_loss(output, features)
 
 
@@ -186,7 +210,10 @@ class Shared:
 
 
 def train(model, features, labels, primary, *, device="cpu", progress=None, **settings) -> History:
-    """Train one model; ``settings`` and all else are as ``Training`` describes them.
+    """Train one model.
+
+    ``model``, ``features``, ``labels``, ``primary`` and ``settings``, by name, are what
+    ``Training`` describes.
 
     Args:
         device: where it is trained, as torch names it.
@@ -217,6 +244,14 @@ def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[
 
     Each takes the steps that ``train`` takes alone, over its own documents in its own order; only
     rounding can differ. The data stay on the device, which is waited for once an epoch.
+    ``trainings``, ``device`` and ``progress`` are as for ``train``; returns a History for each.
+
+    >>> from snnl_lib.models import FeedForwardNet
+    >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
+    >>> models = [build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=seed) for seed in (42, 73)]
+    >>> pair = [Training(model, x, y, cross_entropy, epochs=3, seed=42) for model in models]
+    >>> [(len(history.curve), history.stack) for history in train_stack(pair)]
+    [(3, 2), (3, 2)]
     """
     stack, epochs = _Stack(trainings, device), trainings[0].epochs
     first = stack.restore()

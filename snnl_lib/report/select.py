@@ -32,12 +32,16 @@ def select(
 
     A record belongs to a cell if their specs have the same identity, whatever the seed; one that
     belongs to none is left out (``orphans``). ``dataset`` and ``embedding`` take the records on one
-    (default: on all); ``seeds`` those of some seeds (default: all that are recorded).
+    (default: on all); ``seeds`` those of some seeds (default: all that are recorded); ``profile``
+    is that of the records and of the grid.
 
     Adds to the columns of ``results.load_results``: ``label`` (of the row), ``reading`` (None in
     the main setting), ``asked`` (training documents asked for, which may differ within a row:
     ``most_documents``) and ``stale`` (made by an older revision). Raises ReportError if records
     made by two protocols, or from two copies of the data, would share a row.
+
+    >>> list(select("clustering", embedding="spacy")["label"].unique())
+    ['Orig.', 'AE', 'LC(D)', 'AE(D)']
     """
     records = results.load_results(experiment, profile)
     for column, wanted in (("dataset", dataset), ("embedding", embedding)):
@@ -65,7 +69,13 @@ def select(
 
 
 def orphans(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
-    """List the records that no cell of an experiment (default: of any) asks for, a row a record."""
+    """List the records that no cell of an experiment (default: of any) asks for, a row a record.
+
+    ``profile`` is that of the records, in which the cells are looked for.
+
+    >>> len(orphans("clustering"))
+    0
+    """
     records = results.load_results(experiment, profile)
     records = records.drop_duplicates(["experiment", "key"])
     lost = [
@@ -92,10 +102,14 @@ def recorded(
     seeds=None,
     model: str | None = None,
 ) -> pd.DataFrame:
-    """Select an experiment's records on one data set, each row on the most documents it has.
+    """Select an experiment's records on one ``dataset``, each row on the most documents it has.
 
     ``embedding`` None takes all; ``seeds`` None takes the experiment's own, ``"all"`` all there
-    are; ``model`` takes that model's runs only. Adds ``label`` and ``stale`` (``select``).
+    are; ``model`` takes that model's runs only; ``profile`` is that of the records. Adds ``label`` and ``stale`` (``select``).
+
+    >>> records = recorded("clustering", "ag_news", model="ae-d")
+    >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())
+    (['AE(D)'], [42, 73, 1024, 1234, 31415926])
     """
     if seeds is None or seeds == "all":
         seeds = EXPERIMENTS[experiment].seeds if seeds is None else None
@@ -106,10 +120,13 @@ def recorded(
 
 
 def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.DataFrame:
-    """Select an experiment's records on short texts, on whatever number of documents.
+    """Select an experiment's records of a ``profile`` on short texts, on any number of documents.
 
     Adds ``method`` (the row's label without the reading), ``clusterer``, ``reading``, ``asked``
     (documents), ``task`` and ``stale``.
+
+    >>> list(short_texts("retrieval")["task"].unique())
+    ['trecqa', 'denoise']
     """
     records = select(experiment, profile)
     settings = records["settings"].map(json.loads)

@@ -14,7 +14,14 @@ MATCH = 0.015
 
 
 def interval(values) -> tuple[float, float]:
-    """Return the 95 % t-interval of the mean of some numbers; (nan, nan) for fewer than two."""
+    """Return the 95 % t-interval of the mean of some numbers; (nan, nan) for fewer than two.
+
+    ``values`` are numbers of independent runs, one a seed.
+
+    >>> low, high = interval([0.91, 0.92, 0.94])
+    >>> round(low, 3), round(high, 3)
+    (0.885, 0.961)
+    """
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return np.nan, np.nan
@@ -27,7 +34,11 @@ def interval(values) -> tuple[float, float]:
 def matches(paper_mean: float, values, metric: str) -> bool:
     """Tell if the paper's mean lies in our 95 % interval, or within 1.5 points of our mean.
 
-    This rule was written down before the runs.
+    ``paper_mean`` stands against ``values``, ours, one a seed; only a ``metric`` that is a fraction
+    has points. This rule was written down before the runs.
+
+    >>> matches(0.93, [0.92, 0.921, 0.922], "acc"), matches(0.96, [0.92, 0.921, 0.922], "acc")
+    (True, False)
     """
     low, high = interval(values)
     close = metric in POINTS and abs(paper_mean - np.mean(values)) <= MATCH
@@ -37,11 +48,19 @@ def matches(paper_mean: float, values, metric: str) -> bool:
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Judge "winner beats loser on metric" from differences paired by seed.
 
-    Returns the claim, the mean difference in the claimed direction, its 95 % interval, the
+    ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
+    ``seed``, ``metric`` and ``value``. Returns the claim, the mean difference in the claimed direction, its 95 % interval, the
     probability of improvement (that a run of the winner, whatever its seed, beats a run of the
     loser, whatever its seed; ties count half), the number of seeds and the verdict: ``reproduced``
     if the interval lies wholly on the claimed side, else ``not reproduced``; ``not attempted`` with
     fewer than two seeds.
+
+    >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
+    >>> rows = [(*row, "acc", value) for row, value in scores.items()]
+    >>> records = pd.DataFrame(rows, columns=["label", "seed", "metric", "value"])
+    >>> judged = paired(records, "acc", "AE(D)", "AE")
+    >>> round(float(judged["difference"]), 3), judged["seeds"], judged["verdict"]
+    (0.195, 2, 'reproduced')
     """
     scores = records[records["metric"] == metric]
     scores = scores.pivot_table(index="seed", columns="label", values="value")
@@ -68,6 +87,9 @@ def combined_verdict(verdicts: Iterable[str]) -> str:
     """Combine the verdicts of a claim's cells: all, some (``partly``) or none reproduced.
 
     If not all cells were attempted, the verdict says how many were.
+
+    >>> combined_verdict(["reproduced", "not reproduced", "not attempted"])
+    'partly (2 of 3 cells attempted)'
     """
     verdicts = list(verdicts)
     attempted = [verdict for verdict in verdicts if verdict != "not attempted"]

@@ -71,8 +71,14 @@ def beside_paper(
 ) -> pd.DataFrame:
     """Set our records beside the columns of one of the paper's tables: a row a model and metric.
 
-    ``embedding``: ``spacy`` or ``infersent``. Where some of a model's runs collapsed, a second row
+    ``number`` is that of the table, 1 to 4; ``embedding``: ``spacy`` or ``infersent``; ``metrics``
+    takes some of the table's (default: all). Where some of a model's runs collapsed, a second row
     leaves these out.
+
+    >>> from snnl_lib.report.select import recorded
+    >>> table = beside_paper(4, recorded("clustering", "ag_news"), metrics=["acc"])
+    >>> table[["model", "paper mean", "our mean", "our verdict"]].to_numpy().tolist()[0]
+    ['Orig.', '0.78', '0.781', 'matches']
     """
     paper, rows = paper_table(number).query("embedding == @embedding"), []
     paper = paper if metrics is None else paper[paper["metric"].isin(metrics)]
@@ -138,9 +144,15 @@ def paper_tables(
 
 
 def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) -> pd.DataFrame:
-    """Judge claims (sentence, metric, winner, loser), one row each.
+    """Judge claims (sentence, metric, winner, loser) by the records of both, one row each.
 
     Rows that share a sentence also get its verdict as a whole.
+
+    >>> from snnl_lib.report.select import recorded
+    >>> claim = ("with the loss it is better", "acc", "AE(D)", "AE")
+    >>> table = claim_table(recorded("clustering", "ag_news"), [claim])
+    >>> table[["gain", "seeds", "verdict"]].to_numpy().tolist()
+    [['0.061', 5, 'reproduced']]
     """
     rows = []
     for sentence, metric, winner, loser in claims:
@@ -193,7 +205,13 @@ def _spread(judged, metric):
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Summarise runs of any profile: a row a label, the mean of each metric over the seeds."""
+    """Summarise records of any profile: a row a label, the mean of each of the metrics over seeds.
+
+    >>> from snnl_lib.report.select import recorded
+    >>> table = means(recorded("clustering", "ag_news"), ["acc"])
+    >>> table[["model", "acc", "runs"]].to_numpy().tolist()
+    [['Orig.', '0.781', '5'], ['AE', '0.792', '5'], ['LC(D)', '0.859', '5'], ['AE(D)', '0.853', '5']]
+    """
     rows, scored = [], records.loc[records["metric"].isin(metrics), "label"]
     for label in scored.unique():
         ours = records[records["label"] == label]
@@ -210,7 +228,11 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     """Say in one sentence where a table's numbers come from, and if runs are stale or not ok.
 
-    ``clustered`` names what was both trained on and scored, such as ``texts``, if anything.
+    ``records`` are those behind the table; ``clustered`` names what was both trained on and scored, such as ``texts``, if anything.
+
+    >>> from snnl_lib.report.select import recorded
+    >>> provenance(recorded("clustering", "ag_news"), clustered="texts").split(",")[0]
+    '20 runs of the full profile on ag_news: 20'
     """
     if records.empty:
         return "No runs are recorded."
@@ -257,6 +279,11 @@ def write_table(
     row comes from (``behind``); the page makes links to the runs of it. A table that has no such
     column needs a ``source`` for all of its rows: records, or ``COMPUTED`` or ``QUOTED``. Raises
     ValueError without either.
+
+    >>> getfixture("monkeypatch").chdir(getfixture("tmp_path"))
+    >>> shown = write_table(pd.DataFrame({"n": [1, 2]}), "counted", COMPUTED)
+    >>> list(shown.columns), Path("tables/counted.csv").read_text().splitlines()[0]
+    (['n'], 'n,records')
     """
     if source is not None:
         table = table.assign(records=source if isinstance(source, str) else behind(source))

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from snnl_lib.experiments.grids import EXPERIMENTS
-from snnl_lib.experiments.settings import PROFILES, TEXTS
 
 from snnl_lib import data, embeddings, results
+from snnl_lib.experiments import EXPERIMENTS, PROFILES, TEXTS
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 PAGES = {
