@@ -55,7 +55,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     logits = -distances / temperature
 
     same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-    mates = same & ~torch.eye(labels.shape[-1], dtype=torch.bool, device=labels.device)
+    itself = torch.eye(labels.shape[-1], dtype=torch.bool, device=labels.device)
+    mates = same & ~itself
     nothing = torch.finfo(logits.dtype).min / 4  # -inf would make gradients NaN
     log_mates = torch.where(mates, logits, nothing).logsumexp(dim=-1)
     log_others = torch.where(same, nothing, logits).logsumexp(dim=-1)

@@ -229,7 +229,10 @@ def _page_of_runs(name, records):
         "",
     ]
     lines += [f"- {letter}: `{text}`" for own in letters.values() for text, letter in own.items()]
-    records = records.assign(group=[groups(f"{name}/{key}")[0] for key in records["key"]])
+    records = records.assign(
+        group=[groups(f"{name}/{key}")[0] for key in records["key"]],
+        shared=report.includes_shared_training(records),
+    )
     for dataset, own in records.groupby("dataset", sort=False):
         lines += ["", f"## {dataset}", ""]
         for group, runs in own.groupby("group", sort=False):
@@ -261,7 +264,8 @@ def _group(name, group, records, letters):
             f"{run.n_train:,} / {run.n_test:,}",
         ]
         row += [report.show_number(wide.loc[run.key, metric], metric) for metric in scores]
-        row += [f"{run.seconds:,.0f}", run.created[:10], run.commit]
+        seconds = f"{run.seconds:,.0f}{', shared training included' if run.shared else ''}"
+        row += [seconds, run.created[:10], run.commit]
         rows.append(
             row
             + [
@@ -367,7 +371,18 @@ def status_made(
         reasons.most_common() or [("nothing is out of reach", 0)],
         columns=["why a run is out of reach here", "runs "],
     )
-    return {name: table.assign(records=BUILT) for name, table in tables.items()}
+    tables = {name: table.assign(records=BUILT) for name, table in tables.items()}
+    return tables | {"status-orphans": _orphans_told(report.orphans())}
+
+
+def _orphans_told(lost):
+    """List the records that no run of the plan asks for, or say in a row that there are none."""
+    if lost.empty:
+        told = [{"record": "every record belongs to a run of the plan", "records": BUILT}]
+    else:
+        names = [f"{run.experiment}/{run.key}" for run in lost.itertuples()]
+        told = [{"record": f"`{name}`", "records": name} for name in names]
+    return pd.DataFrame(told)
 
 
 def performance_made(
@@ -389,9 +404,10 @@ def performance_made(
                 "expected": own["expected"],
             }
         rows.append(row)
-    took = []
+    took, records = [], records.assign(shared=report.includes_shared_training(records))
     for name in experiments.EXPERIMENTS:
         runs = records[records["experiment"] == name].drop_duplicates("key")
+        shared = runs["shared"].sum()
         row = {
             "page": f"runs/{name}",
             "recorded": len(runs),
@@ -402,6 +418,7 @@ def performance_made(
             row
             | {
                 "hours in all": f"{runs['seconds'].sum() / 3600:,.1f}",
+                "shared training included": f"in {shared}" if shared else "–",
                 "devices": "; ".join(runs["device"].unique()),
                 "records": BUILT,
             }

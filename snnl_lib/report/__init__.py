@@ -21,6 +21,7 @@ from snnl_lib.report.tables import (
     compare,
     count_runs,
     glue,
+    includes_shared_training,
     means,
     paper_tables,
     provenance,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from snnl_lib import require, results
-from snnl_lib.experiments import EXPERIMENTS
+from snnl_lib.experiments import EXPERIMENTS, images, short_texts
 from snnl_lib.paper import paper_table
 from snnl_lib.report.statistics import LOWER_IS_BETTER, combined_verdict, interval, matches, paired
 
@@ -258,6 +258,20 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
         f" {runs['created'].min()[:10]} to {runs['created'].max()[:10]};"
         f" {runs['seconds'].sum() / 60:,.1f} minutes of computing."
     )
+
+
+def includes_shared_training(records: pd.DataFrame) -> pd.Series:
+    """Tell of each row of records if its ``seconds`` include training that runs share, as bool.
+
+    A run that starts from a network shared with others says in ``shared_seconds`` how long that
+    took, and its ``seconds`` are its own; a record that was made before this says nothing, and its
+    ``seconds`` include both.
+    """
+    shares = records["model"].isin([*images.DEEP, *short_texts.TRAINED]) & (
+        records["status"] == "ok"  # what broke down may not have come as far
+    )
+    runs = records["experiment"] + "/" + records["key"]
+    return shares & ~runs.isin(runs[records["metric"] == "shared_seconds"])
 
 
 def behind(rows: pd.DataFrame) -> str:

@@ -323,3 +323,23 @@ def test_the_status_and_the_cost_tell_of_every_chapter_and_experiment(tmp_path, 
     assert cost["performance-chapters"]["page"].tolist() == [path.stem for path in build.chapters()]
     assert len(cost["performance-runs"]) == len(experiments.EXPERIMENTS)
     assert {table.columns[-1] for table in (*made.values(), *cost.values())} == {"records"}
+    assert made["status-orphans"]["record"].tolist() == [
+        "every record belongs to a run of the plan"
+    ]
+    included = cost["performance-runs"].set_index("page")["shared training included"]
+    assert included["runs/images"].startswith("in ") and included["runs/clustering"] == "–"
+
+
+def test_a_record_that_no_run_of_the_plan_asks_for_is_listed(records):
+    lost = records.drop_duplicates("key").head(1)
+    told = pages._orphans_told(lost)
+    (name,) = told["records"]
+    assert told["record"].tolist() == [f"`{name}`"] and name.endswith("/" + lost["key"].item())
+
+
+def test_seconds_that_include_shared_training_are_marked_on_the_page_of_runs(tmp_path, records):
+    some = records[records["experiment"] == "images"]
+    pages.runs_made(tmp_path, [], some)
+    page = (tmp_path / "runs" / "images.md").read_text()
+    runs = some[report.includes_shared_training(some)]["key"].nunique()
+    assert page.count(", shared training included</td>") == runs > 0

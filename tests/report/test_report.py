@@ -414,3 +414,23 @@ def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_
         == found[found["embedding"] == "infersent-random"]["key"].tolist()
     )
     assert report.recorded("classification", "ag_news", "infersent").empty
+
+
+def test_seconds_include_shared_training_where_a_record_does_not_time_it_apart():
+    runs = [  # key, model, status, metrics
+        ("old", "dec", "ok", ["acc"]),
+        ("new", "dec", "ok", ["acc", "shared_seconds"]),
+        ("old", "clusterbert", "ok", ["acc"]),
+        ("alone", "ae-d", "ok", ["acc"]),
+        ("broken", "vade", "diverged", ["acc"]),
+    ]
+    records = pd.DataFrame(
+        [
+            ("images", f"{key}-{model}", model, status, metric)
+            for key, model, status, metrics in runs
+            for metric in metrics
+        ],
+        columns=["experiment", "key", "model", "status", "metric"],
+    )
+    told = records.assign(included=report.includes_shared_training(records))
+    assert {*told.loc[told["included"], "key"]} == {"old-dec", "old-clusterbert"}
