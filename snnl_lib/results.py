@@ -306,8 +306,9 @@ def _record_paths(experiment, profile):
 def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
     """Load the records of an experiment (default: of all) as one tidy frame, one row a metric.
 
-    ``profile`` is the one they were made by, or "full". Columns: those of a record's file (``COLUMNS``), and ``key``, which tells runs apart. An empty
-    frame with the same columns if there are none. Raises RecordError if a record is damaged.
+    ``profile`` is the one they were made by, or "full". Columns: those of a record's file
+    (``COLUMNS``), and ``key``, which tells runs apart. An empty frame with the same columns if
+    there are none. Raises RecordError if a record is damaged.
 
     >>> sorted(load_results("clustering")["model"].unique())
     ['ae', 'ae-d', 'lc-d', 'pca']

@@ -105,7 +105,8 @@ def recorded(
     """Select an experiment's records on one ``dataset``, each row on the most documents it has.
 
     ``embedding`` None takes all; ``seeds`` None takes the experiment's own, ``"all"`` all there
-    are; ``model`` takes that model's runs only; ``profile`` is that of the records. Adds ``label`` and ``stale`` (``select``).
+    are; ``model`` takes that model's runs only; ``profile`` is that of the records. Adds ``label``
+    and ``stale`` (``select``).
 
     >>> records = recorded("clustering", "ag_news", model="ae-d")
     >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())

@@ -49,11 +49,11 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Judge "winner beats loser on metric" from differences paired by seed.
 
     ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
-    ``seed``, ``metric`` and ``value``. Returns the claim, the mean difference in the claimed direction, its 95 % interval, the
-    probability of improvement (that a run of the winner, whatever its seed, beats a run of the
-    loser, whatever its seed; ties count half), the number of seeds and the verdict: ``reproduced``
-    if the interval lies wholly on the claimed side, else ``not reproduced``; ``not attempted`` with
-    fewer than two seeds.
+    ``seed``, ``metric`` and ``value``. Returns the claim, the mean difference in the claimed
+    direction, its 95 % interval, the probability of improvement (that a run of the winner, whatever
+    its seed, beats a run of the loser, whatever its seed; ties count half), the number of seeds and
+    the verdict: ``reproduced`` if the interval lies wholly on the claimed side, else ``not
+    reproduced``; ``not attempted`` with fewer than two seeds.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
