@@ -549,9 +549,10 @@ def test_a_ranking_of_plain_vectors_is_that_of_the_retrieval_module(openings):
 
 
 def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monkeypatch):
-    monkeypatch.setattr(
-        ClusterBERT, "_adapt", lambda self: setattr(self, "diverged", "the loss was nan")
-    )
+    def diverging(self, stage):
+        self.diverged = "the loss was nan"
+
+    monkeypatch.setattr(ClusterBERT, "_train_stage", diverging)
     for model in ("tsdae", "clusterbert"):
         record = recorded(monkeypatch, made_up(model), openings)
         assert (record.status, record.reason) == ("diverged", "the loss was nan")
