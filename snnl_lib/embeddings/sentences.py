@@ -208,7 +208,8 @@ def train_nli(pairs, table, *, device="cpu", progress=lambda line: None, checkpo
             None keeps none.
 
     Returns (encoder of the epoch with the best dev accuracy, ``{"nli_dev_acc", "nli_test_acc",
-    "nli_epoch"}``). Raises ValueError if a document has no known word.
+    "nli_epoch"}``). Raises ValueError if a document has no known word, TypeError for what
+    ``nli.RECIPE`` does not have.
     """
     for split in pairs.values():
         _check_pairs(*split)
