@@ -5,7 +5,6 @@ imported where it is needed, and so is torch.
 """
 
 import contextlib
-import importlib
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -62,27 +61,27 @@ def parse(embedding: str) -> tuple[str, str]:
 # ---------------------------------------------------------------- where they are
 
 
-def _import(name):
-    """Import a package that uses tqdm, without tqdm's remark in a notebook that it has no widgets.
-
-    Raises SnnlError where the package is not installed.
-    """
-    require(name)
+def _quiet_tqdm():
+    """Import tqdm for those who use it, without its remark in a notebook that it has no widgets."""
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings(action="ignore", category=TqdmWarning):
-        importlib.import_module("tqdm.auto")
-    return importlib.import_module(name)
+        import tqdm.auto  # noqa: F401 - for what its import says, and only then
 
 
 def _hub_folder(source):
     """Find a model in the hub's own cache, where earlier downloads by any program lie."""
     try:
-        models = Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        models = Path(HF_HUB_CACHE)
         # Looked at first, since the library takes a third of a second to import.
         if not (models / f"models--{source.replace('/', '--')}").is_dir():
             return None
-        return Path(_import("huggingface_hub").snapshot_download(source, local_files_only=True))
+        _quiet_tqdm()
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(source, local_files_only=True))
     except Exception:  # no such library, or one of its several errors for what is not whole there
         return None
 
@@ -275,7 +274,10 @@ def open_backbone(name: str) -> Iterator[tuple]:
     are not used. Raises as ``backbone_folder``.
     """
     _known(name)
-    transformers = _import("transformers")
+    require("transformers")
+    _quiet_tqdm()
+    import transformers
+
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

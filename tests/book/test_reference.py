@@ -59,7 +59,7 @@ INTERNALS = {
         Merged Outcome Record Run Spec commit device_name judge merge read_record runs versions
         write_atomically write_record
     """,
-    "training": "Shared batches",
+    "training": "Shared take_step batches",
 }
 
 

@@ -18,7 +18,8 @@ often end where a document or two lie halfway between two clusters, unless each 
 ``test_text_clustering.py`` and ``test_maps.py`` look at all of these.
 """
 
-import conftest  # noqa: F401, I001 - before numpy and torch: this file also runs as a script, with one thread and the same kernels
+# Before numpy and torch: this file also runs as a script, with one thread and the same kernels.
+import conftest  # noqa: F401, I001
 import csv
 import hashlib
 import math

@@ -134,7 +134,8 @@ def weights(*modules):
 
 
 def random_states():
-    return (torch.get_rng_state(), np.random.get_state()[1].copy(), np.random.get_state()[2])  # noqa: NPY002 - the global state is what is looked at
+    state = np.random.get_state()  # noqa: NPY002 - the global state is what is looked at
+    return torch.get_rng_state(), state[1].copy(), state[2]
 
 
 def assert_untouched(before):
