@@ -47,8 +47,7 @@ TRAINS = """
 import torch
 from snnl_lib.losses import soft_nearest_neighbor_loss
 from snnl_lib.models import FeedForwardNet
-from snnl_lib.experiments.text import cross_entropy
-from snnl_lib.training import build, train
+from snnl_lib.training import build, cross_entropy, train
 
 features, labels = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
 untangled = soft_nearest_neighbor_loss(features, labels)
@@ -304,7 +303,7 @@ def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minima
     code = f"""
 from pathlib import Path
 from snnl_lib import SnnlError, data, embeddings, report
-from snnl_lib.embeddings import backbones, transformers as encoders
+from snnl_lib.embeddings import backbones, words, transformers as encoders
 from snnl_lib.methods import deep_clustering
 from snnl_lib.report import figures
 from snnl_lib.data import readers

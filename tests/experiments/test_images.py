@@ -2,6 +2,7 @@
 what each run on images does.
 """
 
+import contextlib
 import importlib.util
 import math
 from dataclasses import replace
@@ -15,7 +16,7 @@ import torch
 from conftest import forget_tasks, nearest_share, outcome_of
 from sklearn.cluster import KMeans
 
-from snnl_lib import data, experiments, methods, results
+from snnl_lib import cache, data, experiments, methods, results, whole_file
 from snnl_lib.cache import CacheError, CheckpointError
 from snnl_lib.data import DataError, Dataset, catalogue
 from snnl_lib.data.readers import Images
@@ -712,7 +713,7 @@ def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
     assert (
         path.parent == loaded / "pretrained"
         and path.name.startswith("mnist-")
-        and path.suffix == ".npz"
+        and path.suffix == ".bin"
     )
     trained, again = deep_clustering.pretrain(task.train_x, 10, epochs=2, seed=42)
     assert (
@@ -771,12 +772,11 @@ def test_a_damaged_autoencoder_is_an_error_that_names_the_file_and_what_to_do(ta
     (path,) = kept(loaded)
     whole = path.read_bytes()
     if damage == "other contents":
-        np.savez(path, something=np.ones(1))
+        torch.save({"something": torch.ones(1)}, path)
     elif damage == "other weights":
-        with np.load(path) as saved:
-            changed = {name: saved[name] for name in saved.files}
-        changed["array 0"] = changed["array 0"] + 1
-        np.savez(path, **changed)
+        changed = bytearray(whole)
+        changed[len(changed) // 2] ^= 1
+        path.write_bytes(changed)
     else:
         path.write_bytes(
             {"truncated": whole[: len(whole) // 2], "text": b"not an autoencoder", "empty": b""}[
@@ -797,12 +797,21 @@ def test_a_damaged_autoencoder_is_an_error_that_names_the_file_and_what_to_do(ta
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interrupted_run_leaves_no_half_written_autoencoder(task, loaded, monkeypatch, error):
-    def breaking_off(file, **saved):
-        file.write(b"half of it")
-        raise error
+    class HalfWritten:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, content):
+            self.file.write(b"half of it")
+            raise error
+
+    @contextlib.contextmanager
+    def breaking_off(path):
+        with whole_file(path) as file:
+            yield HalfWritten(file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez", breaking_off)
+        patch.setattr(cache, "whole_file", breaking_off)
         with pytest.raises(CacheError if error is OSError else error):
             shared(tiny("dec"), task)
     assert kept(loaded) == []
@@ -814,7 +823,7 @@ def test_a_pretraining_that_diverges_is_reported_and_not_kept(task, loaded, monk
     def broken(output, features, labels):
         return output.mean() * math.nan
 
-    monkeypatch.setattr(deep_clustering, "binary_cross_entropy", broken)
+    monkeypatch.setattr("snnl_lib.training.binary_cross_entropy", broken)
     monkeypatch.setattr(runner, "load_task", lambda *args: task)
     for model in DEEP:
         record = experiments.run(tiny(model), "cpu")
@@ -839,7 +848,7 @@ def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loa
         return binary_cross_entropy(output, features, labels)
 
     with monkeypatch.context() as patch:
-        patch.setattr(deep_clustering, "binary_cross_entropy", killed)
+        patch.setattr("snnl_lib.training.binary_cross_entropy", killed)
         with pytest.raises(KeyboardInterrupt):
             shared(tiny("dec"), task)
     assert kept(loaded) == [path.with_suffix(".under-way.pt")]

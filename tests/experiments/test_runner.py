@@ -612,7 +612,7 @@ def test_what_diverged_is_thrown_in_where_a_run_waits_and_recorded_with_its_curv
         assert record.reason == f"{pretrained}the loss was inf in epoch 0"
         assert record.curve is curve and record.points is None
         assert np.isnan([record.metrics[name] for name in EXPERIMENTS[experiment].metrics]).all()
-    assert len(waited) == len(wanted) and not list(pictures.rglob("*.npz"))
+    assert len(waited) == len(wanted) and not list(pictures.rglob("*.bin"))
 
 
 def test_a_run_that_diverges_in_a_stack_is_recorded_so_and_the_others_are_ok(pictures):
@@ -652,7 +652,7 @@ def test_a_pretraining_that_diverges_ends_all_runs_that_wait_for_it_and_no_other
         else:
             assert record.reason == "pretraining: the loss was nan in epoch 0"
             assert record.status == "diverged" and record.curve["epoch"].tolist() == [0]
-    assert len(list(pictures.rglob("*.npz"))) == 1, "what diverged is not kept"
+    assert len(list(pictures.rglob("*.bin"))) == 1, "what diverged is not kept"
 
 
 # ---------------------------------------------------------------- no room
