@@ -56,7 +56,7 @@ def select(
     records, joined = records.loc[cells.index], [plan[cell] for cell in cells]
     readings = [spec.get("reading") for spec in joined]
     records = records.assign(
-        label=[spec.label for spec in joined],
+        label=pd.Series([spec.label for spec in joined], records.index, dtype="str"),
         reading=pd.Series(readings, records.index, dtype=object),
         asked=[spec.n_train for spec in joined],
         stale=[spec.revision for spec in joined] > records["revision"],

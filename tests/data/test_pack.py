@@ -577,7 +577,7 @@ def test_what_comes_of_rounded_weights_and_of_the_published_ones_is_cached_apart
     def names():
         return [
             embeddings.embed(["rain"], "minilm")["backbone"],
-            short_texts.contrast(spec, task, "cpu", None),
+            short_texts.contrast(spec, task, "cpu", None)[0].item(),
             *(model._checkpoint(number) for number in (1, 2, 3)),
         ]
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from snnl_lib.experiments.cells import PAPER_SEEDS, PROFILES
-from snnl_lib.experiments.plan import EXPERIMENTS, planned
+from snnl_lib.experiments.plan import EXPERIMENTS, specs
 
 SHORT_TEXTS = ("clusterbert", "clusterbert-ablation", "retrieval")
 
@@ -98,18 +98,21 @@ def test_a_label_stands_for_one_row_of_what_a_table_shows(experiment, profile, d
     shown = Counter(
         (
             spec.model if experiment == "classification" else "",  # Table 1 and Table 2
-            *(spec.dataset, spec.embedding, spec.n_train, spec.temperature, cell.label),
+            *(spec.dataset, spec.embedding, spec.n_train, spec.temperature, spec.label),
         )
-        for cell, spec in planned(experiment, profile, dataset, 42)
+        for spec in specs(experiment, profile, dataset, 42)
     )
     assert set(shown.values()) <= {1}, [row for row, cells in shown.items() if cells > 1]
 
 
 def test_a_seed_belongs_to_the_cells_whose_place_it_is():
-    runs = planned("clustering-readings", "full", "newsgroups4")
+    cells = [*EXPERIMENTS["clustering-readings"].cells(PROFILES["full"])]
+    by_name = {(cell.label, cell.embedding, cell.model): cell for cell in cells}
     seeds = {}
-    for cell, spec in runs:
-        seeds.setdefault((cell.label, cell.embedding, cell.model), []).append(spec.seed)
-        assert (cell.embedding, cell.model, cell.alpha) == (spec.embedding, spec.model, spec.alpha)
+    for spec in specs("clustering-readings", "full", "newsgroups4"):
+        cell = by_name[spec.label, spec.embedding, spec.model]
+        seeds.setdefault((spec.label, spec.embedding, spec.model), []).append(spec.seed)
+        assert cell.alpha == spec.alpha
         assert dict(cell.settings) == {name: spec[name] for name in cell.settings}
-    assert {tuple(own) for own in seeds.values()} == {PAPER_SEEDS, PAPER_SEEDS[:3]}
+    assert len(by_name) == len(cells) == len(seeds)
+    assert {tuple(of_cell) for of_cell in seeds.values()} == {PAPER_SEEDS, PAPER_SEEDS[:3]}

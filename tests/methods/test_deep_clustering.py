@@ -242,11 +242,11 @@ def test_pretraining_depends_on_its_seed_alone(copies):
 
 def test_the_order_of_the_points_comes_from_the_seed_too(copies, monkeypatch):
     first = pretrained(copies[0], epochs=2)[0]
-    drawn = deep_clustering.train
+    asked = deep_clustering.Training
     monkeypatch.setattr(
         deep_clustering,
-        "train",
-        lambda *args, seed, **settings: drawn(*args, seed=seed + 1, **settings),
+        "Training",
+        lambda *args, seed, **settings: asked(*args, seed=seed + 1, **settings),
     )
     assert not torch.equal(weights(first), weights(pretrained(copies[0], epochs=2)[0]))
 
@@ -258,11 +258,10 @@ def test_pretraining_leaves_the_global_random_states_alone(copies):
 
 
 def test_pretraining_that_breaks_says_so(copies, monkeypatch):
-    monkeypatch.setattr(
-        deep_clustering,
-        "_reconstruction_error",
-        lambda unit_range: lambda output, x, labels: output.mean() * math.nan,
-    )
+    for name in ("binary_cross_entropy", "squared_error"):
+        monkeypatch.setattr(
+            f"snnl_lib.training.{name}", lambda output, x, labels: output.mean() * math.nan
+        )
     assert "the loss was nan in epoch 0" in pretrained(copies[0], epochs=3)[1].diverged
 
 

@@ -14,17 +14,11 @@ import numpy as np
 import pytest
 from conftest import git_name
 from sklearn.feature_extraction.text import TfidfVectorizer
-from snnl_lib.experiments.retrieval import (
-    Retrieval,
-    delete_words,
-    denoise,
-    evaluate,
-    load_retrieval,
-)
 
 from snnl_lib import SnnlError, data, embeddings, experiments
 from snnl_lib.data import DataError, catalogue
-from snnl_lib.experiments import retrieval
+from snnl_lib.methods import retrieval
+from snnl_lib.methods.retrieval import Retrieval, delete_words, denoise, evaluate, load_retrieval
 from snnl_lib.metrics import retrieval_scores
 
 trecqa_at_hand = pytest.mark.skipif(
