@@ -17,6 +17,7 @@ CHOICES = classification.CHOICES | choices("text-clustering")
 
 LABELS = {"pca": "Orig.", "ae": "AE", "lc-d": "LC(D)", "ae-d": "AE(D)"}
 ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
+LAYERS = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}
 RIVALS = {
     "lda": "linear discriminant analysis",
     "logreg": "logistic regression",
@@ -45,9 +46,8 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
         return starts | changes
     if model == "pca":
         return starts | {"components": codes.COMPONENTS} | changes
-    layers = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}[model]
     epochs = profile["clustering_epochs"]
-    return starts | {"epochs": epochs, "scaling": "feature", "layers": layers} | changes
+    return starts | {"epochs": epochs, "scaling": "feature", "layers": LAYERS[model]} | changes
 
 
 def table_cells(profile: dict) -> Iterator[Cell]:

@@ -61,6 +61,12 @@ METHODS = {
 
 def row_of(cell):
     """How the book calls a cell's row in the tables on texts, images and points."""
+    if cell.model == "points":  # one label used to stand for four temperatures
+        annealed = cell.temperature == "annealed"
+        name = "annealed" if annealed else f"T = {float(cell.temperature):g}"
+        return ", ".join(filter(None, [name, cell.settings.get("reading")]))
+    if cell.model == "clusterbert":
+        return f"ClusterBERT, {cell.settings['reading']}"
     names = IMAGES if cell.embedding == "pixels" else TEXTS
     alpha, reading = cell.alpha, cell.settings.get("reading")
     if reading and cell.model in ("ffn", "cnn"):
