@@ -56,6 +56,10 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
     ):
         for temperature in ("annealed", "1.0"):
             yield cell(temperature, reading=reading, **changes)
+    # The gradient of Eq. 4 has a factor of 1/T, so that a falling temperature lengthens the steps
+    # as well: these two tell the one from the other.
+    yield cell("1.0", reading="step divided by the falling T", step="over T")
+    yield cell("annealed", reading="step times the falling T", step="times T")
 
 
 def settings_of(profile: dict, model: str, **changes) -> dict:
@@ -94,7 +98,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
         for model in DEEP:
             yield cell(model, seeds=3)
-        yield cell("ae-d", 1, temperature="1.0", reading="fixed temperature 1")
+        for temperature in ("0.15", "0.3", "0.5", "1.0"):  # "1.0" reads as in older records
+            reading = f"fixed temperature {float(temperature):g}"
+            yield cell("ae-d", 1, temperature=temperature, reading=reading)
         yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
         if profile["sentence_vectors"]:  # the papers' own numbers of images
             for model in DEEP:
@@ -126,6 +132,7 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     labels = torch.as_tensor(random.integers(spec["classes"], size=len(points)))
     optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
     optimizer = optimizers[spec["optimizer"]]([points], lr=spec["learning_rate"])
+    power = {None: 0, "over T": -1, "times T": 1}[spec.get("step")]
     entangled = partial(soft_nearest_neighbor_loss, labels=labels, distance=spec["distance"])
     temperature, rows, shown = codes.temperature_of(spec), [], []
     for epoch in range(spec["epochs"] + 1):
@@ -141,6 +148,8 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
         if epoch in SHOWN_EPOCHS and not spec.get("reading"):
             numbered = {"row": range(len(places)), "label": labels, "epoch": epoch}
             shown.append(pd.DataFrame(numbered | dict(zip("xy", places.T, strict=True))))
+        for group in optimizer.param_groups:
+            group["lr"] = spec["learning_rate"] * annealed_temperature(epoch) ** power
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

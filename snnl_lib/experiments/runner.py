@@ -117,6 +117,7 @@ def run_all(
 
         sentences.trained_weights(device)  # and trained once
     import joblib
+    from joblib.externals.loky import get_reusable_executor
 
     calls = (joblib.delayed(_carry_out_and_write)(group, device) for group in groups)
     parallel = joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(calls)
@@ -127,6 +128,9 @@ def run_all(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib's own, on runs that Ctrl-C has cancelled
             parallel.close()
+        # Workers left over would carry out the next call's runs in this call's environment,
+        # and write the records to this call's folder.
+        get_reusable_executor().shutdown(wait=True)
 
 
 def _groups(specs, stack):

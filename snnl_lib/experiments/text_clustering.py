@@ -69,11 +69,13 @@ def table_cells(profile: dict) -> Iterator[Cell]:
 def reading_cells(profile: dict) -> Iterator[Cell]:
     """What the text leaves open, one choice changed at a time."""
 
-    def cell(reading, model, alpha=None, seeds=3, embedding="spacy", **changes):
+    def cell(
+        reading, model, alpha=None, seeds=3, embedding="spacy", temperature="annealed", **changes
+    ):
         settings = settings_of(profile, model, **changes) | {"reading": reading}
-        alpha, n_train = ALPHAS[model] if alpha is None else alpha, numbers[embedding]
-        label = f"{LABELS[model]}, {reading}"
-        return Cell(label, embedding, model, alpha, settings, seeds=seeds, n_train=n_train)
+        alpha = ALPHAS[model] if alpha is None else alpha
+        label, more = f"{LABELS[model]}, {reading}", {"seeds": seeds, "n_train": numbers[embedding]}
+        return Cell(label, embedding, model, alpha, settings, temperature, **more)
 
     numbers = numbers_of_documents(profile)
     yield cell("inputs not scaled", "ae", seeds=None, scaling="none")
@@ -90,6 +92,9 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
             yield cell(reading, model, embedding=embedding, **unscaled)
     for alpha in (1, 10, 1000):
         yield cell(f"alpha {alpha}", "ae-d", alpha)
+    for temperature in ("0.15", "1.0"):
+        reading = f"fixed temperature {float(temperature):g}"
+        yield cell(reading, "ae-d", temperature=temperature, seeds=None)
     yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
     yield cell("k-means on the 100 units only", "lc-d", clustered=codes.CODE_UNITS)
     for model in ("pca", "ae", "ae-d"):
