@@ -191,7 +191,7 @@ def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict
         rows.append(
             row
             | {
-                "stale": (runs["revision"] < experiment.revision).sum(),
+                "stale": report.stale(runs).sum(),
                 "hours of computing": f"{hours:,.1f}",
                 "records": BUILT,
             }
@@ -251,13 +251,10 @@ def _group(name, group, records, letters):
     wide = records.pivot_table(
         index="key", columns="metric", values="value", sort=False, dropna=False
     )
-    scores, current = (
-        list(records["metric"].unique()[:SHOWN_SCORES]),
-        experiments.EXPERIMENTS[name].revision,
-    )
-    rows = []
-    for run in records.drop_duplicates("key").sort_values("seed").itertuples():
-        stale = f"stale: revision {run.revision}, now {current}" if run.revision < current else ""
+    scores, rows = list(records["metric"].unique()[:SHOWN_SCORES]), []
+    runs = records.drop_duplicates("key").sort_values("seed")
+    for run in runs.assign(stale=report.stale(runs)).itertuples():
+        stale = f"stale: made by revision {run.revision}" if run.stale else ""
         row = [
             run.seed,
             "; ".join(filter(None, (run.status, run.reason, stale))),
@@ -351,7 +348,7 @@ def status_made(
             "revision": experiment.revision,
         }
         row |= {
-            "stale": (runs["revision"] < experiment.revision).sum(),
+            "stale": report.stale(runs).sum(),
             "missing": sum(verdict != "done" and not needs for verdict, needs in verdicts),
         }
         recorded.append(

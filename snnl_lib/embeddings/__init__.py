@@ -28,7 +28,7 @@ PUBLISHED = {  # InferSent's weights and the vectors of the words they know, and
     "infersent1.pkl": "https://dl.fbaipublicfiles.com/infersent/infersent1.pkl",
     "glove.840B.300d.txt": "https://nlp.stanford.edu/projects/glove/",
 }
-REVISION = 4  # raise when a change can move an embedding: it is part of the cache key
+REVISION = 5  # raise when a change can move an embedding: it is part of the cache key
 
 
 class EmbeddingError(SnnlError):
@@ -46,7 +46,7 @@ def embed(
     - ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has
       one, since the table gives most rarer words the vector of a more frequent neighbour.
     - ``tfidf``: the ``max_features`` most frequent words of ``fit_texts``, weighted by tf-idf, rows
-      of unit length (Sec. 1.2).
+      of unit length (Sec. 1.2), by scikit-learn: words of two characters and more, no stop words.
     - ``sif``: the mean of the same 300-d vectors over all known words, a word weighted by 1e-3 /
       (1e-3 + its share of the running words of ``fit_texts``), less what all ``fit_texts`` have in
       common (``words.sentence_vectors``).

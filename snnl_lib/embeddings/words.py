@@ -136,10 +136,14 @@ def _lengths(documents):
 
 
 def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarray:
-    """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features]."""
+    """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features].
+
+    Lower-cased, without English stop words, as the appendix of the ClusterBERT paper says; the rest
+    is scikit-learn's: its list of stop words, and words of two letters or digits and more.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(analyzer=_preprocessed, max_features=max_features)
+    vectorizer = TfidfVectorizer(stop_words="english", max_features=max_features)
     vectorizer.fit(fit_texts)
     return vectorizer.transform(texts).toarray().astype(np.float32)
 

@@ -68,6 +68,7 @@ class Cell:
         n_train: in place of the profile's number of training documents.
         needs: what it costs on a CPU core, where it is left out unless asked for (``--costly``).
         dataset: in place of the data set asked for.
+        revision: in place of the experiment's, where a change can move the numbers of this cell.
     """
 
     label: str
@@ -80,6 +81,7 @@ class Cell:
     n_train: int | None = None
     needs: str = ""
     dataset: str = ""
+    revision: int = 0
 
 
 @dataclass(frozen=True)

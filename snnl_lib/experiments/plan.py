@@ -66,7 +66,7 @@ def _spec(where, cell, seed, profile, revision):
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
     temperature, n_train = cell.temperature, cell.n_train or profile["n_train"]
     names = (*where, cell.embedding, cell.model, cell.alpha, temperature if cell.alpha else "none")
-    settings = tuple(sorted(settings.items()))
+    settings, revision = tuple(sorted(settings.items())), cell.revision or revision
     return Spec(*names, seed, n_train, revision, settings, cell.needs, cell.label)
 
 
@@ -189,7 +189,7 @@ def _needed(spec):
     if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
         modules += ("transformers",)
     elif not pack.opened() and (
-        spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent", "tfidf"))
+        spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent"))
     ):
         modules += ("spacy",)  # stop words and vectors, which a pack brings
     return spec.dataset, spec.embedding, spec.get("task"), modules, spec.needs

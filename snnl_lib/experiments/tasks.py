@@ -94,8 +94,8 @@ def load_task(
 ) -> Task:
     """Draw a run's documents (``classification.CHOICES["subset"]``) and embed them.
 
-    ``n_test=None`` takes the whole test set. Short texts are their own test set. With ``TEXTS`` as
-    embedding documents stay texts, and none is left out.
+    ``n_test=None`` takes the whole test set. Short texts are their own test set, in an order drawn
+    from the seed. With ``TEXTS`` as embedding documents stay texts, and none is left out.
     """
 
     def drawn(name, count, most):
@@ -110,11 +110,14 @@ def load_task(
     classes = len(corpus.class_names)
     train_rows = drawn("subset", len(corpus.train), n_train)
     if not len(corpus.test):  # short texts, which are clustered whole
-        rows = np.sort(train_rows)  # all of them come in one order, and are embedded once
-        labels = corpus.train.labels[rows]
+        # They are embedded in the corpus's order, so that all seeds share what the cache holds,
+        # but stand in the drawn one: a corpus is sorted by class, and a method that breaks ties by
+        # the order of rows would read the labels.
+        rows, place = np.unique(train_rows, return_inverse=True)
         vectors, known = _embedded(corpus.train, rows, embedding, None, device)
+        each = vectors[place], corpus.train.labels[train_rows]
         empty = int((~known).sum())
-        return Task(vectors, labels, vectors, labels, classes, empty, empty, rows, rows)
+        return Task(*each, *each, classes, empty, empty, train_rows, train_rows)
     test_rows = np.arange(len(corpus.test))
     if n_test is not None:
         test_rows = drawn("test subset", len(corpus.test), n_test)

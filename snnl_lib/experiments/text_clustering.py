@@ -28,6 +28,7 @@ RIVALS = {
     "gmm": "Gaussian mixture",
 }
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
+UMAP_REVISION = 2  # since then UMAP's ties are broken at random
 
 # ---------------------------------------------------------------- cells
 
@@ -111,7 +112,8 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
             settings = settings_of(profile, model)
             if embedding != "spacy" and model not in ("kmeans", "gmm"):
                 settings["standardize"] = True
-            yield Cell(label, embedding, model, 0, settings, n_train=n_train)
+            more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else 0}
+            yield Cell(label, embedding, model, 0, settings, **more)
 
 
 # ---------------------------------------------------------------- runs
@@ -149,14 +151,16 @@ def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
     return found
 
 
-def run_rival(spec: Spec, task, device, progress) -> Outcome:
-    """Cluster the test documents in another way; scores are those of what was clustered."""
+def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
+    """Cluster the test documents in another way.
+
+    Returns (clusters [N], what was clustered [N, d]).
+    """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.linear_model import LogisticRegression
     from sklearn.mixture import GaussianMixture
 
-    from snnl_lib import metrics
-    from snnl_lib.methods.deep_clustering import umap
+    from snnl_lib.methods.deep_clustering import fit_umap
 
     train_x, test_x = codes.standardized(spec, task)
     seed = named_seed(spec.seed, "umap" if spec.model == "umap" else "kmeans")
@@ -173,13 +177,21 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
         clusters = spherical_kmeans(test_x, classes, spec["kmeans_starts"], seed)
     elif spec.model == "umap":
         settings = {"n_neighbors": 20, "min_dist": 0.0, "metric": "cosine"}
-        clustered = umap(n_components=classes, random_state=seed, **settings).fit_transform(test_x)
+        _, clustered = fit_umap(test_x, seed, n_components=classes, **settings)
     elif spec.model == "gmm":
         clustered = codes.fitted_pca(codes.COMPONENTS, task, spec.seed).transform(test_x)
         mixture = GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
         clusters = mixture.fit_predict(clustered)
     if clusters is None:
         clusters = codes.kmeans(spec, classes).fit_predict(clustered)
+    return clusters, clustered
+
+
+def run_rival(spec: Spec, task, device, progress) -> Outcome:
+    """Cluster the test documents in another way; scores are those of what was clustered."""
+    from snnl_lib import metrics
+
+    clusters, clustered = cluster_by_rival(spec, task)
     return Outcome(metrics.clustering_scores(clustered, clusters, task.test_y))
 
 

@@ -427,17 +427,24 @@ class VaDE(_Method):
 # ---------------------------------------------------------------- N2D
 
 
-def umap(**settings):
-    """Return a UMAP of such settings that computes in one thread.
+def fit_umap(vectors, seed, **settings):
+    """Fit a UMAP of such settings to vectors [N, D], in one thread.
 
-    numba, started with more, raises torch's number of threads too, whatever it was set to. Raises
-    SnnlError where umap-learn is not installed.
+    Returns it and the map [N, d]. The vectors are first moved by a thousandth of their length in
+    directions drawn from the seed: all texts that share no word are equally far from each other in
+    word counts, and of equally near points UMAP takes those of the first rows for neighbours,
+    which in a sorted corpus tell the class. Now chance settles it. Raises SnnlError where
+    umap-learn is not installed.
     """
+    # numba, started with more threads, raises torch's number too, whatever it was set to.
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     require("umap")
     from umap import UMAP
 
-    return UMAP(n_jobs=1, **settings)
+    noise = np.random.default_rng(seed).normal(size=vectors.shape) / vectors.shape[1] ** 0.5
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    mapping = UMAP(n_jobs=1, random_state=seed, **settings)
+    return mapping, mapping.fit_transform((vectors + 1e-3 * lengths * noise).astype(np.float32))
 
 
 @dataclass(eq=False)
@@ -471,8 +478,8 @@ class N2D(_Method):
             needed = f"the number of clusters and 2 more, {self.k + 2}, which UMAP needs"
             raise ValueError(f"the number of points must be at least {needed}, got {points}")
         settings = {"n_components": self.k, "n_neighbors": 20, "min_dist": 0.0}
-        self.umap = umap(**settings, random_state=named_seed(self.seed, "umap"))
-        self.manifold = self.umap.fit_transform(self.codes(features))
+        seed = named_seed(self.seed, "umap")
+        self.umap, self.manifold = fit_umap(self.codes(features), seed, **settings)
         seed = named_seed(self.seed, "centroids")
         self.mixture = GaussianMixture(self.k, n_init=10, random_state=seed)
         self.clusters = self.mixture.fit_predict(self.manifold.astype(np.float64))

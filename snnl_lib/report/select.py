@@ -68,6 +68,21 @@ def select(
     return records.loc[order.sort_values(["cell", "usual", "seed"], kind="stable").index]
 
 
+def stale(records: pd.DataFrame) -> pd.Series:
+    """Tell which rows of records (of any experiment) were made by an older revision of their cell.
+
+    Returns bools, indexed as the records; a record that no cell asks for is not stale.
+
+    >>> bool(stale(results.load_results("clustering")).any())
+    False
+    """
+    older = pd.Series(False, records.index)
+    for (name, profile), group in records.groupby(["experiment", "profile"]):
+        revisions = {cell: spec.revision for cell, spec in _plan(name, profile, group).items()}
+        older[group.index] = _cells(group).map(revisions).fillna(0) > group["revision"]
+    return older
+
+
 def orphans(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
     """List the records that no cell of an experiment (default: of any) asks for, a row a record.
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from snnl_lib import require, results
-from snnl_lib.experiments import EXPERIMENTS, images, short_texts
+from snnl_lib.experiments import images, short_texts
 from snnl_lib.paper import paper_table
+from snnl_lib.report.select import stale
 from snnl_lib.report.statistics import LOWER_IS_BETTER, combined_verdict, interval, matches, paired
 
 _INFERSENT = ("infersent-random", "infersent-nli", "infersent")
@@ -239,8 +240,7 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
         return "No runs are recorded."
     runs = records.drop_duplicates("key")
     if "stale" not in runs:
-        current = runs["experiment"].map(lambda name: EXPERIMENTS[name].revision)
-        runs = runs.assign(stale=runs["revision"] < current)
+        runs = runs.assign(stale=stale(runs))
 
     def spell(column, form="{}"):
         return " and ".join(form.format(value) for value in sorted(runs[column].unique()))
