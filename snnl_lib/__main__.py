@@ -1,4 +1,7 @@
-"""The command line: ``python -m snnl_lib list | missing | run | merge | pack | nli | data``."""
+"""The command line: ``python -m snnl_lib``, and list, missing, run, merge, pack, nli, data, claims.
+
+``--help`` says what each does.
+"""
 
 import argparse
 import math
@@ -73,6 +76,10 @@ def _parser():
     add = command("data", _data, "list the data sets, or fetch one")
     add("action", nargs="?", choices=["fetch"], help="fetch: get a data set into the cache")
     add("name", nargs="?", help="the data set, or the data package, to fetch")
+
+    add = command("claims", _claims, "print the papers' claims with their verdicts")
+    add("name", nargs="*", help="names of claims (default: all)")
+    add("--paper", help="only this paper's: text, image or ClusterBERT")
     return parser
 
 
@@ -297,6 +304,21 @@ def _list(args):
     return 0
 
 
+def _claims(args):
+    from snnl_lib.report import claims
+
+    table = claims.judge()
+    for column, wanted in (("paper", [args.paper] if args.paper else []), ("name", args.name)):
+        for name in wanted:
+            if name not in {*table[column]}:
+                choice = ", ".join(dict.fromkeys(table[column]))
+                raise SnnlError(f"there is no {column} {name!r}: choose one of {choice}")
+        table = table[table[column].isin(wanted)] if wanted else table
+    for claim in table.to_dict("records"):
+        print(claims.describe(claim))
+    return 0
+
+
 def main(argv=None) -> int:
     """Run a command; returns the exit status.
 
@@ -305,7 +327,9 @@ def main(argv=None) -> int:
     args = _parser().parse_args(argv)
     try:
         with full_disk_told():
-            return args.function(args)
+            status = args.function(args)
+            sys.stdout.flush()  # here a reader that has gone is no traceback
+            return status
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

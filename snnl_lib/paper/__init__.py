@@ -1,59 +1,10 @@
-"""What the papers and the literature report, typed in with its source, and the papers' claims."""
+"""What the papers and the literature report, and what the papers claim, declared as data."""
 
-from pathlib import Path
-
-import pandas as pd
-
-PAPERS = {
-    "text": "agarap2021text",
-    "image": "agarap2020improving",
-    "ClusterBERT": "clusterbert2023",
-}
-"""The papers, and their entries in the bibliography."""
-
-
-def paper_table(number: int) -> pd.DataFrame:
-    """Read one of the text paper's Tables 1-4.
-
-    Columns: label, model, alpha, embedding, metric, statistic (mean or best), value, printed,
-    source.
-    """
-    return pd.read_csv(_file(f"table{number}"), dtype={"printed": str})
-
-
-def literature(kind: str = "images") -> pd.DataFrame:
-    """Read what the literature reports for ``images`` or ``short-texts``.
-
-    Columns: method, dataset, metric, value (nan: nothing found), statistic, source, note.
-    """
-    return pd.read_csv(_file(kind), keep_default_na=False, na_values={"value": ""})
-
-
-def paper_corpora() -> pd.DataFrame:
-    """Read ClusterBERT's Table 1: its corpora.
-
-    Columns: label, dataset, metric (as ``data.corpus_statistics`` names it), value, printed,
-    source, note.
-    """
-    return pd.read_csv(_file("clusterbert-corpora"), dtype={"printed": str}, keep_default_na=False)
-
-
-def paper_short_texts() -> pd.DataFrame:
-    """Read ClusterBERT's Tables 2 and 3.
-
-    Columns: label, embedding, model, clusterer, dataset, metric, value, source, note.
-    """
-    return pd.read_csv(_file("clusterbert"), keep_default_na=False)
-
-
-def registered_claims() -> pd.DataFrame:
-    """Read the papers' claims.
-
-    Columns: paper, chapter (which judges it), claim, where (in the paper), reported (its number),
-    changes (what would change our mind), headline (yes for those that the landing page shows).
-    """
-    return pd.read_csv(_file("claims"), keep_default_na=False)
-
-
-def _file(name):
-    return Path(__file__).with_name(f"{name}.csv")
+from snnl_lib.paper.declared import PAPERS, Claim, ClaimError, Contrast, registered_claims
+from snnl_lib.paper.tables import (
+    claims_of_rule_1,
+    literature,
+    paper_corpora,
+    paper_short_texts,
+    paper_table,
+)

@@ -1,4 +1,4 @@
-"""The papers' claims, typed in once with their place, and what the chapters find of each."""
+"""The papers' claims: judged by rule 2 (``judge``), and answered by the chapters after rule 1."""
 
 from pathlib import Path
 
@@ -6,12 +6,28 @@ import pandas as pd
 
 from snnl_lib import results
 from snnl_lib.paper import PAPERS
-from snnl_lib.paper import registered_claims as registered
+from snnl_lib.paper import claims_of_rule_1 as registered
+from snnl_lib.report.judgement import UNITS, judge, sensitivity
 
-__all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "from_tests", "registered", "write"]
+__all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "from_tests", "judge", "registered"]
+__all__ += ["describe", "sensitivity", "write"]
 
 VERDICTS = ("reproduced", "partly", "not reproduced", "matches", "differs", "not attempted")
 ANSWER = ["claim", "ours", "95 % interval", "verdict", "records"]
+
+
+def describe(claim: dict) -> str:
+    """Describe a row of ``judge``: the claim, its contrasts, and the verdicts of both rules."""
+    lines = [f"{claim['name']}: {claim['claim']}", f"  {claim['paper']}, {claim['where']}"]
+    for each in claim["contrasts"]:
+        wins = f", {each['wins']} of {len(each['corpora'])} above 0" if each["corpora"] else ""
+        units = f"{each['units']} {UNITS[each['unit']]}{wins}, {each['seeds']} seeds"
+        note = f" ({each['note']})" if each["note"] else ""
+        found = f"{each['ours']}, {each['interval']}; {units}: " if each["units"] else ""
+        lines += [f"  - {each['says']} [{each['test']}]", f"    {found}{each['verdict']}{note}"]
+    for name in ("seeds", "corpora", "grade"):
+        lines.append(f"  {name + ':':<9}{claim[name]}")
+    return "\n".join([*lines, f"  rule 1:  {claim['verdict_1']}", f"  rule 2:  {claim['verdict']}"])
 
 
 def answer(claim: str, ours: str, interval: str, verdict: str, records: str = "") -> dict[str, str]:

@@ -51,7 +51,7 @@ def select(
         records = records[records["seed"].isin(seeds)]
     plan = _plan(experiment, profile, records)
     places = {cell: place for place, cell in enumerate(plan)}
-    cells = _cells(records)
+    cells = record_cells(records)
     cells = cells[cells.isin(places)]
     records, joined = records.loc[cells.index], [plan[cell] for cell in cells]
     readings = [spec.get("reading") for spec in joined]
@@ -94,7 +94,9 @@ def orphans(experiment: str | None = None, profile: str = "full") -> pd.DataFram
     records = results.load_results(experiment, profile)
     records = records.drop_duplicates(["experiment", "key"])
     lost = [
-        group[~_cells(group).isin(_plan(name, profile, group))] if name in EXPERIMENTS else group
+        group[~record_cells(group).isin(_plan(name, profile, group))]
+        if name in EXPERIMENTS
+        else group
         for name, group in records.groupby("experiment")
     ]
     return pd.concat(lost) if lost else records
@@ -169,7 +171,7 @@ def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, S
     return plan
 
 
-def _cells(records):
+def record_cells(records):
     """Tell the cell of each record by its identity without the seed."""
     cells = list(records[_CELL].itertuples(index=False, name=None))
     return pd.Series(cells, records.index, dtype=object)

@@ -1,0 +1,267 @@
+"""The papers' claims as they are declared in ``claims/*.toml``: each a list of contrasts.
+
+What a declaration may say is checked here, and against the plan by ``report.judgement``.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from itertools import product
+from pathlib import Path
+
+from snnl_lib import SnnlError
+from snnl_lib.paper.tables import literature, paper_short_texts, paper_table
+
+PAPERS = {
+    "text": "agarap2021text",
+    "image": "agarap2020improving",
+    "ClusterBERT": "clusterbert2023",
+}
+"""The papers, and their entries in the bibliography."""
+
+TESTS = ("> 0", "within", "= v", "at least v", "rank", "more than half")
+WORDS = ("marginal", "slim", "sharply", "by a wide margin", "on par")
+UNITS = ("seed", "encoder", "corpus")
+ROW = {"experiment", "dataset", "embedding", "model", "alpha", "temperature", "reading"}
+ROW |= {"clusterer", "n_train", "task", "metric"}
+MOST = "most"
+"""In place of a row's ``n_train``: the largest number of documents with the most seeds."""
+
+
+class ClaimError(SnnlError):
+    """A claim is not declared as it has to be."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One comparison of weighted cells.
+
+    Args:
+        says: what is compared, for a table.
+        test: one of ``TESTS``.
+        metric: as records name it; ``name@epoch`` is read from the curve.
+        cells: (weight, row) pairs, the claimed winner with a positive weight; a row tells a cell of
+            the plan by some of the names in ``ROW``.
+        unit: over what the interval is taken, one of ``UNITS``.
+        words: one of ``WORDS``, where the sentence has such a word.
+        value: the paper's number, or of a rank the place.
+        best: the statistic is the best of so many seeds.
+        corpora: the units, where these are corpora.
+        not_attempted: why nothing tests it.
+        chosen_afterwards: its reading was chosen because it comes near the paper's numbers; it is
+            shown, and enters no verdict.
+    """
+
+    says: str
+    test: str
+    metric: str
+    cells: tuple[tuple[float, dict], ...]
+    unit: str = "seed"
+    words: str = ""
+    value: float | None = None
+    best: int | None = None
+    corpora: tuple[str, ...] = ()
+    not_attempted: str = ""
+    chosen_afterwards: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, where it stands, and the contrasts that test it.
+
+    ``named`` maps words of the ``quote`` to all rivals that they mean; ``changes`` is what would
+    change our mind, ``changed`` what of the declaration changed since rule 1, and why.
+    """
+
+    name: str
+    chapter: str
+    claim: str
+    where: str
+    reported: str
+    quote: str
+    changes: str
+    named: dict = field(default_factory=dict)
+    headline: bool = False
+    changed: str = ""
+    not_attempted: str = ""
+    grade: str = ""
+    paper: str = ""
+    contrasts: tuple[Contrast, ...] = ()
+
+
+def registered_claims(folder: Path | None = None) -> tuple[Claim, ...]:
+    """Read the claims of all papers from ``text.toml``, ``image.toml`` and ``clusterbert.toml``.
+
+    ``folder``: where they lie (default: the library's own). A paper without a file has none. Raises
+    ClaimError, naming the file, the claim and what is wrong.
+    """
+    folder = Path(__file__).with_name("claims") if folder is None else Path(folder)
+    claims = []
+    for paper in PAPERS:
+        path = folder / f"{paper.lower()}.toml"
+        if path.exists():
+            try:
+                tables = tomllib.loads(path.read_text("utf-8"))
+            except tomllib.TOMLDecodeError as error:
+                raise ClaimError(f"{path.name} is no TOML: {error}") from error
+            _refuse_unknown(tables, {"claim"}, path.name)
+            for table in tables.get("claim", []):
+                claims.append(_claim(table, paper, f"{path.name}, {table.get('name', 'no name')}"))
+    names = [claim.name for claim in claims]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ClaimError(f"two claims have the name {twice[0]!r}")
+    return tuple(claims)
+
+
+def _claim(table, paper, where):
+    table = dict(table)
+    contrasts = table.pop("contrast", [])
+    _refuse_unknown(table, {each.name for each in fields(Claim)} - {"paper", "contrasts"}, where)
+    _refuse_missing(table, Claim, where)
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", table["name"]):
+        raise ClaimError(f"{where}: a name is made of small letters, digits and hyphens")
+    if bool(contrasts) == bool(table.get("not_attempted")):
+        raise ClaimError(f"{where}: a claim has contrasts, or says why it is not_attempted")
+    made = [
+        contrast
+        for place, each in enumerate(contrasts, start=1)
+        for contrast in _contrasts(each, f"{where}, contrast {place}")
+    ]
+    return Claim(**table, paper=paper, contrasts=tuple(made))
+
+
+# ---------------------------------------------------------------- contrasts
+
+_CONTRAST = {each.name for each in fields(Contrast)}
+
+
+def _contrasts(table, where) -> Iterator[Contrast]:
+    """Make the contrasts of a table, one for each combination of what ``each`` lists.
+
+    What is named as a part of a contrast or of a row is one; any name fills ``{name}`` in texts. Of
+    ``more than half`` all combinations are comparisons of one contrast.
+    """
+    each = table.get("each", {})
+    _refuse_unknown(table, _CONTRAST | {"each", "common"}, where)
+    for name, values in each.items():
+        if not isinstance(values, list):
+            raise ClaimError(f"{where}: each lists values, and {name} is {values!r}")
+        if name not in ROW | _CONTRAST and f"{{{name}}}" not in str(table):
+            raise ClaimError(f"{where}: nothing has a {{{name}}} for what each lists")
+    combinations = [dict(zip(each, values, strict=True)) for values in product(*each.values())]
+    made = [_contrast(table, names, where) for names in combinations]
+    if table.get("test") == "more than half" and made:
+        cells = [(w, {"metric": one.metric} | row) for one in made for w, row in one.cells]
+        made = [Contrast(**vars(made[0]) | {"says": table["says"], "cells": tuple(cells)})]
+    yield from made
+
+
+def _contrast(table, names, where):
+    """Make one contrast of a table, with ``names`` filled in."""
+    try:
+        table = {name: _filled(value, names) for name, value in table.items() if name != "each"}
+    except KeyError as error:
+        raise ClaimError(f"{where}: {{{error.args[0]}}} is not among what each lists") from error
+    common, cells = table.pop("common", {}), table.pop("cells", [])
+    common = {name: names[name] for name in names if name in ROW - _CONTRAST} | common
+    table |= {name: names[name] for name in names.keys() & _CONTRAST}
+    rows = []
+    for cell in cells:
+        if not (isinstance(cell, list) and len(cell) == 2 and isinstance(cell[1], dict)):
+            raise ClaimError(f"{where}: a cell is a weight and a row, got {cell!r}")
+        rows.append((float(cell[0]), common | cell[1]))
+        _refuse_unknown(rows[-1][1], ROW, where)
+    table |= {"cells": tuple(rows), "corpora": tuple(table.get("corpora", ()))}
+    _refuse_missing(table, Contrast, where)
+    if isinstance(table.get("value"), dict):
+        table["value"] = _value(table, where)
+    contrast = Contrast(**table)
+    _check(contrast, where)
+    return contrast
+
+
+def _filled(value, names):
+    """Fill ``{name}`` in texts, however deep they lie."""
+    if isinstance(value, str):
+        whole = value[1:-1] if value[:1] == "{" else ""  # a number stays one
+        return names[whole] if whole in names else value.format_map(names) if names else value
+    if isinstance(value, list):
+        return [_filled(each, names) for each in value]
+    if isinstance(value, dict):
+        return {name: _filled(each, names) for name, each in value.items()}
+    return value
+
+
+def _check(contrast, where):
+    """Raise ClaimError if the parts of a contrast do not go together."""
+    for what, known in (("test", TESTS), ("unit", UNITS), ("words", ("", *WORDS))):
+        if (given := getattr(contrast, what)) not in known:
+            choice = ", ".join(filter(None, known))
+            raise ClaimError(f"{where}: there is no {what} {given!r}: choose one of {choice}")
+    won = sum(weight > 0 for weight, _ in contrast.cells)
+    alone = contrast.test in ("= v", "at least v") or contrast.value is not None
+    for wrong, why in (
+        (not (contrast.cells or contrast.not_attempted), "a contrast has cells"),
+        (contrast.cells and not won, "a claimed winner has a positive weight"),
+        (contrast.test == "rank" and won != 1, "a rank is that of one winner"),
+        (contrast.test in ("= v", "at least v") and contrast.value is None, "its test has a value"),
+        (won == len(contrast.cells) > 0 and not alone, "a winner has a rival, or a value"),
+        (
+            contrast.words and (contrast.words == "on par") != (contrast.test == "at least v"),
+            "on par goes with at least v, and nothing else does",
+        ),
+        (
+            contrast.words not in ("", "on par") and contrast.test not in ("> 0", "within"),
+            "words go with > 0 or within",
+        ),
+        (contrast.best is not None and contrast.unit == "corpus", "the best is one of seeds"),
+        (contrast.best is not None and contrast.best < 2, "the best is one of two or more"),
+        ((contrast.unit == "corpus") != bool(contrast.corpora), "corpora go with the unit corpus"),
+        (
+            any(("dataset" in row) == bool(contrast.corpora) for _, row in contrast.cells),
+            "a row has a dataset, unless corpora are the units",
+        ),
+        (any("experiment" not in row for _, row in contrast.cells), "a row has an experiment"),
+    ):
+        if wrong:
+            raise ClaimError(f"{where}: {why}")
+
+
+def _value(table, where) -> float:
+    """Look up the paper's number that a ``value`` names.
+
+    In a table of the text paper, the literature, a table of the ClusterBERT paper, or as stated in
+    the sentence. Metric and data set are the contrast's own unless it names others.
+    """
+    asked = dict(table["value"])
+    if asked.keys() == {"stated", "number"}:
+        return float(asked["number"])
+    kind = next((name for name in ("table", "literature", "short_texts") if name in asked), None)
+    if kind is None or (kind == "table" and asked[kind] not in (1, 2, 3, 4)):
+        raise ClaimError(f"{where}: a value names a table, literature, short_texts or stated")
+    source = asked.pop(kind)
+    read = {"table": paper_table, "literature": literature}.get(kind)
+    numbers = read(source) if read else paper_short_texts()
+    own = {"metric": table["metric"], "dataset": table["cells"][0][1].get("dataset")}
+    asked = {name: own[name] for name in own if name in numbers and own[name]} | asked
+    _refuse_unknown(asked, {*numbers.columns} - {"value"}, f"{where}, value")
+    for column, wanted in asked.items():
+        numbers = numbers[numbers[column] == wanted]
+    numbers = numbers["value"].dropna()
+    if len(numbers) != 1:
+        told = "no number" if numbers.empty else f"{len(numbers)} numbers"
+        raise ClaimError(f"{where}: the value {table['value']} names {told}")
+    return float(numbers.item())
+
+
+def _refuse_unknown(table, known, where):
+    if unknown := sorted(table.keys() - known):
+        choice = ", ".join(sorted(known))
+        raise ClaimError(f"{where}: there is no key {unknown[0]!r}: choose from {choice}")
+
+
+def _refuse_missing(table, kind, where):
+    needed = [each.name for each in fields(kind) if each.default is each.default_factory is MISSING]
+    if missing := [name for name in needed if table.get(name) in (None, "")]:
+        raise ClaimError(f"{where}: {missing[0]} is missing")
