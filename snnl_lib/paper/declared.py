@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -45,7 +46,8 @@ class Contrast:
             the plan by some of the names in ``ROW``.
         unit: over what the interval is taken, one of ``UNITS``.
         words: one of ``WORDS``, where the sentence has such a word.
-        value: the paper's number, or of a rank the place.
+        value: the paper's number.
+        rank, reported: of a rank the place, and the numbers that others report.
         best: the statistic is the best of so many seeds.
         corpora: the units, where these are corpora.
         not_attempted: why nothing tests it.
@@ -60,6 +62,8 @@ class Contrast:
     unit: str = "seed"
     words: str = ""
     value: float | None = None
+    rank: int = 1
+    reported: tuple[float, ...] = ()
     best: int | None = None
     corpora: tuple[str, ...] = ()
     not_attempted: str = ""
@@ -139,26 +143,24 @@ _CONTRAST = {each.name for each in fields(Contrast)}
 def _contrasts(table, where) -> Iterator[Contrast]:
     """Make the contrasts of a table, one for each combination of what ``each`` lists.
 
-    What is named as a part of a contrast or of a row is one; any name fills ``{name}`` in texts. Of
-    ``more than half`` all combinations are comparisons of one contrast.
+    What is named as a part of a contrast or of a row is one; any name fills ``{name}`` in texts.
     """
     each = table.get("each", {})
-    _refuse_unknown(table, _CONTRAST | {"each", "common"}, where)
+    _refuse_unknown(table, (_CONTRAST - {"reported"}) | {"each", "common", "over"}, where)
     for name, values in each.items():
         if not isinstance(values, list):
             raise ClaimError(f"{where}: each lists values, and {name} is {values!r}")
         if name not in ROW | _CONTRAST and f"{{{name}}}" not in str(table):
             raise ClaimError(f"{where}: nothing has a {{{name}}} for what each lists")
-    combinations = [dict(zip(each, values, strict=True)) for values in product(*each.values())]
-    made = [_contrast(table, names, where) for names in combinations]
-    if table.get("test") == "more than half" and made:
-        cells = [(w, {"metric": one.metric} | row) for one in made for w, row in one.cells]
-        made = [Contrast(**vars(made[0]) | {"says": table["says"], "cells": tuple(cells)})]
-    yield from made
+    for values in product(*each.values()):
+        yield _contrast(table, dict(zip(each, values, strict=True)), where)
 
 
 def _contrast(table, names, where):
-    """Make one contrast of a table, with ``names`` filled in."""
+    """Make one contrast of a table, with ``names`` filled in.
+
+    With ``over``, rows, the cells are repeated for each of them.
+    """
     try:
         table = {name: _filled(value, names) for name, value in table.items() if name != "each"}
     except KeyError as error:
@@ -167,15 +169,19 @@ def _contrast(table, names, where):
     common = {name: names[name] for name in names if name in ROW - _CONTRAST} | common
     table |= {name: names[name] for name in names.keys() & _CONTRAST}
     rows = []
-    for cell in cells:
+    for over, cell in product(table.pop("over", [{}]), cells):
         if not (isinstance(cell, list) and len(cell) == 2 and isinstance(cell[1], dict)):
             raise ClaimError(f"{where}: a cell is a weight and a row, got {cell!r}")
-        rows.append((float(cell[0]), common | cell[1]))
+        rows.append((float(cell[0]), common | over | cell[1]))
         _refuse_unknown(rows[-1][1], ROW, where)
     table |= {"cells": tuple(rows), "corpora": tuple(table.get("corpora", ()))}
     _refuse_missing(table, Contrast, where)
-    if isinstance(table.get("value"), dict):
-        table["value"] = _value(table, where)
+    if table.get("test") == "rank" and "value" in table:
+        table["reported"] = _numbers(table, table.pop("value"), where)
+    elif "value" in table:
+        table["value"], *more = _numbers(table, table["value"], where)
+        if more:
+            raise ClaimError(f"{where}: the value names {len(more) + 1} numbers")
     contrast = Contrast(**table)
     _check(contrast, where)
     return contrast
@@ -200,13 +206,15 @@ def _check(contrast, where):
             choice = ", ".join(filter(None, known))
             raise ClaimError(f"{where}: there is no {what} {given!r}: choose one of {choice}")
     won = sum(weight > 0 for weight, _ in contrast.cells)
-    alone = contrast.test in ("= v", "at least v") or contrast.value is not None
+    quoted = contrast.value is not None or contrast.reported
+    won_all = won == len(contrast.cells) > 0
     for wrong, why in (
         (not (contrast.cells or contrast.not_attempted), "a contrast has cells"),
         (contrast.cells and not won, "a claimed winner has a positive weight"),
         (contrast.test == "rank" and won != 1, "a rank is that of one winner"),
         (contrast.test in ("= v", "at least v") and contrast.value is None, "its test has a value"),
-        (won == len(contrast.cells) > 0 and not alone, "a winner has a rival, or a value"),
+        (won_all and not quoted, "a winner has a rival, or a value"),
+        (contrast.rank != 1 and contrast.test != "rank", "a place is that of the test rank"),
         (
             contrast.words and (contrast.words == "on par") != (contrast.test == "at least v"),
             "on par goes with at least v, and nothing else does",
@@ -228,31 +236,38 @@ def _check(contrast, where):
             raise ClaimError(f"{where}: {why}")
 
 
-def _value(table, where) -> float:
-    """Look up the paper's number that a ``value`` names.
+@cache
+def _read(kind, which):
+    if kind == "short_texts":
+        return paper_short_texts()
+    return paper_table(which) if kind == "table" else literature(which)
+
+
+def _numbers(table, asked, where) -> tuple[float, ...]:
+    """Look up the paper's numbers that a ``value`` names: at least one.
 
     In a table of the text paper, the literature, a table of the ClusterBERT paper, or as stated in
     the sentence. Metric and data set are the contrast's own unless it names others.
     """
-    asked = dict(table["value"])
+    if not isinstance(asked, dict):
+        raise ClaimError(f"{where}: a value is never typed, it names the paper's number")
     if asked.keys() == {"stated", "number"}:
-        return float(asked["number"])
+        return (float(asked["number"]),)
     kind = next((name for name in ("table", "literature", "short_texts") if name in asked), None)
-    if kind is None or (kind == "table" and asked[kind] not in (1, 2, 3, 4)):
+    known = {"table": (1, 2, 3, 4), "literature": ("images", "short-texts"), "short_texts": (True,)}
+    if kind is None or asked[kind] not in known[kind]:
         raise ClaimError(f"{where}: a value names a table, literature, short_texts or stated")
-    source = asked.pop(kind)
-    read = {"table": paper_table, "literature": literature}.get(kind)
-    numbers = read(source) if read else paper_short_texts()
+    numbers = _read(kind, asked[kind])
     own = {"metric": table["metric"], "dataset": table["cells"][0][1].get("dataset")}
+    asked = {name: wanted for name, wanted in asked.items() if name != kind}
     asked = {name: own[name] for name in own if name in numbers and own[name]} | asked
     _refuse_unknown(asked, {*numbers.columns} - {"value"}, f"{where}, value")
     for column, wanted in asked.items():
         numbers = numbers[numbers[column] == wanted]
-    numbers = numbers["value"].dropna()
-    if len(numbers) != 1:
-        told = "no number" if numbers.empty else f"{len(numbers)} numbers"
-        raise ClaimError(f"{where}: the value {table['value']} names {told}")
-    return float(numbers.item())
+    numbers = tuple(numbers["value"].dropna())
+    if not numbers:
+        raise ClaimError(f"{where}: the value {asked} names no number of the {kind}")
+    return numbers
 
 
 def _refuse_unknown(table, known, where):

@@ -7,7 +7,7 @@ import pandas as pd
 from snnl_lib import results
 from snnl_lib.paper import PAPERS
 from snnl_lib.paper import claims_of_rule_1 as registered
-from snnl_lib.report.judgement import UNITS, judge, sensitivity
+from snnl_lib.report.judgement import judge, sensitivity
 
 __all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "from_tests", "judge", "registered"]
 __all__ += ["describe", "sensitivity", "write"]
@@ -21,7 +21,8 @@ def describe(claim: dict) -> str:
     lines = [f"{claim['name']}: {claim['claim']}", f"  {claim['paper']}, {claim['where']}"]
     for each in claim["contrasts"]:
         wins = f", {each['wins']} of {len(each['corpora'])} above 0" if each["corpora"] else ""
-        units = f"{each['units']} {UNITS[each['unit']]}{wins}, {each['seeds']} seeds"
+        seeds = f", seeds: {each['seeds']}" if each["unit"] != "seed" else ""
+        units = f"{each['counted']}{wins}{seeds}"
         note = f" ({each['note']})" if each["note"] else ""
         found = f"{each['ours']}, {each['interval']}; {units}: " if each["units"] else ""
         lines += [f"  - {each['says']} [{each['test']}]", f"    {found}{each['verdict']}{note}"]

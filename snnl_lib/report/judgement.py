@@ -112,10 +112,9 @@ class Book:
         """
         asked = (*sorted((name, str(value)) for name, value in row.items()), dataset, metric)
         if asked not in self.known:
-            named = contrasts.base(metric)
-            if named not in EXPERIMENTS[row["experiment"]].metrics:
-                raise ClaimError(f"{row['experiment']} has no metric {metric!r}")
             cells = {spec: self.cells.get(_cell(spec), {}) for spec in named_cells(row, dataset)}
+            if contrasts.base(metric) not in EXPERIMENTS[row["experiment"]].metrics:
+                raise ClaimError(f"{row['experiment']} has no metric {metric!r}")
             spec = max(cells, key=lambda spec: (len(cells[spec]), spec.n_train))
             self.known[asked] = (spec, _runs(cells[spec], metric))
         return self.known[asked]
@@ -269,21 +268,22 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting) -> Judged:
         return _compare(contrast, contrast.cells, book, setting)
     if contrast.test == "rank":
         (winner,) = (cell for cell in contrast.cells if cell[0] > 0)
-        groups = [[winner, cell] for cell in contrast.cells if cell[0] < 0]
+        groups = [([winner, cell], None) for cell in contrast.cells if cell[0] < 0]
+        groups += [([winner], number) for number in contrast.reported]
     else:
         groups = []
         for cell in contrast.cells:  # a winner opens the next comparison
-            groups += [[]] if cell[0] > 0 else []
-            groups[-1].append(cell)
-    plain = replace(contrast, test="> 0", value=None)
-    parts = [_compare(plain, group, book, setting) for group in groups]
+            groups += [([], None)] if cell[0] > 0 else []
+            groups[-1][0].append(cell)
+    plain = replace(contrast, test="> 0")
+    parts = [_compare(replace(plain, value=v), cells, book, setting) for cells, v in groups]
     fair = [part for part in parts if part.verdict in contrasts.SIGNS]
     if not fair:
         return replace(parts[0], contrast=contrast)
     verdicts = [part.verdict for part in fair]
     if contrast.test == "rank":
-        verdict = contrasts.rank(verdicts, int(contrast.value or 1))
-        note = f"against {min(fair, key=lambda part: part.found.mean).specs[1].label}"
+        verdict = contrasts.rank(verdicts, contrast.rank)
+        note = f"against the strongest of {len(fair)} rivals"
     else:
         verdict = contrasts.more_than_half([part.verdict for part in parts])
         note = f"above 0 in {verdicts.count('reproduced')} of {len(parts)}"
@@ -511,8 +511,10 @@ def _word(verdict):
 
 
 def _grade(claim, judged):
-    if claim.grade:
-        return claim.grade if claim.grade.startswith(GRADES) else f"stand-in ({claim.grade})"
+    if claim.grade:  # "stand-in: this for that", or what stands in alone
+        level, colon, words = claim.grade.partition(": ")
+        words = words if colon and level in GRADES else claim.grade
+        return f"{level if level in GRADES else 'stand-in'} ({words})"
     counted = [each for each in judged if not each.contrast.chosen_afterwards]
     rows = [spec for each in counted if each.runs for spec in each.specs]
     return grade(rows or [spec for each in counted for spec in each.specs])
@@ -536,9 +538,7 @@ def _row(claim, judged, kind, changes, frozen):
     return made | {
         "ours": alone["ours"] if alone else _counted(counted),
         "interval": alone["interval"] if alone else "–",
-        "units": ", ".join(
-            dict.fromkeys(f"{each['units']} {UNITS[each['unit']]}" for each in told)
-        ),
+        "units": ", ".join(dict.fromkeys(each["counted"] for each in told)),
         "seeds": _ends([count for each in judged for count in each.seeds]),
         "corpora": ", ".join(sorted(corpora)),
         "grade": graded,
@@ -586,6 +586,7 @@ def _contrast_row(judged):
         "interval": spread,
         "unit": contrast.unit,
         "units": found.units,
+        "counted": f"{found.units} {UNITS[contrast.unit] if found.units != 1 else contrast.unit}",
         "seeds": _ends(judged.seeds),
         "corpora": judged.corpora,
         "wins": sum(mean > 0 for mean in judged.corpora.values()),

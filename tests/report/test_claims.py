@@ -1,4 +1,4 @@
-"""The papers' claims: each is answered once, from tests that name their records."""
+"""The papers' claims: declared as contrasts, judged by rule 2, and answered once by a chapter."""
 
 from pathlib import Path
 

@@ -1,0 +1,130 @@
+"""How near a cell of the plan is to its paper's protocol."""
+
+import re
+
+import pytest
+
+from snnl_lib import data
+from snnl_lib.experiments import EXPERIMENTS, specs
+from snnl_lib.experiments.cells import DRAWN
+from snnl_lib.experiments.grades import _rules, grade, notes
+
+
+def cells(experiment, dataset, **wanted):
+    """The specs of seed 0 that have these fields or settings."""
+    found = [
+        spec
+        for spec in specs(experiment, "full", "ag_news" if dataset == DRAWN else dataset, (0,))
+        if spec.dataset == dataset
+        and all(getattr(spec, k, None) == v or spec.get(k) == v for k, v in wanted.items())
+    ]
+    assert found
+    return found
+
+
+GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to draw from"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "dataset", "wanted", "told"),
+    [
+        ("clustering", "ag_news", {"embedding": "spacy"}, f"stand-in ({GLOVE}), reduced ({PART})"),
+        (
+            "clustering",
+            "ag_news",
+            {"embedding": "infersent-random"},
+            f"stand-in (a random encoder for InferSent), reduced ({PART})",
+        ),
+        ("clustering", "ag_news", {"embedding": "infersent"}, f"reduced ({PART})"),
+        (
+            "classification",
+            "ag_news",
+            {"embedding": "infersent-random", "n_train": 20_000},
+            f"stand-in (a random encoder for InferSent), reduced ({PART}; 20,000 training documents"
+            " in place of all, 17 %)",
+        ),
+        (
+            "classification",
+            "ag_news",
+            {"embedding": "infersent-random", "n_train": 1_000_000},
+            f"stand-in (a random encoder for InferSent), reduced ({PART})",
+        ),
+        ("annealing", "gaussian", {}, "paper's protocol"),
+        ("images", "mnist", {"model": "original"}, "paper's protocol"),
+        ("images", "mnist", {"model": "ae-d"}, "reduced (10,000 training images, 17 %)"),
+        (
+            "images",
+            "emnist_balanced",
+            {"model": "dec", "n_train": 10_000},
+            "reduced (10,000 training images, shorter training, 9 %)",
+        ),
+        ("images", "mnist", {"model": "dec", "n_train": 1_000_000}, "paper's protocol"),
+        (
+            "clusterbert",
+            "biomedical",
+            {"embedding": "tfidf", "n_train": 50_000},
+            "paper's protocol",
+        ),
+        (
+            "clusterbert",
+            "biomedical",
+            {"embedding": "tfidf", "n_train": 2000},
+            "reduced (2,000 texts of a corpus, 10 %)",
+        ),
+        (
+            "clusterbert",
+            "googlenews",
+            {"model": "clusterbert", "n_train": 2000},
+            "stand-in (MiniLM for RoBERTa), reduced (batches of 32 in place of 8; 2,000 texts of a"
+            " corpus, 18 %)",
+        ),
+        (
+            "clusterbert",
+            "googlenews",
+            {"embedding": "sif-corpus", "n_train": 50_000},
+            "stand-in (vectors made from the corpus for GloVe)",
+        ),
+        (
+            "retrieval",
+            "biomedical",
+            {"task": "trecqa", "embedding": "tfidf"},
+            "stand-in (TREC-QA for AskUbuntu), reduced (2,000 texts of a corpus, 10 %)",
+        ),
+    ],
+)
+def test_a_cell_says_what_stands_for_what_and_by_what_factor_it_is_reduced(
+    experiment, dataset, wanted, told
+):
+    assert {grade([spec]) for spec in cells(experiment, dataset, **wanted)} == {told}
+
+
+def test_the_lowest_grade_of_several_cells_comes_first_with_the_range_of_their_shares():
+    names = "biomedical", "bbc_sentences", "googlenews"
+    rows = [cells("clusterbert", name, embedding="tfidf", n_train=2000)[0] for name in names]
+    assert grade(rows) == "reduced (2,000 texts of a corpus, 5 to 18 %)"
+    sif = cells("clusterbert", "biomedical", embedding="sif", n_train=50_000)
+    both = grade([*rows, *sif])
+    assert both == f"stand-in ({GLOVE}), reduced (2,000 texts of a corpus, 5 to 18 %)"
+    assert grade([]) == "paper's protocol"
+
+
+def test_readings_rivals_and_ablations_are_graded_as_what_they_vary():
+    (spec,) = cells("clustering-readings", "ag_news", reading="alpha 10", model="ae-d")
+    assert set(notes(spec)) == {GLOVE, PART}
+    (spec, *_) = cells("clusterbert-ablation", "biomedical", reading="mean pooling")
+    assert "MiniLM for RoBERTa" in notes(spec)
+
+
+def test_every_rule_holds_for_a_cell_of_each_of_its_experiments():
+    known = [name for name in data.available_datasets() if data.describe(name).kind != "retrieval"]
+    for name in EXPERIMENTS:
+        found = {
+            says
+            for each in known
+            for spec in specs(name, "full", each, (0,))
+            for says in notes(spec)
+        }
+        for rule in _rules():
+            says = re.escape(rule["says"]).replace(re.escape("{n_train:,}"), r"[\d,]+")
+            held = any(re.fullmatch(says, each) for each in found)
+            assert held or name not in rule["experiments"], (rule["says"], name)

@@ -1,0 +1,648 @@
+"""Claims by rule 2: declarations that are refused, and made-up records for each sentence of it."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from snnl_lib.__main__ import main
+from snnl_lib.experiments.cells import MORE_SEEDS, PAPER_SEEDS
+from snnl_lib.paper import Claim, ClaimError, Contrast, registered_claims
+from snnl_lib.report import claims, judgement
+from snnl_lib.report.judgement import named_cells
+from snnl_lib.results import Outcome, Record, write_record
+
+TEXTS = {"experiment": "clustering", "dataset": "ag_news", "embedding": "spacy"}
+AED, AE, PCA = (TEXTS | {"model": model} for model in ("ae-d", "ae", "pca"))
+CORPORA = ("stackoverflow", "biomedical", "searchsnippets", "googlenews")
+SHORT = {"experiment": "clusterbert", "clusterer": "kmeans", "n_train": 2000}
+TUNED = SHORT | {"embedding": "minilm-cls", "model": "clusterbert"}
+START = SHORT | {"embedding": "minilm-cls", "model": "plain"}
+UP = (0.1, 0.11, 0.12, 0.13, 0.14)
+
+
+def made(row, values, metric="nmi", dataset=None, seeds=MORE_SEEDS, broken=None, **changes):
+    """Records of a row as ``select`` returns them: one run a value, for the seeds in turn.
+
+    ``broken``: place -> status.
+    """
+    spec = named_cells(row, dataset)[0]
+    *_, settings = spec.identity
+    facts = {"experiment": spec.experiment, "profile": "full", "dataset": spec.dataset}
+    facts |= {"embedding": spec.embedding, "model": spec.model, "alpha": float(spec.alpha)}
+    facts |= {"temperature": str(spec.temperature), "settings": settings, "metric": metric}
+    facts |= {"n_train": spec.n_train, "n_test": 10**9, "fingerprint": "ab-cd", "stale": False}
+    rows = [
+        {
+            "seed": seed,
+            "value": value,
+            "key": f"{spec.dataset}-{spec.model}-s{seed}",
+            "status": (broken or {}).get(place, "ok"),
+        }
+        for place, (seed, value) in enumerate(zip(seeds, values, strict=False))
+    ]
+    return pd.DataFrame(rows).assign(**facts | changes)
+
+
+def contrast(*cells, test="> 0", metric="nmi", **facts):
+    return Contrast("a against b", test, metric, tuple(cells), **facts)
+
+
+def claim(*contrasts, name="a-claim", **facts):
+    words = dict.fromkeys(["chapter", "claim", "where", "reported", "quote", "changes"], "words")
+    return Claim(name=name, **words, paper="text", contrasts=contrasts, **facts)
+
+
+def judged(records, *contrasts, **facts):
+    """The row of one claim that has these contrasts."""
+    return claims.judge(pd.concat(records), claims=[claim(*contrasts, **facts)]).iloc[0]
+
+
+BEATS = contrast((1, AED), (-1, AE))
+BASE = made(AE, [0.0] * 5)
+
+
+# ---------------------------------------------------------------- one contrast, from records
+
+
+def test_a_and_b_are_paired_by_seed():
+    # The levels move by 0.5 from seed to seed, and A is 0.1 better on each.
+    level = np.array([0, 0.1, 0.2, 0.3, 0.5])
+    found = judged([made(AED, level + UP), made(AE, level)], BEATS)
+    assert found["kind"] == "reproduced" and found["contrasts"][0]["mean"] == pytest.approx(0.12)
+    shuffled = made(AE, level[::-1], seeds=PAPER_SEEDS[::-1])
+    assert judged([made(AED, level + UP), shuffled], BEATS)["ours"] == found["ours"]
+    mispaired = made(AE, level, seeds=PAPER_SEEDS[::-1])
+    assert judged([made(AED, level + UP), mispaired], BEATS)["kind"] == "undecided"
+
+
+def test_all_recorded_seeds_count_that_every_row_has():
+    more = made(AED, [0.1, 0.11, 0.12, 0.13, 0.14, -9, -9])  # the rival has five
+    assert judged([more, BASE], BEATS)["contrasts"][0]["units"] == 5
+    both = [more, made(AE, [0.0] * 7)]
+    assert judged(both, BEATS)["contrasts"][0]["units"] == 7
+
+
+def test_lower_is_better_is_turned_by_the_library():
+    rows = [made(AED, [1, 1.1, 1.2], "dbi"), made(AE, [2, 2, 2], "dbi")]
+    found = judged(rows, contrast((1, AED), (-1, AE), metric="dbi"))
+    assert found["kind"] == "reproduced" and found["contrasts"][0]["mean"] > 0
+
+
+def test_deeper_gains_more_is_a_contrast_of_contrasts_by_weights():
+    cells = [(1, AED), (-1, AE), (-1, PCA)]
+    rows = [made(AED, [0.9, 0.9, 0.9]), made(AE, [0.3, 0.31, 0.3]), made(PCA, [0.4, 0.4, 0.41])]
+    found = judged(rows, contrast(*cells))["contrasts"][0]
+    assert found["mean"] == pytest.approx(0.9 - 0.91 / 3 - 1.21 / 3)
+    halved = judged(rows, contrast((1, AED), (-0.5, AE), (-0.5, PCA)))["contrasts"][0]
+    assert halved["mean"] == pytest.approx(0.9 - 1.06 / 3)
+
+
+def test_two_points_lower_is_a_value_of_a_difference():
+    rows = [made(AED, [0.5, 0.51, 0.5]), made(AE, [0.48, 0.49, 0.481])]
+    two = contrast((1, AED), (-1, AE), test="= v", value=0.02)
+    assert judged(rows, two)["kind"] == "matches"
+    assert judged(rows, replace(two, value=0.2))["kind"] == "differs"
+
+
+def test_a_value_of_a_score_where_lower_is_better_is_shown_as_it_is():
+    rows = [made(AED, [0.4, 0.41, 0.42], "dbi")]
+    level = contrast((1, AED), metric="dbi", test="= v", value=0.41)
+    found = judged(rows, level)
+    assert found["kind"] == "matches" and found["ours"] == "0.41 (dbi)"
+    assert judged(rows, replace(level, test="at least v", value=0.6))["kind"] == "reproduced"
+
+
+def test_against_a_quoted_number_is_a_one_sample_interval():
+    quoted = contrast((1, AED), value=0.5)
+    assert judged([made(AED, [0.6, 0.61, 0.62])], quoted)["kind"] == "reproduced"
+    found = judged([made(AED, [0.4, 0.41, 0.42])], quoted)
+    assert found["kind"] == "contradicted" and found["ours"] == "-0.090 (nmi)"
+
+
+def test_best_of_n_with_exactly_n_seeds_is_undecided():
+    best = contrast((1, AED), test="= v", value=0.62, best=4)
+    values = [0.61, 0.62, 0.6, 0.624, 0.615]
+    assert judged([made(AED, values)], best)["kind"] == "matches"
+    exactly = judged([made(AED, values[:4])], best)
+    assert exactly["kind"] == "undecided" and exactly["ours"] == "0.624 (nmi)"
+    lower = contrast((1, AED), test="at least v", metric="dbi", value=0.7, best=2)
+    found = judged([made(AED, [0.6, 0.61, 0.62, 0.9], "dbi")], lower)["contrasts"][0]
+    # of the six pairs the lower: 0.6 three times, 0.61 twice, 0.62
+    assert found["mean"] == pytest.approx(-(3 * 0.6 + 2 * 0.61 + 0.62) / 6)
+
+
+def test_an_encoder_is_a_unit_with_the_mean_over_its_seeds():
+    by_encoder = contrast((1, AED), (-1, AE), unit="encoder")
+    one = [made(AED, UP, fingerprint="ab-random0"), made(AE, [0.0] * 5, fingerprint="ab-random0")]
+    found = judged(one, by_encoder)
+    assert found["kind"] == "undecided" and found["units"] == "1 encoder"
+    drawn = [f"ab-random{number}" for number in (0, 0, 1, 1, 2)]
+    several = [made(AED, UP, fingerprint=drawn), made(AE, [0.0] * 5, fingerprint=drawn)]
+    found = judged(several, by_encoder)["contrasts"][0]
+    assert found["units"] == 3 and found["mean"] == pytest.approx((0.105 + 0.125 + 0.14) / 3)
+
+
+def over_corpora(gains, corpora=CORPORA):
+    """Records of ClusterBERT and of its start: corpus -> gains of its seeds."""
+    named = zip(corpora, gains, strict=False)
+    pairs = [
+        (made(TUNED, each, dataset=name), made(START, [0.0] * len(each), dataset=name))
+        for name, each in named
+    ]
+    return [records for pair in pairs for records in pair]
+
+
+BY_CORPUS = contrast((1, TUNED), (-1, START), unit="corpus", corpora=CORPORA)
+
+
+def test_a_corpus_is_a_unit_with_the_mean_over_its_seeds():
+    found = judged(over_corpora([[0.1, 0.3], [0.2], [0.2, 0.2, 0.2], [0.24, 0.26]]), BY_CORPUS)
+    one = found["contrasts"][0]
+    assert found["kind"] == "reproduced" and one["units"] == 4
+    assert one["mean"] == pytest.approx((0.2 + 0.2 + 0.2 + 0.25) / 4)
+
+
+def test_wins_for_each_corpus_are_printed():
+    found = judged(over_corpora([[0.1], [-0.2], [0.2], [0.3]]), BY_CORPUS)
+    assert found["contrasts"][0]["wins"] == 3 and "3 of 4 above 0" in claims.describe(found)
+    assert found["contrasts"][0]["corpora"]["biomedical"] == pytest.approx(-0.2)
+
+
+def test_all_declared_corpora_or_partly():
+    three = over_corpora([[0.1], [0.11], [0.12]])
+    assert judged(three, BY_CORPUS)["kind"] == "partly (3 of 4 corpora)"
+    down = over_corpora([[-0.1], [-0.11], [-0.12]])
+    assert judged(down, BY_CORPUS)["kind"] == "contradicted (3 of 4 corpora)"
+
+
+def test_a_spread_near_zero_is_no_evidence():
+    equal = [made(AED, [0.3, 0.3, 0.3]), made(AE, [0.2, 0.2, 0.2])]
+    found = judged(equal, BEATS)
+    assert (
+        found["kind"] == "undecided" and found["contrasts"][0]["note"] == "the units hardly differ"
+    )
+
+
+def test_the_half_width_is_at_least_that_of_the_documents():
+    rows = [made(AED, [0.52, 0.52, 0.521], "acc"), made(AE, [0.5, 0.5, 0.5], "acc")]
+    accuracy = contrast((1, AED), (-1, AE), metric="acc")
+    assert judged(rows, accuracy)["kind"] == "reproduced"
+    few = [each.assign(n_test=1000) for each in rows]
+    found = judged(few, accuracy)
+    assert found["kind"] == "undecided"
+    half = 1.959964 * np.sqrt((0.5203333 * 0.4796667 + 0.25) / 1000)
+    low, high = (found["contrasts"][0][end] for end in ("low", "high"))
+    assert (high - low) / 2 == pytest.approx(half, rel=1e-5)
+    # The same numbers as NMI, which is no share of documents.
+    same = [each.assign(metric="nmi") for each in few]
+    assert judged(same, BEATS)["kind"] == "reproduced"
+
+
+def test_a_ranking_rests_on_its_queries_and_not_on_the_documents():
+    row = {"experiment": "retrieval", "dataset": "biomedical", "task": "trecqa"}
+    a, b = (row | {"embedding": name, "model": "plain"} for name in ("minilm", "tfidf"))
+    rows = [made(a, [0.7, 0.7, 0.71], "map"), made(b, [0.65, 0.65, 0.65], "map")]
+    ranked = contrast((1, a), (-1, b), metric="map")
+    assert judged(rows, ranked)["kind"] == "reproduced"
+    queries = [each.assign(metric="queries", value=68.0) for each in rows]
+    assert judged(rows + queries, ranked)["kind"] == "undecided"
+
+
+def test_a_score_of_a_curve_is_read_at_its_epoch(results_folder):
+    rows = {}
+    for temperature in ("annealed", "1.0"):
+        cell = {"experiment": "annealing", "dataset": "gaussian", "temperature": temperature}
+        rows[temperature] = cell
+        (spec,) = named_cells(cell)
+        for place, seed in enumerate(MORE_SEEDS[:4]):
+            gain = (temperature == "annealed") * (0.1 + 0.01 * place)
+            neighbours = [0.2, 0.5 + gain, 0.9]
+            curve = pd.DataFrame({"epoch": [0, 20, 50], "neighbours": neighbours})
+            outcome = Outcome({"neighbours": 0.9}, curve)
+            facts = {"metrics": outcome.metrics, "n_train": 300, "n_test": 0, "seconds": 1.0}
+            facts |= {"device": "CPU", "curve": curve, "commit": "abc"}
+            write_record(Record(replace(spec, seed=seed), "drawn", **facts))
+    cells = ((1, rows["annealed"]), (-1, rows["1.0"]))
+    declared = [claim(contrast(*cells, metric=f"neighbours@{epoch}")) for epoch in (20, 50)]
+    table = claims.judge(claims=declared)
+    assert table["kind"].tolist() == ["reproduced", "undecided"]
+    assert table["contrasts"][0][0]["mean"] == pytest.approx(0.115)
+
+
+# ---------------------------------------------------------------- what went wrong in runs
+
+
+def test_a_verdict_that_collapsed_runs_change_is_undecided_and_both_are_shown():
+    rows = [made(AED, [0.1, 0.11, 0.12, 0.13, 0.9], broken={4: "collapsed"}), BASE]
+    found = judged(rows, BEATS)  # a wide interval with it, a clear one without
+    assert found["kind"] == "undecided"
+    assert found["contrasts"][0]["note"] == "with collapsed runs undecided, without them reproduced"
+
+
+def test_all_runs_count_the_collapsed_ones_too():
+    found = judged([made(AED, UP, broken={4: "collapsed"}), BASE], BEATS)
+    assert found["kind"] == "reproduced" and found["contrasts"][0]["units"] == 5
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_row_most_of_whose_runs_collapsed_is_no_fair_test_neither_winner_nor_rival(place):
+    states = dict.fromkeys(range(3), "collapsed")
+    broken = [states if place == each else None for each in (0, 1)]
+    rows = [made(AED, UP, broken=broken[0]), made(AE, [0.0] * 5, broken=broken[1])]
+    found = judged(rows, BEATS)
+    assert found["kind"] == "no fair test" and not found["contrasts"][0]["units"]
+    two = dict.fromkeys(range(2), "collapsed")
+    broken = [two if place == each else None for each in (0, 1)]
+    rows = [made(AED, UP, broken=broken[0]), made(AE, [0.0] * 5, broken=broken[1])]
+    assert judged(rows, BEATS)["kind"] == "reproduced"
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+def test_a_diverged_or_failed_winner_is_a_loss_never_a_dropped_pair(status):
+    values = np.array([0.6, 0.61, 0.62, 0.63, np.nan])
+    rows = [made(AED, values, broken={4: status}), made(AE, [0.5] * 5)]
+    found = judged(rows, BEATS)
+    assert found["kind"] == "undecided" and found["contrasts"][0]["units"] == 5
+    assert found["contrasts"][0]["mean"] == pytest.approx((0.1 + 0.11 + 0.12 + 0.13 - 0.5) / 5)
+    lost = dict.fromkeys(range(5), status)
+    rows = [made(AED, [np.nan] * 5, broken=lost), made(AE, [0.5] * 5)]
+    assert judged(rows, BEATS)["kind"] == "contradicted"
+
+
+def test_a_failed_winner_where_lower_is_better_is_a_loss_too():
+    rows = [made(AED, [1, 1.1, 1.2, np.nan], "dbi", broken={3: "failed"})]
+    rows += [made(AE, [2, 2, 2, 2], "dbi")]
+    found = judged(rows, contrast((1, AED), (-1, AE), metric="dbi"))
+    assert found["kind"] == "undecided"
+
+
+def test_a_failed_rival_is_no_win():
+    rows = [made(AED, UP), made(AE, [0, 0, 0, 0, np.nan], broken={4: "failed"})]
+    assert judged(rows, BEATS)["contrasts"][0]["units"] == 4
+    rows = [made(AED, UP), made(AE, [np.nan] * 5, broken=dict.fromkeys(range(5), "failed"))]
+    assert judged(rows, BEATS)["kind"] == "no fair test"
+
+
+# ---------------------------------------------------------------- ranks, halves, several contrasts
+
+
+def test_a_rank_takes_every_rival_and_leaves_out_who_collapsed():
+    best = contrast((1, AED), (-1, AE), (-1, PCA), test="rank")
+    rows = [made(AED, UP), made(AE, [0.0] * 5), made(PCA, [0.05] * 5)]
+    assert judged(rows, best)["kind"] == "reproduced"
+    above = [made(AED, UP), made(AE, [0.0] * 5), made(PCA, [0.5] * 5)]
+    assert judged(above, best)["kind"] == "contradicted"
+    assert judged(above, replace(best, rank=2))["kind"] == "reproduced"
+    gone = dict.fromkeys(range(5), "collapsed")
+    rows = [made(AED, UP), made(AE, [0.0] * 5), made(PCA, [0.5] * 5, broken=gone)]
+    assert judged(rows, best)["kind"] == "reproduced"
+
+
+def test_a_rank_among_reported_numbers():
+    first = contrast((1, AED), test="rank", reported=(0.05, 0.01))
+    assert judged([made(AED, UP)], first)["kind"] == "reproduced"
+    assert judged([made(AED, UP)], replace(first, reported=(0.05, 0.5)))["kind"] == "contradicted"
+
+
+def test_more_than_half_counts_named_cells_that_are_not_recorded():
+    pairs = [((1, row), (-1, AE)) for row in (AED, PCA, TEXTS | {"model": "lc-d"})]
+    half = contrast(*(cell for pair in pairs for cell in pair), test="more than half")
+    two = [made(AED, UP), made(PCA, UP), BASE]
+    found = judged(two, half)
+    assert found["kind"] == "reproduced" and found["contrasts"][0]["note"] == "above 0 in 2 of 3"
+    assert judged([made(AED, UP), BASE], half)["kind"] == "undecided"
+
+
+def test_several_contrasts_are_combined():
+    other = contrast((1, PCA), (-1, AE))
+    assert judged([made(AED, UP), BASE], BEATS, other)["kind"] == "partly (1 of 2)"
+    rows = [made(AED, UP), BASE, made(PCA, [-value for value in UP])]
+    found = judged(rows, BEATS, other)
+    assert found["kind"] == "mixed" and found["ours"] == "1 reproduced, 1 contradicted"
+
+
+def test_what_no_run_can_test_says_why():
+    assert (
+        judged([BASE], not_attempted="no ClusterGAN")["verdict"] == "not attempted (no ClusterGAN)"
+    )
+    untested = replace(BEATS, not_attempted="no weights")
+    assert judged([BASE], untested)["verdict"] == "not attempted (no weights)"
+    assert judged([made(AED, UP), BASE], BEATS, untested)["kind"] == "partly (1 of 2)"
+    assert judged([BASE], BEATS)["verdict"] == "not attempted (no run is recorded)"
+
+
+def test_a_reading_chosen_afterwards_enters_no_verdict():
+    worse = [made(PCA, [-value for value in UP]), made(AED, UP), BASE]
+    other = contrast((1, PCA), (-1, AE), chosen_afterwards=True)
+    found = judged(worse, BEATS, other)
+    assert found["kind"] == "reproduced"
+    assert "chosen afterwards" in found["contrasts"][1]["verdict"]
+    assert judged(worse, other)["kind"].startswith("not attempted")
+
+
+# ---------------------------------------------------------------- grade, staleness, fragility
+
+
+def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
+    found = judged([made(AED, UP), BASE], BEATS)
+    assert found["grade"].startswith("stand-in (spaCy's vectors of 2023 for GloVe), reduced (")
+    assert found["verdict"] == "reproduced, with a stand-in"
+    images = {"experiment": "images", "dataset": "mnist"}
+    a = images | {"model": "ae-d", "alpha": 1, "reading": "alpha 1"}
+    b = images | {"model": "original"}
+    found = judged([made(a, UP), made(b, [0.0] * 5)], contrast((1, a), (-1, b)))
+    assert found["grade"] == "reduced (10,000 training images, 17 %)"
+    assert found["verdict"] == "reproduced, with a reduced protocol"
+    found = judged([made(b, UP)], contrast((1, b), value=0.01))
+    assert (found["grade"], found["verdict"]) == ("paper's protocol", "reproduced")
+
+
+@pytest.mark.parametrize("words", ["stand-in: a for b", "a for b"])
+def test_a_declaration_may_name_the_grade(words):
+    found = judged([made(AED, UP), BASE], BEATS, grade=words)
+    assert found["grade"] == "stand-in (a for b)" and "with a stand-in" in found["verdict"]
+
+
+def test_stale_records_are_used_and_named():
+    found = judged([made(AED, UP, stale=True), BASE], BEATS)
+    assert found["kind"] == "reproduced" and "; from stale records" in found["verdict"]
+
+
+def test_fragile_with_the_papers_five_seeds_alone():
+    rows = [made(AED, [0.1, -0.1, 0.3, -0.1, 0.2, *[0.2] * 5]), made(AE, [0.0] * 10)]
+    found = judged(rows, BEATS)
+    assert found["kind"] == "reproduced"
+    assert found["verdict"].endswith("; fragile (the paper's five seeds alone: undecided)")
+
+
+def test_fragile_with_a_margin_between_1_and_2_points():
+    rows = [made(AED, [0.012, 0.0121, 0.0122]), made(AE, [0.0] * 3)]
+    same = contrast((1, AED), (-1, AE), test="within")
+    assert judged(rows, same)["fragile"] == "a margin of 1 point: contradicted"
+    rows = [made(AED, [0.017, 0.0171, 0.0172]), made(AE, [0.0] * 3)]
+    assert judged(rows, same)["fragile"] == "a margin of 2 points: reproduced"
+    rows = [made(AED, [0.005, 0.0051, 0.0052]), made(AE, [0.0] * 3)]
+    assert judged(rows, same)["fragile"] == ""
+
+
+def test_fragile_with_benjamini_hochberg_over_all_contrasts_above_0():
+    weak = [made(AED, [0.1, 0.2, 0.25, 0.0, 0.2]), BASE]  # p = 0.028
+    none = made(PCA, [0.1, -0.1, 0.12, -0.13, 0.01])  # p = 0.99
+    alone = claims.judge(pd.concat(weak), claims=[claim(BEATS)])
+    assert alone["fragile"].tolist() == [""] and alone["contrasts"][0][0]["p"] == pytest.approx(
+        0.0285, abs=1e-4
+    )
+    other = claim(contrast((1, PCA), (-1, AE)), name="other")
+    both = claims.judge(pd.concat([*weak, none]), claims=[claim(BEATS), other])
+    assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
+    # What is no `> 0` contrast does not count.
+    value = claim(contrast((1, PCA), test="at least v", value=0.0), name="other")
+    both = claims.judge(pd.concat([*weak, none]), claims=[claim(BEATS), value])
+    assert both["fragile"].tolist() == ["", ""]
+
+
+def test_one_table_shows_how_the_counts_move():
+    rows = [made(AED, [0.1, -0.1, 0.3, -0.1, 0.2, *[0.2] * 5]), made(AE, [0.0] * 10)]
+    table = claims.sensitivity(pd.concat(rows), [claim(BEATS)]).set_index("judged with")
+    assert list(table.index) == ["rule 2", *judgement.VARIANTS]
+    assert table["reproduced"].tolist() == [1, 0, 1, 1, 1]
+    assert table["fragile"].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_seeds_can_be_chosen():
+    rows = pd.concat([made(AED, UP), BASE])
+    found = claims.judge(rows, seeds=PAPER_SEEDS[:3], claims=[claim(BEATS)]).iloc[0]
+    assert found["seeds"] == "3" and len(found["records"].split()) == 6
+
+
+def test_verdicts_of_rule_1_stand_beside(tmp_path):
+    text = '# of commit abc\nclaim,ours,interval,verdict\n"one, two",1,–,partly\n'
+    (tmp_path / "rule-1.csv").write_text(text)
+    assert judgement.rule_1(tmp_path) == {"one, two": "partly"}
+    assert judgement.rule_1(tmp_path / "none") == {}
+
+
+# ---------------------------------------------------------------- rows of the plan
+
+
+def test_a_row_names_one_cell_of_the_plan_whatever_is_recorded():
+    assert {spec.label for spec in named_cells(AED)} == {"AE(D)"}
+    (some,) = named_cells(TUNED, "biomedical")
+    assert some.n_train == 2000 and some["clusterer"] == "kmeans"
+    most = {name: value for name, value in TUNED.items() if name != "n_train"}
+    assert len(named_cells(most | {"n_train": "most"}, "biomedical")) == 2
+    umap = named_cells(START | {"clusterer": "umap"}, "biomedical")
+    assert [spec.get("reading") for spec in umap] == ["UMAP + k-means"]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (TEXTS | {"model": "ae-e"}, "no cell"),
+        (TEXTS | {"model": "ae-d", "reading": "none such"}, "no cell"),
+        (TEXTS, "4 cells (Orig., AE, LC(D), AE(D))"),
+        (AED | {"experiment": "clusterin"}, "there is no experiment 'clusterin'"),
+        (AED | {"dataset": "agnews"}, "there is no data set 'agnews'"),
+    ],
+)
+def test_a_row_that_names_no_cell_or_several_is_refused(row, told):
+    with pytest.raises(ClaimError) as refused:
+        judged([BASE], contrast((1, row), (-1, AE)))
+    assert told in str(refused.value) and "a-claim, 'a against b'" in str(refused.value)
+
+
+def test_a_metric_that_the_experiment_does_not_have_is_refused():
+    with pytest.raises(ClaimError, match="clustering has no metric 'accuracy'"):
+        judged([BASE], contrast((1, AED), (-1, AE), metric="accuracy"))
+
+
+def test_of_several_numbers_of_documents_the_most_recorded_and_then_the_largest():
+    row = {name: value for name, value in START.items() if name != "n_train"}
+    small, large = sorted(named_cells(row, "biomedical"), key=lambda spec: spec.n_train)
+    both = [
+        made(row | {"n_train": spec.n_train}, [0.1] * seeds, dataset="biomedical")
+        for spec, seeds in ((small, 5), (large, 3))
+    ]
+    assert judgement.Book(pd.concat(both)).runs(row, "biomedical", "nmi")[0] == small
+    both[0] = both[0].head(3)
+    assert judgement.Book(pd.concat(both)).runs(row, "biomedical", "nmi")[0] == large
+
+
+# ---------------------------------------------------------------- declarations
+
+HEAD = """
+[[claim]]
+name = "a-claim"
+chapter = "07_text_clustering"
+claim = "a beats b"
+where = "Sec. 1"
+reported = "0.1"
+quote = "a beats b"
+changes = "more seeds"
+"""
+ONE = """
+  [[claim.contrast]]
+  says = "{metric}, {rival}: AE(D) against it"
+  test = "> 0"
+  metric = "nmi"
+  each = { rival = ["pca", "ae"], metric = ["nmi", "dbi"], n = [2, 3] }
+  common = { experiment = "clustering", dataset = "ag_news", embedding = "spacy" }
+  cells = [[1, { model = "ae-d", n_train = "{n}" }], [-1, { model = "{rival}" }]]
+"""
+VALUE = """
+  [[claim.contrast]]
+  says = "the paper's {label}"
+  test = "= v"
+  metric = "acc"
+  each = { label = ["AE(D)"] }
+  value = { table = 4, label = "{label}", embedding = "spacy", statistic = "mean" }
+  cells = [[1, { model = "ae-d", experiment = "clustering", dataset = "ag_news" }]]
+"""
+
+
+def read(tmp_path, text):
+    (tmp_path / "text.toml").write_text(text)
+    return registered_claims(tmp_path)
+
+
+def test_each_makes_one_contrast_for_each_combination(tmp_path):
+    (found,) = read(tmp_path, HEAD + ONE)
+    assert found.paper == "text" and len(found.contrasts) == 8
+    last = found.contrasts[-1]
+    assert (last.says, last.metric) == ("dbi, ae: AE(D) against it", "dbi")
+    assert [weight for weight, _ in last.cells] == [1, -1]
+    assert last.cells[0][1] == TEXTS | {"model": "ae-d", "n_train": 3}  # a number stays one
+    assert last.cells[1][1] == AE
+
+
+def test_over_repeats_the_cells(tmp_path):
+    over = ONE.replace("  each =", "  over = [{ n_train = 1 }, { n_train = 2 }]\n  each =")
+    over = over.replace('test = "> 0"', 'test = "more than half"').replace(', n_train = "{n}"', "")
+    over = over.replace(", n = [2, 3]", "")
+    first = read(tmp_path, HEAD + over)[0].contrasts[0]
+    assert [row["n_train"] for _, row in first.cells] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ('{ table = 4, label = "AE(D)", embedding = "spacy", statistic = "mean" }', 0.88),
+        ('{ literature = "images", method = "VaDE", dataset = "mnist" }', 0.945),
+        ('{ short_texts = true, label = "SIF+idec", dataset = "stackoverflow" }', 0.297),
+        ('{ stated = "Sec. 4.4", number = 0.02 }', 0.02),
+    ],
+)
+def test_a_value_is_looked_up_where_the_paper_has_it(tmp_path, value, wanted):
+    text = HEAD + VALUE.replace(VALUE.split("value = ")[1].split("\n")[0], value)
+    assert read(tmp_path, text)[0].contrasts[0].value == wanted
+
+
+def test_the_numbers_that_others_report_are_rivals_of_a_rank(tmp_path):
+    value = '{ literature = "short-texts", dataset = "biomedical", metric = "nmi" }'
+    text = HEAD + VALUE.replace(VALUE.split("value = ")[1].split("\n")[0], value)
+    text = text.replace('"= v"', '"rank"\n  rank = 2')
+    first = read(tmp_path, text)[0].contrasts[0]
+    assert first.rank == 2 and first.reported == (0.254, 0.301, 0.471, 0.415)
+
+
+BAD = [
+    (HEAD, "a claim has contrasts, or says why it is not_attempted"),
+    (HEAD + 'not_attempted = "no"\n' + ONE, "a claim has contrasts, or says why"),
+    (HEAD.replace('where = "Sec. 1"\n', "") + ONE, "where is missing"),
+    (HEAD.replace("a-claim", "A claim") + ONE, "a name is made of small letters"),
+    (HEAD + "colour = 1\n" + ONE, "there is no key 'colour'"),
+    (HEAD + ONE.replace("metric = ", "metrics = ", 1), "there is no key 'metrics'"),
+    (HEAD + ONE.replace('"> 0"', '">0"'), "there is no test '>0'"),
+    (HEAD + ONE + 'unit = "document"\n', "there is no unit 'document'"),
+    (HEAD + ONE + 'words = "much"\n', "there is no words 'much'"),
+    (HEAD + ONE.replace("model", "modle"), "there is no key 'modle'"),
+    (HEAD + ONE.replace("{rival}:", "{loser}:"), "{loser} is not among what each lists"),
+    (HEAD + ONE.replace('"{n}"', '"{n} {m}"'), "{m} is not among"),
+    (HEAD + ONE.replace(', n_train = "{n}"', ""), "nothing has a {n}"),
+    (HEAD + ONE.replace("[1, {", "[{"), "a cell is a weight and a row"),
+    (HEAD + ONE.replace("[1, {", "[-1, {"), "a claimed winner has a positive weight"),
+    (HEAD + ONE.replace("[-1, {", "[1, {"), "a winner has a rival, or a value"),
+    (HEAD + ONE.replace('dataset = "ag_news", ', ""), "a row has a dataset"),
+    (HEAD + ONE + 'unit = "corpus"\n', "corpora go with the unit corpus"),
+    (HEAD + ONE + "best = 1\n", "the best is one of two or more"),
+    (HEAD + ONE + "rank = 2\n", "a place is that of the test rank"),
+    (HEAD + VALUE.replace("value = {", "value = 0.88 #"), "a value is never typed"),
+    (HEAD + VALUE.replace("  value = {", "  # {"), "its test has a value"),
+    (HEAD + VALUE.replace('"AE(D)"', '"AE(E)"'), "names no number of the table"),
+    (HEAD + VALUE.replace(', statistic = "mean"', ""), "names 2 numbers"),
+    (HEAD + VALUE.replace("table = 4", "table = 5"), "a value names a table"),
+    (HEAD + VALUE.replace("statistic", "statistics"), "there is no key 'statistics'"),
+    (HEAD + VALUE + 'words = "sharply"\n', "words go with > 0 or within"),
+    (HEAD + ONE + HEAD + ONE, "two claims have the name 'a-claim'"),
+    ("[[claims]]\n", "there is no key 'claims'"),
+    ("[[claim]\n", "text.toml is no TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), BAD, ids=[told for _, told in BAD])
+def test_a_bad_declaration_is_refused_with_where_it_stands(tmp_path, text, told):
+    with pytest.raises(ClaimError) as refused:
+        read(tmp_path, text)
+    assert told in str(refused.value)
+    if "a-claim" in text and "two claims" not in told:
+        assert str(refused.value).startswith("text.toml, a-claim")
+
+
+def test_every_declared_row_names_one_cell_of_the_plan():
+    for each in registered_claims():
+        for one in each.contrasts:
+            for corpus in one.corpora or (None,):
+                assert corpus != "newsgroups20_openings"
+                for _, row in one.cells:
+                    named_cells(row, corpus)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def two_claims(monkeypatch):
+    """Two claims and their records in place of the papers'."""
+    other = replace(claim(contrast((1, PCA), (-1, AE)), name="other"), paper="image")
+    monkeypatch.setattr(judgement, "registered_claims", lambda: (claim(BEATS), other))
+    records = pd.concat([made(AED, UP), BASE])
+    monkeypatch.setattr(judgement, "select", lambda experiment: records)
+    monkeypatch.setattr(judgement, "rule_1", lambda: {"words": "partly"})
+
+
+def test_the_command_prints_contrasts_seeds_corpora_grade_and_both_verdicts(two_claims, capsys):
+    assert main(["claims"]) == 0
+    said = capsys.readouterr().out
+    first, other = said.split("other: words\n")
+    for line in (
+        "a-claim: words\n  text, words\n  - a against b [> 0]\n",
+        "    +0.120 (nmi), +0.100 to +0.140; 5 seeds: reproduced\n",
+        "  seeds:   5\n  corpora: ag_news\n  grade:   stand-in (spaCy's vectors",
+        "  rule 1:  partly\n  rule 2:  reproduced, with a stand-in\n",
+    ):
+        assert line in first
+    assert "rule 2:  not attempted (no run is recorded)" in other
+
+
+def test_the_command_takes_names_and_a_paper(two_claims, capsys):
+    assert main(["claims", "other"]) == 0 and "a-claim" not in capsys.readouterr().out
+    assert main(["claims", "--paper", "text"]) == 0 and "other" not in capsys.readouterr().out
+    assert main(["claims", "others"]) == 2
+    assert "no name 'others': choose one of a-claim, other" in capsys.readouterr().err
+    assert main(["claims", "--paper", "texts"]) == 2
+    assert "no paper 'texts': choose one of text, image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "claims"])
+def test_a_reader_that_has_seen_enough_is_no_traceback(command):
+    piped = [sys.executable, "-m", "snnl_lib", command]
+    process = subprocess.Popen(piped, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()  # before a line is written, as by `head -0`
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait() == 0
