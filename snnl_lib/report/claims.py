@@ -1,19 +1,83 @@
 """The papers' claims: judged by rule 2 (``judge``), and answered by the chapters after rule 1."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from snnl_lib import results
-from snnl_lib.paper import PAPERS
+from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS
+from snnl_lib.experiments.cells import DRAWN
+from snnl_lib.experiments.grades import GRADES, grade
+from snnl_lib.paper import PAPERS, Claim, ClaimError, declared, registered_claims
 from snnl_lib.paper import claims_of_rule_1 as registered
-from snnl_lib.report.judgement import judge, sensitivity
+from snnl_lib.report import contrasts
+from snnl_lib.report.judgement import Setting, judge_contrast
+from snnl_lib.report.rows import Book
+from snnl_lib.report.select import select
 
-__all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "from_tests", "judge", "registered"]
-__all__ += ["describe", "sensitivity", "write"]
+__all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "describe", "from_tests", "judge"]
+__all__ += ["registered", "rule_1", "sensitivity", "write"]
 
-VERDICTS = ("reproduced", "partly", "not reproduced", "matches", "differs", "not attempted")
-ANSWER = ["claim", "ours", "95 % interval", "verdict", "records"]
+FALSE_DISCOVERIES = 0.05  # two-sided
+FIVE, CORRECTED = "the paper's five seeds alone", "Benjamini-Hochberg"
+MARGINS = {"a margin of 1 point": 0.01, "a margin of 2 points": 0.02}
+VARIANTS = (FIVE, *MARGINS, CORRECTED)
+"""What a verdict that is not fragile stands."""
+UNITS = {"seed": "seeds", "encoder": "encoders", "corpus": "corpora"}
+_WITH = {"stand-in": ", with a stand-in", "reduced": ", with a reduced protocol"}
+
+
+def judge(
+    records: pd.DataFrame | None = None,
+    seeds: Sequence[int] | None = None,
+    claims: Sequence[Claim] | None = None,
+) -> pd.DataFrame:
+    """Judge all claims by rule 2, one row a claim.
+
+    Args:
+        records: as ``select`` returns them (default: all of the experiments that claims name).
+        seeds: take these alone (default: all that are recorded).
+        claims: as ``registered_claims`` returns them (default: those of the papers).
+
+    Returns the columns of ``COLUMNS``; ``contrasts`` holds a list of dicts, ``verdict`` the whole
+    verdict with grade, staleness and fragility, ``kind`` its first words alone, and ``verdict_1``
+    that of rule 1. Raises ClaimError if a declaration names no cell of the plan, or several.
+    """
+    claims = registered_claims() if claims is None else claims
+    book = _book(claims, records)
+    found = _verdicts(claims, book, seeds)
+    made, kinds = found.pop("rule 2")
+    frozen = rule_1()
+    rows = []
+    for place, (claim, judged) in enumerate(zip(claims, made, strict=True)):
+        changes = {name: kind[place] for name, (_, kind) in found.items()}
+        rows.append(_row(claim, judged, kinds[place], changes, frozen))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def sensitivity(
+    records: pd.DataFrame | None = None, claims: Sequence[Claim] | None = None
+) -> pd.DataFrame:
+    """Count the verdicts of rule 2, and of what would make one fragile: a row each.
+
+    Columns: judged with, one for each first word of a verdict, and fragile, how many claims have
+    another verdict than by rule 2.
+    """
+    claims = registered_claims() if claims is None else claims
+    found = {name: kinds for name, (_, kinds) in _verdicts(claims, _book(claims, records)).items()}
+    words = {name: [_word(kind) for kind in kinds] for name, kinds in found.items()}
+    columns = sorted({word for kinds in words.values() for word in kinds})
+    rows = [
+        {"judged with": name}
+        | {column: kinds.count(column) for column in columns}
+        | {"fragile": sum(a != b for a, b in zip(kinds, words["rule 2"], strict=True))}
+        for name, kinds in words.items()
+    ]
+    return pd.DataFrame(rows, columns=["judged with", *columns, "fragile"])
 
 
 def describe(claim: dict) -> str:
@@ -29,6 +93,190 @@ def describe(claim: dict) -> str:
     for name in ("seeds", "corpora", "grade"):
         lines.append(f"  {name + ':':<9}{claim[name]}")
     return "\n".join([*lines, f"  rule 1:  {claim['verdict_1']}", f"  rule 2:  {claim['verdict']}"])
+
+
+COLUMNS = ["name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"]
+COLUMNS += ["seeds", "corpora", "grade", "verdict", "kind", "fragile", "verdict_1", "headline"]
+COLUMNS += ["changes", "changed", "records", "contrasts"]
+
+
+def rule_1(folder: Path | None = None) -> dict[str, str]:
+    """Read the frozen verdicts of rule 1, by the claim's sentence or name; none if there are none.
+
+    ``folder``: where ``rule-1.csv`` lies (default: the library's own).
+    """
+    folder = Path(declared.__file__).with_name("claims") if folder is None else folder
+    path = folder / "rule-1.csv"
+    if not path.exists():
+        return {}
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    skipped = sum(line.startswith("#") for line in lines)
+    table = pd.read_csv(path, skiprows=skipped, dtype=str, keep_default_na=False)
+    return dict(zip(table["claim"], table["verdict"], strict=True))
+
+
+def _book(claims, records):
+    if records is None:
+        rows = (row for c in claims for each in c.contrasts for _, row in each.cells)
+        names = dict.fromkeys(row["experiment"] for row in rows)
+        found = [select(name) for name in names if name in EXPERIMENTS]
+        records = pd.concat(found, ignore_index=True) if found else select("clustering", seeds=())
+    return Book(records)
+
+
+def _verdicts(claims, book, seeds=None):
+    """Judge with rule 2 and each of its ``VARIANTS``: name -> (judged contrasts, verdicts), both
+    lists over the claims.
+    """
+    chosen = None if seeds is None else frozenset(seeds)
+    five = frozenset(PAPER_SEEDS) if chosen is None else chosen & frozenset(PAPER_SEEDS)
+    settings = {"rule 2": Setting(chosen), FIVE: Setting(five)}
+    settings |= {name: Setting(chosen, points) for name, points in MARGINS.items()}
+    found = {
+        name: [[_told(claim, each, book, setting) for each in claim.contrasts] for claim in claims]
+        for name, setting in settings.items()
+    }
+    found[CORRECTED] = _corrected(found["rule 2"])
+    return {
+        name: (made, [_whole(*pair) for pair in zip(claims, made, strict=True)])
+        for name, made in found.items()
+    }
+
+
+def _told(claim, contrast, book, setting):
+    """As ``judge_contrast``, with an error that says where."""
+    try:
+        return judge_contrast(contrast, book, setting)
+    except ClaimError as error:
+        raise ClaimError(f"{claim.name}, {contrast.says!r}: {error}") from None
+
+
+def _corrected(made):
+    """Leave undecided what the Benjamini-Hochberg correction over all ``> 0`` contrasts does."""
+    tested = [
+        each
+        for judged in made
+        for each in judged
+        if each.contrast.test == "> 0"
+        and np.isfinite(each.found.p)
+        and not each.contrast.chosen_afterwards
+        and each.found.units >= contrasts.FEWEST
+    ]
+    if not tested:
+        return made
+    adjusted = stats.false_discovery_control([each.found.p for each in tested])
+    weak = {id(each) for each, p in zip(tested, adjusted, strict=True) if p > FALSE_DISCOVERIES}
+
+    def corrected(each):
+        # "Sharply" may be contradicted by a small gain, which is no matter of its sign.
+        signed = each.verdict == "reproduced" or not each.contrast.words
+        falls = id(each) in weak and signed and contrasts.SIGNS.get(each.verdict)
+        return replace(each, verdict="undecided") if falls else each
+
+    return [[corrected(each) for each in judged] for judged in made]
+
+
+def _counted(judged):
+    """Leave out what was chosen afterwards."""
+    return [each for each in judged if not each.contrast.chosen_afterwards]
+
+
+def _whole(claim, judged):
+    """Combine the verdicts of a claim's contrasts."""
+    counted = _counted(judged)
+    if claim.not_attempted or not counted:
+        why = claim.not_attempted or "only readings chosen afterwards"
+        return f"not attempted ({why})"
+    kind = contrasts.combine([each.verdict for each in counted])
+    if kind == "not attempted":
+        return f"{kind} ({counted[0].note})"
+    fewest = min(counted, key=lambda each: len(each.corpora) - len(each.contrast.corpora))
+    there, declared_ = len(fewest.corpora), len(fewest.contrast.corpora)
+    if there < declared_ and contrasts.SIGNS.get(kind):
+        kind = "partly" if contrasts.SIGNS[kind] > 0 else "contradicted"
+        return f"{kind} ({there} of {declared_} corpora)"
+    return kind
+
+
+def _word(verdict):
+    return verdict.split(" (")[0]
+
+
+def _grade(claim, judged):
+    if claim.grade:  # "stand-in: this for that", or what stands in alone
+        level, colon, words = claim.grade.partition(": ")
+        words = words if colon and level in GRADES else claim.grade
+        return f"{level if level in GRADES else 'stand-in'} ({words})"
+    rows = [spec for each in _counted(judged) if each.runs for spec in each.specs]
+    return grade(rows or [spec for each in judged for spec in each.specs])
+
+
+def _row(claim, judged, kind, changes, frozen):
+    """Make the row of a claim in ``judge``'s table."""
+    differ = {name: _word(other) for name, other in changes.items() if _word(other) != _word(kind)}
+    fragile = "; ".join(f"{name}: {word}" for name, word in differ.items())
+    graded = "–" if claim.not_attempted else _grade(claim, judged)
+    told, counted = [_contrast_row(each) for each in judged], _counted(judged)
+    runs = [run for each in judged for run in each.runs]
+    verdict = kind
+    if _word(kind) not in ("not attempted", "no fair test"):
+        verdict += _WITH.get(_word(graded), "")
+    if any(run.stale for each in counted for run in each.runs):
+        verdict += "; from stale records"
+    words = [each.verdict for each in counted]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    corpora = {spec.dataset for each in judged if each.runs for spec in each.specs} - {DRAWN}
+    return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
+        "ours": told[0]["ours"] if len(told) == 1 else counts or "–",
+        "interval": told[0]["interval"] if len(told) == 1 else "–",
+        "units": ", ".join(dict.fromkeys(each["counted"] for each in told)),
+        "seeds": _ends([count for each in judged for count in each.seeds]),
+        "corpora": ", ".join(sorted(corpora)),
+        "grade": graded,
+        "verdict": verdict + (f"; fragile ({fragile})" if fragile else ""),
+        "kind": kind,
+        "fragile": fragile,
+        "verdict_1": frozen.get(claim.claim, frozen.get(claim.name, "–")),
+        "records": _named(runs),
+        "contrasts": told,
+    }
+
+
+def _named(runs):
+    return " ".join(dict.fromkeys(run.record for run in runs))
+
+
+def _ends(counts):
+    return " to ".join(dict.fromkeys(map(str, (min(counts), max(counts))))) if counts else "–"
+
+
+def _contrast_row(judged):
+    """Describe a judged contrast for tables: numbers as they are, and as they are printed."""
+    contrast, found = judged.contrast, judged.found
+    signed = "" if contrast.test in ("= v", "at least v") else "+"
+    digits = 3 if contrasts.base(contrast.metric) in contrasts.FRACTIONS else 2
+    mean, low, high = (f"{number:{signed},.{digits}f}" for number in found[:3])
+    later = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
+    made = {name: getattr(contrast, name) for name in ("says", "metric", "value", "unit")}
+    made |= found._asdict()
+    return made | {
+        "test": " ".join(filter(None, (contrast.test, contrast.words))),
+        "ours": f"{mean} ({contrast.metric})" if found.units else "not recorded",
+        "interval": f"{low} to {high}" if found.units > 1 else "–",
+        "counted": f"{found.units} {UNITS[contrast.unit] if found.units != 1 else contrast.unit}",
+        "seeds": _ends(judged.seeds),
+        "corpora": judged.corpora,
+        "wins": sum(mean > 0 for mean in judged.corpora.values()),
+        "verdict": judged.verdict + later,
+        "note": judged.note,
+        "records": _named(judged.runs),
+    }
+
+
+# ---------------------------------------------------------------- what chapters answer, by rule 1
+
+VERDICTS = ("reproduced", "partly", "not reproduced", "matches", "differs", "not attempted")
+ANSWER = ["claim", "ours", "95 % interval", "verdict", "records"]
 
 
 def answer(claim: str, ours: str, interval: str, verdict: str, records: str = "") -> dict[str, str]:

@@ -12,8 +12,8 @@ from conftest import ROOT
 from snnl_lib.__main__ import main
 from snnl_lib.experiments.cells import MORE_SEEDS, PAPER_SEEDS
 from snnl_lib.paper import Claim, ClaimError, Contrast, registered_claims
-from snnl_lib.report import claims, judgement
-from snnl_lib.report.judgement import named_cells
+from snnl_lib.report import claims
+from snnl_lib.report.rows import Book, named_cells
 from snnl_lib.results import Outcome, Record, write_record
 
 TEXTS = {"experiment": "clustering", "dataset": "ag_news", "embedding": "spacy"}
@@ -303,6 +303,12 @@ def test_a_rank_takes_every_rival_and_leaves_out_who_collapsed():
     assert judged(rows, best)["kind"] == "reproduced"
 
 
+def test_a_rival_that_is_not_recorded_leaves_a_rank_undecided():
+    best = contrast((1, AED), (-1, AE), (-1, PCA), test="rank")
+    assert judged([made(AED, UP), BASE], best)["kind"] == "undecided"
+    assert judged([made(AED, UP), made(AE, [0.5] * 5)], best)["kind"] == "contradicted"
+
+
 def test_a_rank_among_reported_numbers():
     first = contrast((1, AED), test="rank", reported=(0.05, 0.01))
     assert judged([made(AED, UP)], first)["kind"] == "reproduced"
@@ -409,7 +415,7 @@ def test_fragile_with_benjamini_hochberg_over_all_contrasts_above_0():
 def test_one_table_shows_how_the_counts_move():
     rows = [made(AED, [0.1, -0.1, 0.3, -0.1, 0.2, *[0.2] * 5]), made(AE, [0.0] * 10)]
     table = claims.sensitivity(pd.concat(rows), [claim(BEATS)]).set_index("judged with")
-    assert list(table.index) == ["rule 2", *judgement.VARIANTS]
+    assert list(table.index) == ["rule 2", *claims.VARIANTS]
     assert table["reproduced"].tolist() == [1, 0, 1, 1, 1]
     assert table["fragile"].tolist() == [0, 1, 0, 0, 0]
 
@@ -423,8 +429,8 @@ def test_seeds_can_be_chosen():
 def test_verdicts_of_rule_1_stand_beside(tmp_path):
     text = '# of commit abc\nclaim,ours,interval,verdict\n"one, two",1,–,partly\n'
     (tmp_path / "rule-1.csv").write_text(text)
-    assert judgement.rule_1(tmp_path) == {"one, two": "partly"}
-    assert judgement.rule_1(tmp_path / "none") == {}
+    assert claims.rule_1(tmp_path) == {"one, two": "partly"}
+    assert claims.rule_1(tmp_path / "none") == {}
 
 
 # ---------------------------------------------------------------- rows of the plan
@@ -468,9 +474,9 @@ def test_of_several_numbers_of_documents_the_most_recorded_and_then_the_largest(
         made(row | {"n_train": spec.n_train}, [0.1] * seeds, dataset="biomedical")
         for spec, seeds in ((small, 5), (large, 3))
     ]
-    assert judgement.Book(pd.concat(both)).runs(row, "biomedical", "nmi")[0] == small
+    assert Book(pd.concat(both)).runs(row, "biomedical", "nmi")[0] == small
     both[0] = both[0].head(3)
-    assert judgement.Book(pd.concat(both)).runs(row, "biomedical", "nmi")[0] == large
+    assert Book(pd.concat(both)).runs(row, "biomedical", "nmi")[0] == large
 
 
 # ---------------------------------------------------------------- declarations
@@ -609,10 +615,10 @@ def test_every_declared_row_names_one_cell_of_the_plan():
 def two_claims(monkeypatch):
     """Two claims and their records in place of the papers'."""
     other = replace(claim(contrast((1, PCA), (-1, AE)), name="other"), paper="image")
-    monkeypatch.setattr(judgement, "registered_claims", lambda: (claim(BEATS), other))
+    monkeypatch.setattr(claims, "registered_claims", lambda: (claim(BEATS), other))
     records = pd.concat([made(AED, UP), BASE])
-    monkeypatch.setattr(judgement, "select", lambda experiment: records)
-    monkeypatch.setattr(judgement, "rule_1", lambda: {"words": "partly"})
+    monkeypatch.setattr(claims, "select", lambda experiment: records)
+    monkeypatch.setattr(claims, "rule_1", lambda: {"words": "partly"})
 
 
 def test_the_command_prints_contrasts_seeds_corpora_grade_and_both_verdicts(two_claims, capsys):
