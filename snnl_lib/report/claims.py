@@ -20,7 +20,7 @@ from snnl_lib.report.rows import Book
 from snnl_lib.report.select import select
 
 __all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "describe", "from_tests", "judge"]
-__all__ += ["registered", "rule_1", "sensitivity", "write"]
+__all__ += ["of", "registered", "rule_1", "sensitivity", "tested", "verdicts", "write"]
 
 FALSE_DISCOVERIES = 0.05  # two-sided
 FIVE, CORRECTED = "the paper's five seeds alone", "Benjamini-Hochberg"
@@ -78,6 +78,41 @@ def sensitivity(
         for name, kinds in words.items()
     ]
     return pd.DataFrame(rows, columns=["judged with", *columns, "fragile"])
+
+
+def of(chapter: str) -> pd.DataFrame:
+    """Judge all claims, and keep the rows of ``judge`` that a chapter tells.
+
+    Raises ClaimError if it tells none.
+    """
+    judged = judge()
+    if chapter not in set(judged["chapter"]):
+        told = ", ".join(sorted(set(judged["chapter"])))
+        raise ClaimError(f"no claim is told in the chapter {chapter!r}: choose one of {told}")
+    return judged[judged["chapter"] == chapter].reset_index(drop=True)
+
+
+def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
+    """Make of rows of ``judge`` a table of claims for a page, which ``write_table`` takes."""
+    names = {"where": "where", "reported": "the paper", "ours": "ours", "interval": "95 % interval"}
+    names |= {"grade": "grade", "verdict": "verdict", "verdict_1": "by rule 1"}
+    return judged[["claim", *names, "records"]].rename(columns=names)
+
+
+def tested(judged: pd.DataFrame) -> pd.DataFrame:
+    """Make of rows of ``judge`` a table of their contrasts for a page, which ``write_table`` takes.
+
+    Columns: claim, contrast, test, ours, 95 % interval, over (units), verdict, records.
+    """
+    rows = [
+        {"claim": claim, "contrast": each["says"], "test": each["test"], "ours": each["ours"]}
+        | {"95 % interval": each["interval"], "over": each["counted"]}
+        | {"verdict": each["verdict"], "records": each["records"]}
+        for claim, told in zip(judged["claim"], judged["contrasts"], strict=True)
+        for each in told
+    ]
+    columns = ["claim", "contrast", "test", "ours", "95 % interval", "over", "verdict", "records"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def describe(claim: dict) -> str:

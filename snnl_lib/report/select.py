@@ -79,7 +79,7 @@ def stale(records: pd.DataFrame) -> pd.Series:
     older = pd.Series(False, records.index)
     for (name, profile), group in records.groupby(["experiment", "profile"]):
         revisions = {cell: spec.revision for cell, spec in _plan(name, profile, group).items()}
-        older[group.index] = _cells(group).map(revisions).fillna(0) > group["revision"]
+        older[group.index] = record_cells(group).map(revisions).fillna(0) > group["revision"]
     return older
 
 
