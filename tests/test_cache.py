@@ -48,7 +48,7 @@ def autoencoder(path):
 
 def deep(method, **settings):
     def fitted(path):
-        model, _ = pretrain(POINTS, 3, epochs=1, seed=1)
+        model, _ = pretrain(POINTS, 3, epochs=1, seed=1, normalize=method is not VaDE)
         found = method(3, seed=1, checkpoint=path, **settings).fit(POINTS, model)
         return [
             *found.autoencoder.state_dict().values(),

@@ -39,14 +39,14 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that
     "more_epochs": (3, 12, 100),
     "pretrain_epochs": (2, 10, 200),
     "vade_epochs": (2, 5, 200),
-    "deep_steps": (4, 80, 8000),
+    "deep_steps": (4, 80, 20_000),
     "image_tsne_iterations": (300, 500, 5000),
     "image_labels": ((100,), (100, 300, 1000), (100, 300, 1000, 3000)),
     "annealing_epochs": (3, 50, 50),
     "short_documents": (60, 250, 2000),
     "short_all": (80, 600, ALL_SHORT_TEXTS),
     "short_recipe": (_ONCE, _ONCE, {}),
-    "idec_epochs": (2, 20, 150),
+    "idec_updates": (2, 20, 4000),
     "sccl_steps": (2, 5, 1000),
     "sccl_needs": ("", "", "ten hours on a CPU core"),
 }
@@ -81,7 +81,7 @@ class Cell:
     n_train: int | None = None
     needs: str = ""
     dataset: str = ""
-    revision: int = 0
+    revision: int | None = None
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,16 @@ def score_codes(spec: Spec, task, codes, curve=None, fitted_on=None) -> Outcome:
     return Outcome(scores, curve, *collapse(codes))
 
 
+def pretrained_scores(clusters, labels) -> dict[str, float]:
+    """Score the clusters [N] that DEC or IDEC starts from: k-means on the pretrained codes."""
+    from sklearn.metrics import normalized_mutual_info_score
+
+    from snnl_lib.metrics import clustering_accuracy
+
+    nmi = float(normalized_mutual_info_score(labels, clusters))
+    return {"pretrained_acc": clustering_accuracy(labels, clusters), "pretrained_nmi": nmi}
+
+
 def entanglement(features, labels) -> float:
     """Measure Eq. 4 at T = 0.1 on the first 2,000 documents: one temperature, to compare runs by.
 

@@ -24,7 +24,9 @@ DEEP = {"ae-10": "AE, 10 units", "dec": "DEC", "idec": "IDEC", "vade": "VaDE", "
 HOURS = {"ae-10": "half an hour", "vade": "two hours"}  # on all images; the others take one
 CONTRASTIVE_TEMPERATURE = 0.1  # Khosla et al. (2020), Sec. 4
 PROJECTION = 128  # Khosla et al. (2020), Sec. 3.1
+PIXELS = 784
 CODE_SIZE = 10  # of the autoencoder that deep clustering starts from, as in its papers
+NORMALIZED = ("dec", "idec")  # whose autoencoder is one of normalised pixels
 POINTS, DIMENSIONS = 300, 2
 SHOWN_EPOCHS = (0, 10, 20, 50)
 COMMON_TEMPERATURE = 1.0
@@ -87,8 +89,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             label = (LABELS | DEEP)[model] + reading
             given = {"dataset": dataset, "seeds": 5, "n_train": profile["image_train"]}
             given |= {name: changes.pop(name) for name in (*given, "needs") if name in changes}
-            given["revision"] = 2 if model == "n2d" else 0  # UMAP's ties are broken at random
             settings = settings_of(profile, model, **changes)
+            # 1: pixels as they are; UMAP's ties were not broken at random.
+            given["revision"] = 2 if model in (*NORMALIZED, "n2d") else None
             return Cell(label, "pixels", model, alpha, settings, temperature, **given)
 
         yield cell("original", seeds=None)
@@ -99,6 +102,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
         for model in DEEP:
             yield cell(model, seeds=3)
+        yield cell("idec", seeds=3, reading="mean over pixels", gamma=0.1 * PIXELS)
         for temperature in ("0.15", "0.3", "0.5", "1.0"):  # "1.0" reads as in older records
             reading = f"fixed temperature {float(temperature):g}"
             yield cell("ae-d", 1, temperature=temperature, reading=reading)
@@ -200,7 +204,8 @@ def _kept(name, spec, images, device, facts):
 
 
 def pretrained(spec: Spec, task, device):
-    """Get the autoencoder that deep clustering starts from, one for all runs of a seed and images.
+    """Get the autoencoder that deep clustering starts from, one for all runs of a seed and images:
+    DEC and IDEC share one of normalised pixels, the others one of pixels as they are.
 
     Asks for its training if no run has left it in the cache. Returns (autoencoder, curve, seconds
     of its training).
@@ -212,19 +217,22 @@ def pretrained(spec: Spec, task, device):
 
     images = np.ascontiguousarray(task.train_x)
     facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
-    path = _kept(f"pretrained/{spec.dataset}", spec, images, device, facts).with_suffix(".bin")
-    training = pretraining(images, CODE_SIZE, epochs=spec["pretrain_epochs"], seed=spec.seed)
+    own = {"normalize": True} if spec.model in NORMALIZED else {}
+    path = _kept(f"pretrained/{spec.dataset}", spec, images, device, facts | own)
+    path, settings = path.with_suffix(".bin"), {"epochs": spec["pretrain_epochs"]} | own
+    training = pretraining(images, CODE_SIZE, seed=spec.seed, **settings)
     training.checkpoint = path.with_suffix(".under-way.pt")
 
     def keep(history):
         model, curve = training.model, history.curve.to_dict("list")
-        return {"weights": model.state_dict(), "unit_range": model.unit_range, "curve": curve}
+        kind = {"unit_range": model.unit_range, "scale": model.scale}
+        return {"weights": model.state_dict(), "curve": curve} | kind
 
     try:
         saved, seconds = yield Shared(path, training, keep)
     except Diverged as error:
         raise Diverged(f"pretraining: {error}", error.curve) from None
-    settings = {"unit_range": saved["unit_range"], "seed": spec.seed}
+    settings = {name: saved.get(name) for name in ("unit_range", "scale")} | {"seed": spec.seed}
     model = build(ClusteringAutoencoder, images.shape[1], CODE_SIZE, **settings)
     model.load_state_dict(saved["weights"])
     return model.to(device).eval(), pd.DataFrame(saved["curve"]), seconds
@@ -233,9 +241,13 @@ def pretrained(spec: Spec, task, device):
 def run_deep(spec: Spec, task, device, progress):
     """Cluster the test images by DEC, IDEC, VaDE or N2D (``CHOICES["deep"]``).
 
-    Scores are those of the codes, of N2D of the map, that were clustered. ``ae-10`` is where they
-    start: k-means on the codes of the autoencoder that they share.
+    Scores are those of the codes, of N2D of the map, that were clustered. N2D is fitted on the test
+    images themselves, the others on the training images. ``ae-10`` is where VaDE and N2D start:
+    k-means on the test codes of the autoencoder that they share. DEC and IDEC record where they
+    start, k-means on the training codes of theirs, as ``pretrained_acc`` and ``pretrained_nmi``.
     """
+    from dataclasses import replace
+
     from snnl_lib import metrics
     from snnl_lib.methods import DEC, IDEC, N2D, VaDE
     from snnl_lib.training import forward, raise_if_diverged
@@ -246,7 +258,7 @@ def run_deep(spec: Spec, task, device, progress):
         found = codes.score_codes(spec, task, test_codes, curve)
         return found._replace(shared_seconds=shared_seconds)
     method = {"dec": DEC, "idec": IDEC, "vade": VaDE, "n2d": N2D}[spec.model]
-    settings = {name: spec[name] for name in ("max_steps", "epochs") if spec.get(name)}
+    settings = {name: spec[name] for name in ("max_steps", "epochs", "gamma") if spec.get(name)}
     settings |= {"seed": spec.seed, "device": device, "progress": progress}
     under_way, images = f"checkpoints/{spec.dataset}-{spec.model}", task.train_x
     settings["checkpoint"] = _kept(under_way, spec, images, device, {"run": spec.identity})
@@ -260,6 +272,9 @@ def run_deep(spec: Spec, task, device, progress):
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     scores["snn"] = codes.entanglement(clustered, task.test_y)
     scores["clusters_used"] = float(len(np.unique(clusters)))
+    if spec.model in NORMALIZED:
+        start = replace(method, max_steps=0).fit(task.train_x, autoencoder)
+        scores |= codes.pretrained_scores(start.predict(task.test_x), task.test_y)
     curve = method.curve if len(method.curve) else None
     return Outcome(scores, curve, shared_seconds=shared_seconds)
 

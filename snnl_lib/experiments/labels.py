@@ -20,7 +20,7 @@ def text_cells(profile: dict) -> Iterator[Cell]:
     """The text paper's autoencoders, linear discriminant analysis, and k-means without labels."""
     steps = math.ceil(profile["n_train"] / BATCH_SIZE)
 
-    def cell(label, embedding, model, reading, seeds=None, n_train=None, revision=0, **changes):
+    def cell(label, embedding, model, reading, seeds=None, n_train=None, revision=None, **changes):
         settings = text_clustering.settings_of(profile, model, **changes, reading=reading)
         label, alpha = f"{label}, {reading}", text_clustering.ALPHAS.get(model, 0)
         more = {"seeds": seeds, "n_train": n_train, "revision": revision}
@@ -37,7 +37,7 @@ def text_cells(profile: dict) -> Iterator[Cell]:
     for embedding in (*short_texts.WORD_VECTORS, "minilm", short_texts.START):
         # Words are counted in the training documents; a published model need not embed them all.
         n_train = None if embedding in short_texts.WORD_VECTORS else few
-        revision = 2 if embedding == "tfidf" else 0  # which now has words of two characters
+        revision = 2 if embedding == "tfidf" else None  # which now has words of two characters
         more = {"n_train": n_train, "revision": revision}
         yield cell(label, embedding, "kmeans", "no labels", **more)
 

@@ -54,19 +54,20 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
     ]
     seeds = grid.seeds if seeds is None else parse_seeds(seeds)
     return [
-        _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid.revision)
+        _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid)
         for place, seed in enumerate(seeds)
         for cell in cells
         if cell.seeds is None or place < cell.seeds
     ]
 
 
-def _spec(where, cell, seed, profile, revision):
+def _spec(where, cell, seed, profile, grid):
     settings = {"n_test": profile["n_test"]} | cell.settings
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
     temperature, n_train = cell.temperature, cell.n_train or profile["n_train"]
     names = (*where, cell.embedding, cell.model, cell.alpha, temperature if cell.alpha else "none")
-    settings, revision = tuple(sorted(settings.items())), cell.revision or revision
+    settings = tuple(sorted(settings.items()))
+    revision = cell.revision or grid.revision
     return Spec(*names, seed, n_train, revision, settings, cell.needs, cell.label)
 
 

@@ -112,7 +112,7 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
             settings = settings_of(profile, model)
             if embedding != "spacy" and model not in ("kmeans", "gmm"):
                 settings["standardize"] = True
-            more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else 0}
+            more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else None}
             yield Cell(label, embedding, model, 0, settings, **more)
 
 

@@ -4,8 +4,11 @@ All start from one autoencoder d-500-500-2000-c and back (``pretrain``), which t
 used as scikit-learn's clusterings are: ``IDEC(10, seed=42).fit(features, autoencoder)`` and then
 ``predict(features)``. A run that breaks down does not raise: ``diverged`` says why.
 
-The papers train their autoencoders layer by layer; here, as in IDEC's and N2D's, it is trained as a
-whole.
+DEC and IDEC take an autoencoder of normalised features with a linear output (``normalize=True``),
+as their papers do; VaDE one of the features as they are, in its own likelihood. N2D takes either:
+its authors' code has the squared error and a linear output, and does not normalise. DEC's and
+IDEC's papers train layer by layer, on features of which a fifth is dropped, and then the whole;
+here, as in N2D, the whole is trained at once, and nothing is dropped.
 """
 
 import copy
@@ -36,16 +39,25 @@ class ClusteringAutoencoder(Autoencoder):
 
     ``unit_range`` says that the data lie in [0, 1]: the reconstruction is then the logistic
     function of the output, and is compared by the binary cross entropy; else it is the output
-    itself, compared by the squared error. ``in_features`` is d, ``code_size`` c.
+    itself, compared by the squared error. ``in_features`` is d, ``code_size`` c. ``scale`` is what
+    features are multiplied by before the network sees them, None where they stay as they are; the
+    methods do so, ``forward`` does not.
 
     >>> output, hidden = ClusteringAutoencoder(784, 10, unit_range=True)(torch.zeros(2, 784))
     >>> output.shape, hidden["code"].shape
     (torch.Size([2, 784]), torch.Size([2, 10]))
     """
 
-    def __init__(self, in_features, code_size, *, unit_range=False):
+    def __init__(self, in_features, code_size, *, unit_range=False, scale=None):
         super().__init__(in_features, code_size=code_size, linear_code=True)
-        self.unit_range = unit_range
+        self.unit_range, self._scale = (
+            unit_range,
+            scale,
+        )  # networks of several scales can be a stack
+
+    @property
+    def scale(self):
+        return self._scale
 
     def reconstruct(self, output):
         """Turn the output [B, D] into the reconstruction [B, D]."""
@@ -58,49 +70,65 @@ class ClusteringAutoencoder(Autoencoder):
         return (output - x).square() / 2
 
 
-def pretrain(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0, **settings):
+def pretrain(features, code_size, *, normalize=False, **settings):
     """Train the autoencoder that the four methods start from, on its reconstruction error alone.
 
     Args:
-        features: [N, D] numbers; where all lie in [0, 1] they are reconstructed by a logistic
-            output (``ClusteringAutoencoder``).
+        features: [N, D] numbers.
         code_size: c, the number of units of the code; the papers take 10, or the number of
             clusters.
-        epochs, learning_rate: passes over the points, and the rate of Adam.
-        seed: settles the initial weights and the order of the points.
-        settings: ``device``, ``progress`` and ``checkpoint``, as in ``train``.
+        normalize: for DEC and IDEC: the features are multiplied by one number, so that
+            (1/D) |x|^2 has a mean of 1 (DEC, Sec. 4.1), and reconstructed by a linear output and
+            the squared error (its mean over points and features, as in the authors' code).
+            Else they stay as they are, and where all lie in [0, 1] they are reconstructed by a
+            logistic output and the binary cross entropy (``ClusteringAutoencoder``).
+        settings: ``epochs`` (200), or as many ``updates`` whatever the number of points;
+            ``learning_rate`` of Adam (0.001); ``seed`` (0), which settles the initial weights and
+            the order of the points; ``device``, ``progress`` and ``checkpoint``, as in ``train``.
 
     Returns (ClusteringAutoencoder, History). Raises ValueError for features that are empty, not
-    finite or of another shape.
+    finite or of another shape, or all 0 and to be normalised.
 
     >>> autoencoder, history = pretrain(np.eye(20), code_size=2, epochs=3, seed=42)
     >>> autoencoder.unit_range, history.curve["epoch"].tolist()
     (True, [0, 1, 2])
     >>> bool(history.curve["loss"].is_monotonic_decreasing)
     True
+    >>> autoencoder, _ = pretrain(np.eye(25), code_size=2, normalize=True, updates=3)
+    >>> autoencoder.unit_range, autoencoder.scale
+    (False, 5.0)
     """
-    own = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
-    asked = pretraining(features, code_size, **own)
-    asked.checkpoint = settings.pop("checkpoint", None)
-    return asked.model, training.train_stack([asked], **settings)[0]
+    carried_out = {name: settings.pop(name) for name in ("device", "progress") if name in settings}
+    checkpoint = settings.pop("checkpoint", None)
+    asked = pretraining(features, code_size, normalize=normalize, **settings)
+    asked.checkpoint = checkpoint
+    return asked.model, training.train_stack([asked], **carried_out)[0]
 
 
-def pretraining(features, code_size, *, epochs=200, learning_rate=1e-3, seed=0) -> Training:
+def pretraining(
+    features, code_size, *, normalize=False, epochs=200, updates=None, learning_rate=1e-3, seed=0
+) -> Training:
     """Ask for what ``pretrain`` does, so that it can be trained in a stack with others.
 
     ``model`` of what is returned is the autoencoder; arguments and errors are those of
-    ``pretrain``.
+    ``pretrain``. So many ``updates`` are one epoch of their own length.
 
     >>> type(pretraining(np.eye(20), code_size=2, epochs=3, seed=42).model).__name__
     'ClusteringAutoencoder'
     """
-    features = _checked(features)
-    unit_range = bool(features.min() >= 0 and features.max() <= 1)
-    size = features.shape[1]
-    model = build(ClusteringAutoencoder, size, code_size, unit_range=unit_range, seed=seed)
+    features, scale = _checked(features), None
+    if normalize:
+        if not features.any():
+            raise ValueError("features must not all be 0 where they are to be normalised")
+        scale = float(np.square(features, dtype=np.float64).mean() ** -0.5)
+        features = features * np.float32(scale)
+    unit_range = bool(not normalize and features.min() >= 0 and features.max() <= 1)
+    kind = {"unit_range": unit_range, "scale": scale}
+    model = build(ClusteringAutoencoder, features.shape[1], code_size, **kind, seed=seed)
     unlabelled = np.zeros(len(features), dtype=np.int64)
     primary = training.binary_cross_entropy if unit_range else training.squared_error
-    settings = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
+    settings = {"epochs": 1 if updates else epochs, "steps_per_epoch": updates}
+    settings |= {"learning_rate": learning_rate, "seed": seed}
     return Training(model, features, unlabelled, primary, **settings)
 
 
@@ -114,6 +142,11 @@ def _checked(features, autoencoder=None):
     return features
 
 
+def _scaled(features, autoencoder):
+    features, scale = _checked(features, autoencoder), autoencoder.scale
+    return features if scale is None else features * np.float32(scale)
+
+
 @dataclass(eq=False)
 class _Method:
     """What the four share: ``fit``, ``codes``, ``predict``, ``curve`` and ``diverged``."""
@@ -125,16 +158,22 @@ class _Method:
     progress: str | None = None
     checkpoint: Path | None = None
 
+    NORMALIZED = None
+    """Whether it takes an autoencoder of normalised features; None: either."""
+
     def __post_init__(self):
         self.curve, self.diverged = pd.DataFrame(), ""
 
     def _start(self, features, autoencoder):
         """Check the features [N, D] and take a copy of the autoencoder.
 
-        Returns the features on the device, and batches of their indices without end.
+        Returns the features on the device, scaled for it, and batches of their indices without end.
         """
-        features = _checked(features, autoencoder)
+        features = _scaled(features, autoencoder)
         check_clusters(self.k, len(features), "points")
+        if self.NORMALIZED not in (None, autoencoder.scale is not None):
+            wanted = f"pretrain(..., normalize={self.NORMALIZED})"
+            raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
         self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
         shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
         order = batches(len(features), BATCH_SIZE, shuffling)
@@ -153,7 +192,7 @@ class _Method:
 
     def codes(self, features):
         """Return the codes of features [N, D], as float32 array [N, c]."""
-        return forward(self.autoencoder.eval(), _checked(features, self.autoencoder), layer="code")
+        return forward(self.autoencoder.eval(), _scaled(features, self.autoencoder), layer="code")
 
 
 # ---------------------------------------------------------------- DEC and IDEC
@@ -199,8 +238,10 @@ class DEC(_Method):
 
     Starts from k-means on the codes (20 starts, Sec. 3.2), and moves encoder and centroids so that
     the assignments q (Eq. 1) become their own sharpened targets p (Eq. 3), by the divergence
-    KL(p || q) (Eq. 2). The decoder is thrown away. Stochastic gradient descent with a rate of 0.01
-    and a momentum of 0.9, batches of 256.
+    KL(p || q) (Eq. 2), here its mean over points. The decoder is thrown away. Stochastic gradient
+    descent with a rate of 0.01 (Sec. 4.3) and a momentum of 0.9, batches of 256. The autoencoder
+    is one of ``pretrain(..., normalize=True)``; features are scaled as for it. With ``max_steps=0``
+    it is k-means on the pretrained codes.
 
     After ``fit``: ``curve`` has a row each time the targets are computed: ``step``, ``loss`` (the
     divergence, mean over points) and ``changed`` (a share); ``diverged`` says why it stopped early,
@@ -209,7 +250,7 @@ class DEC(_Method):
     Args:
         k: the number of clusters.
         seed: settles where the centroids start, and the order of the points.
-        max_steps: after so many steps it ends at the latest.
+        max_steps: after so many steps it ends at the latest (20,000 in IDEC's published code).
         update_interval: every so many steps the targets are computed anew.
         tolerance: it ends when fewer than this share of the points have changed cluster since the
             targets were last computed (0.001, Sec. 4.3).
@@ -219,7 +260,7 @@ class DEC(_Method):
             None keeps none.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
-    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
+    >>> autoencoder, _ = pretrain(x, code_size=2, normalize=True, epochs=20, seed=42)
     >>> clusters = DEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
     >>> np.unique(clusters, return_counts=True)[1]
     array([20, 20, 20])
@@ -229,6 +270,8 @@ class DEC(_Method):
     max_steps: int = 20_000
     update_interval: int = 140
     tolerance: float = 0.001
+
+    NORMALIZED = True
 
     def _optimizer(self, parameters):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
@@ -240,7 +283,8 @@ class DEC(_Method):
     def fit(self, features, autoencoder):
         """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
 
-        Returns self. Raises ValueError for bad features, or k > N.
+        Returns self. Raises ValueError for bad features, k > N, or an autoencoder of features that
+        were not normalised.
         """
         x, order = self._start(features, autoencoder)
         kmeans = k_means(self.codes(features), self.k, named_seed(self.seed, "centroids"), 20)
@@ -287,14 +331,19 @@ class DEC(_Method):
 class IDEC(DEC):
     """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
 
-    The loss (Eq. 8) is the mean squared error of the reconstruction (Eq. 9) plus ``gamma`` (0.1)
-    times DEC's divergence (Eq. 10); Adam with a ``learning_rate`` of 0.001 (Sec. 4.2). ``k``,
-    ``seed``, ``max_steps``, ``update_interval``, ``tolerance``, ``device``, ``progress`` and
-    ``checkpoint`` are DEC's, and so are ``curve`` and ``diverged``.
+    The loss (Eq. 8) is the squared error of the reconstruction, |x - x'|^2 (Eq. 9), plus ``gamma``
+    (0.1) times DEC's divergence (Eq. 10), both summed as printed and divided by the number of
+    points. The authors' code takes the mean over the D features of the first, which a ``gamma`` of
+    0.1 D does here, since Adam minds no common factor; as printed, the centroids hardly count, and
+    codes that the pretraining left on the move leave them behind. Adam with a ``learning_rate`` of
+    0.001, as the authors have it for MNIST. ``k``, ``seed``, ``max_steps``, ``update_interval``,
+    ``tolerance``, ``device``, ``progress`` and ``checkpoint`` are DEC's, and so are ``curve`` and
+    ``diverged``.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
-    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
-    >>> clusters = IDEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
+    >>> autoencoder, _ = pretrain(x, code_size=2, normalize=True, epochs=40, seed=42)
+    >>> idec = IDEC(3, seed=42, max_steps=20, learning_rate=1e-4)
+    >>> clusters = idec.fit(x, autoencoder).predict(x)
     >>> np.unique(clusters, return_counts=True)[1]
     array([20, 20, 20])
     """
@@ -310,7 +359,8 @@ class IDEC(DEC):
         code, _ = self.autoencoder.encode(x)
         output, _ = self.autoencoder.decode(code)
         divergence = _divergence(soft_assignment(code, self.centroids), target)
-        return F.mse_loss(self.autoencoder.reconstruct(output), x) + self.gamma * divergence
+        error = (self.autoencoder.reconstruct(output) - x).square().sum(dim=1).mean()
+        return error + self.gamma * divergence
 
 
 # ---------------------------------------------------------------- VaDE
@@ -326,7 +376,8 @@ class VaDE(_Method):
     encoder gives the mean and the variance of a point's code. Starts from a Gaussian mixture of the
     pretrained autoencoder's codes, and with the mixture's mean variance as the variance of every
     point's code (the paper does not say). Adam with a rate of 0.002, times 0.9 every 10 of the
-    ``epochs`` (Sec. 4.3), batches of 256 (100 in the paper).
+    ``epochs`` (Sec. 4.3), batches of 256 (100 in the paper). The autoencoder is one of features
+    that were not normalised (``pretrain``): either likelihood is that of the data as they are.
 
     After ``fit``: ``curve`` has a row for each epoch: ``epoch`` and ``loss`` (the negative of the
     evidence lower bound, Eq. 12, mean over points). ``k``, ``seed``, ``device``, ``progress``,
@@ -342,10 +393,13 @@ class VaDE(_Method):
     _: KW_ONLY
     epochs: int = 300
 
+    NORMALIZED = False
+
     def fit(self, features, autoencoder):
         """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
 
-        Returns self. Raises ValueError for bad features, or k > N.
+        Returns self. Raises ValueError for bad features, k > N, or an autoencoder of normalised
+        features.
         """
         x, order = self._start(features, autoencoder)
         self._start_mixture(self.codes(features))

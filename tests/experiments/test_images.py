@@ -16,7 +16,7 @@ import torch
 from conftest import forget_tasks, nearest_share, outcome_of
 from sklearn.cluster import KMeans
 
-from snnl_lib import cache, data, experiments, methods, results, whole_file
+from snnl_lib import cache, data, experiments, methods, metrics, results, whole_file
 from snnl_lib.cache import CacheError, CheckpointError
 from snnl_lib.data import DataError, Dataset, catalogue
 from snnl_lib.data.readers import Images
@@ -48,7 +48,14 @@ from snnl_lib.experiments.maps import run_tsne
 from snnl_lib.methods import deep_clustering
 from snnl_lib.methods.supcon import supervised_contrastive_loss
 from snnl_lib.models import Autoencoder
-from snnl_lib.training import Diverged, binary_cross_entropy, build, forward, named_seed
+from snnl_lib.training import (
+    Diverged,
+    binary_cross_entropy,
+    build,
+    forward,
+    named_seed,
+    squared_error,
+)
 
 SETS = ("mnist", "fashion_mnist", "emnist_balanced")
 DEEP = ("ae-10", "dec", "idec", "vade", "n2d")
@@ -705,32 +712,39 @@ def weights(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@pytest.mark.parametrize("models", [("ae-10", "vade", "n2d"), ("dec", "idec")])
 def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
-    task, loaded, monkeypatch
+    task, loaded, monkeypatch, models
 ):
-    first, curve, seconds = shared(tiny("dec"), task)
+    normalize = "dec" in models
+    first, curve, seconds = shared(tiny(models[0]), task)
     (path,) = kept(loaded)
     assert (
         path.parent == loaded / "pretrained"
         and path.name.startswith("mnist-")
         and path.suffix == ".bin"
     )
-    trained, again = deep_clustering.pretrain(task.train_x, 10, epochs=2, seed=42)
+    trained, again = deep_clustering.pretrain(
+        task.train_x, 10, epochs=2, seed=42, normalize=normalize
+    )
     assert (
         torch.equal(weights(first), weights(trained))
         and curve.equals(again.curve)
-        and first.unit_range is trained.unit_range is True
+        and first.unit_range is trained.unit_range is not normalize
+        and first.scale == trained.scale
+        and (first.scale is not None) == normalize
     )
 
     def refused(*args, **settings):
         raise AssertionError("it was trained again")
 
     monkeypatch.setattr("snnl_lib.training.train_stack", refused)
-    for model in DEEP:  # whichever method asks
+    for model in models:  # whichever method asks
         second, other, took = shared(tiny(model), task)
         assert (
             torch.equal(weights(first), weights(second))
-            and second.unit_range is True
+            and second.unit_range is not normalize
+            and second.scale == first.scale
             and not second.training
         )
         assert other.equals(curve) and took == seconds > 0
@@ -741,7 +755,25 @@ def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
 
 def test_features_beyond_0_to_1_keep_their_kind_of_reconstruction_in_the_cache(task):
     wider = replace(task, train_x=task.train_x * 2 - 1)
-    assert [shared(tiny("dec"), wider)[0].unit_range for _ in range(2)] == [False, False]
+    assert [shared(tiny("vade"), wider)[0].unit_range for _ in range(2)] == [False, False]
+
+
+def test_normalised_pixels_are_those_of_dec_and_idec_alone(task, loaded):
+    scales = {model: shared(tiny(model), task)[0].scale for model in DEEP}
+    assert {model for model, scale in scales.items() if scale} == {"dec", "idec"}
+    assert scales["dec"] == pytest.approx(np.square(task.train_x.astype(float)).mean() ** -0.5)
+    assert len(kept(loaded)) == 2, "each kind is trained once"
+
+
+def test_what_is_kept_of_an_autoencoder_from_before_scales_were_still_counts(task, loaded):
+    model, _, _ = shared(tiny("vade"), task)
+    (path,) = kept(loaded)
+    saved, seconds = cache.cached(path, None)
+    del saved["scale"]
+    path.unlink()
+    cache.cached(path, lambda: saved, seconds=seconds)
+    again, _, _ = shared(tiny("vade"), task)
+    assert torch.equal(weights(again), weights(model)) and again.scale is None
 
 
 def test_another_seed_other_images_and_another_length_are_other_autoencoders(task, loaded):
@@ -759,7 +791,8 @@ def test_another_seed_other_images_and_another_length_are_other_autoencoders(tas
             (tiny("dec"), darker),
         )
     ]
-    assert len(kept(loaded)) == 5 and len({weights(model).sum().item() for model in found}) == 5
+    # Darker images are the same ones when normalised, but for rounding, and another file.
+    assert len(kept(loaded)) == 5 and len({weights(model).sum().item() for model in found}) >= 4
     shared(tiny("dec"), replace(task, test_x=task.test_x[:5], train_y=task.train_y[::-1]))
     assert len(kept(loaded)) == 5, "neither test images nor labels have a say"
 
@@ -824,6 +857,7 @@ def test_a_pretraining_that_diverges_is_reported_and_not_kept(task, loaded, monk
         return output.mean() * math.nan
 
     monkeypatch.setattr("snnl_lib.training.binary_cross_entropy", broken)
+    monkeypatch.setattr("snnl_lib.training.squared_error", broken)
     monkeypatch.setattr(runner, "load_task", lambda *args: task)
     for model in DEEP:
         record = experiments.run(tiny(model), "cpu")
@@ -845,10 +879,10 @@ def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loa
         batches.append(len(features))
         if len(batches) == 3:  # the first of the second epoch
             raise KeyboardInterrupt
-        return binary_cross_entropy(output, features, labels)
+        return squared_error(output, features, labels)
 
     with monkeypatch.context() as patch:
-        patch.setattr("snnl_lib.training.binary_cross_entropy", killed)
+        patch.setattr("snnl_lib.training.squared_error", killed)
         with pytest.raises(KeyboardInterrupt):
             shared(tiny("dec"), task)
     assert kept(loaded) == [path.with_suffix(".under-way.pt")]
@@ -873,7 +907,7 @@ def test_an_autoencoder_from_the_cache_leaves_the_global_random_state_alone(task
 
 def test_where_deep_clustering_starts_is_k_means_on_the_shared_autoencoder(task, scored):
     outcome = outcome_of(run_deep(tiny("ae-10"), task, "cpu", None))
-    model, curve, seconds = shared(tiny("dec"), task)
+    model, curve, seconds = shared(tiny("vade"), task)
     expected = forward(model, task.test_x, layer="code")
     ((found, clusters, labels),) = scored
     assert (
@@ -900,7 +934,8 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
 
     monkeypatch.setattr(getattr(deep_clustering, kind), "fit", noting)
     outcome = outcome_of(run_deep(tiny(model), task, "cpu", None))
-    ((method, features, start),) = fitted
+    assert len(fitted) == (1 if model == "vade" else 2), "and where DEC and IDEC start"
+    method, features, start = fitted[0]
     assert features is task.train_x and torch.equal(
         weights(start), weights(shared(tiny(model), task)[0])
     ), "left as it was"
@@ -918,9 +953,50 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
     )
     assert outcome.metrics["snn"] == entanglement(found, task.test_y)
     assert outcome.shared_seconds == shared(tiny(model), task)[2]
+    pretrained_scores = {"pretrained_acc", "pretrained_nmi"} & set(outcome.metrics)
+    assert len(pretrained_scores) == (0 if model == "vade" else 2)
     mixed = replace(task, train_y=np.random.default_rng(0).permutation(task.train_y))
     again = outcome_of(run_deep(tiny(model), mixed, "cpu", None))
     assert again.metrics == pytest.approx(outcome.metrics, nan_ok=True, rel=0, abs=0), "no label"
+
+
+@pytest.mark.parametrize("model", ["dec", "idec"])
+def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training_images(
+    task, model
+):
+    found = outcome_of(run_deep(tiny(model), task, "cpu", None)).metrics
+    start, _, _ = shared(tiny(model), task)
+    codes = [
+        forward(start, x * np.float32(start.scale), layer="code")
+        for x in (task.train_x, task.test_x)
+    ]
+    clusters = (
+        KMeans(4, n_init=20, random_state=named_seed(42, "centroids"))
+        .fit(codes[0])
+        .predict(codes[1])
+    )
+    assert found["pretrained_acc"] == metrics.clustering_accuracy(task.test_y, clusters)
+    assert found["pretrained_nmi"] == pytest.approx(
+        sklearn.metrics.normalized_mutual_info_score(task.test_y, clusters)
+    )
+
+
+def test_idec_with_the_mean_over_pixels_weighs_the_clusters_by_their_number(task, monkeypatch):
+    asked, fit = [], methods.IDEC.fit
+    monkeypatch.setattr(
+        methods.IDEC, "fit", lambda self, *args: asked.append(self.gamma) or fit(self, *args)
+    )
+    for spec in specs("images", "tiny", "mnist", 42):
+        if spec.model == "idec":
+            outcome_of(run_deep(spec, task, "cpu", None))
+    assert asked == pytest.approx([0.1, 0.1, 78.4, 78.4])
+
+
+def test_dec_and_idec_alone_have_a_revision_of_their_own():
+    revisions = {}
+    for spec in specs("images", "full", "mnist", 42):
+        revisions.setdefault(spec.revision, set()).add(spec.model)
+    assert revisions[2] == {"dec", "idec"} and not revisions[1] & revisions[2]
 
 
 def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkeypatch):

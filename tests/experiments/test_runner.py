@@ -637,8 +637,8 @@ def test_a_pretraining_that_diverges_ends_all_runs_that_wait_for_it_and_no_other
     monkeypatch.setattr(runner, "load_task", lambda d, e, seed, *rest: good)
     pretraining = deep_clustering.pretraining
 
-    def spoiling(images, code_size, *, epochs, seed):
-        asked = pretraining(images, code_size, epochs=epochs, seed=seed)
+    def spoiling(images, code_size, *, seed, **settings):
+        asked = pretraining(images, code_size, seed=seed, **settings)
         if seed == 73:
             with torch.no_grad():
                 asked.model.output.bias.fill_(np.nan)
@@ -652,7 +652,7 @@ def test_a_pretraining_that_diverges_ends_all_runs_that_wait_for_it_and_no_other
         else:
             assert record.reason == "pretraining: the loss was nan in epoch 0"
             assert record.status == "diverged" and record.curve["epoch"].tolist() == [0]
-    assert len(list(pictures.rglob("*.bin"))) == 1, "what diverged is not kept"
+    assert len(list(pictures.rglob("*.bin"))) == 2, "what diverged is not kept"
 
 
 # ---------------------------------------------------------------- no room
@@ -756,21 +756,26 @@ def test_an_autoencoder_is_pretrained_once_for_the_methods_of_a_seed_those_of_se
     monkeypatch.setattr(runner, "train_together", slow)
     wanted = of_images("ae-10", "dec", "idec", "n2d", seeds=[42, 73])
     records = list(runner._carry_out(wanted, "cpu", None))
-    assert stacks == [2] and len(list((pictures / "pretrained").iterdir())) == 2
+    assert stacks == [2, 2] and len(list((pictures / "pretrained").iterdir())) == 4
     assert {record.status for record in records} == {"ok"} and len(records) == len(wanted)
     for record in records:
         assert record.metrics["shared_seconds"] == pytest.approx(500, abs=60)
         assert 0 < record.seconds < 400, "its own seconds alone"
         assert "stack" not in record.device
     of_seed = {
-        seed: {record.metrics["shared_seconds"] for record in records if record.spec.seed == seed}
+        (seed, normalized): {
+            record.metrics["shared_seconds"]
+            for record in records
+            if record.spec.seed == seed and (record.spec.model in images.NORMALIZED) == normalized
+        }
         for seed in (42, 73)
+        for normalized in (True, False)
     }
     assert all(len(seconds) == 1 for seconds in of_seed.values()), "each says the same"
     # And so does a run that comes later and finds it in the cache.
     later = run(of_images("dec", seeds=[73])[0], "cpu")
-    assert {later.metrics["shared_seconds"]} == of_seed[73] and later.seconds < 400
-    assert stacks == [2]
+    assert {later.metrics["shared_seconds"]} == of_seed[73, True] and later.seconds < 400
+    assert stacks == [2, 2]
     frame = later.frame().set_index("metric")["value"]
     assert frame["shared_seconds"] == later.metrics["shared_seconds"]
 

@@ -1,6 +1,6 @@
 """The experiments of the ClusterBERT paper: what is in the grid, and each part of a run."""
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ from snnl_lib.methods.retrieval import denoise, evaluate
 from snnl_lib.methods.sccl import SCCL
 from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.results import Spec
-from snnl_lib.training import Diverged, named_seed
+from snnl_lib.training import Diverged, forward, named_seed
 
 TINY = experiments.PROFILES["tiny"]
 TITLES = [
@@ -47,7 +47,7 @@ def made_up(
     seed=3,
     **settings,
 ):
-    own = {"clusterer": clusterer, "kmeans_starts": 3, "idec_epochs": 2} | settings
+    own = {"clusterer": clusterer, "kmeans_starts": 3, "idec_updates": 2} | settings
     if model in ("tsdae", "clusterbert"):
         own = short_texts.recipe_settings(TINY) | own
     return Spec(
@@ -128,18 +128,21 @@ def test_a_specs_recipe_has_the_pooling_of_its_embedding_and_all_else_from_its_s
 @pytest.mark.parametrize("clusterer", ["kmeans", "umap", "idec"])
 def test_clusters_that_are_well_apart_are_found_each_way(clusterer):
     vectors, labels = blobs(each=60)
-    clusters, codes = cluster(vectors, made_up(clusterer=clusterer, idec_epochs=150), 3)
+    spec = made_up(clusterer=clusterer, idec_updates=150)
+    clusters, codes, start = cluster(vectors, spec, 3)
     assert metrics.clustering_accuracy(labels, clusters) == 1
+    assert (start is None) == (clusterer != "idec")
     assert codes.shape == (180, 6 if clusterer == "kmeans" else 4)
 
 
 def test_umap_and_idec_is_idec_of_umaps_layout():
     vectors, _ = blobs()
-    _, layout = cluster(vectors, made_up(clusterer="umap"), 3)
-    expected, codes = cluster(layout, made_up(clusterer="idec"), 3)
-    found, found_codes = cluster(vectors, made_up(clusterer="umap-idec"), 3)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(found_codes, codes)
+    _, layout, _ = cluster(vectors, made_up(clusterer="umap"), 3)
+    expected = cluster(layout, made_up(clusterer="idec"), 3)
+    for found, same in zip(
+        cluster(vectors, made_up(clusterer="umap-idec"), 3), expected, strict=True
+    ):
+        np.testing.assert_array_equal(found, same)
 
 
 def test_k_means_has_the_runs_seed_and_its_number_of_starts():
@@ -167,9 +170,9 @@ def asked(monkeypatch):
 
     method = SimpleNamespace(
         diverged="",
+        curve=None,
         predict=lambda vectors: np.zeros(len(vectors), dtype=int),
         codes=lambda vectors: vectors,
-        fit=lambda vectors, autoencoder: method,
     )
     monkeypatch.setattr(
         deep_clustering, "umap", stand_in("umap", fit_transform=lambda vectors: vectors[:, :4])
@@ -179,16 +182,34 @@ def asked(monkeypatch):
         "pretraining",
         lambda *args, **settings: stand_in("pretraining", model=None)(*args, **settings),
     )
-    monkeypatch.setattr(
-        deep_clustering, "IDEC", lambda *args, **own: (stand_in("idec")(*args, **own), method)[1]
-    )
+
+    @dataclass
+    class StandIn:
+        k: int
+        max_steps: int
+        learning_rate: float
+        seed: int
+        device: str
+        progress: str | None
+
+        def fit(self, vectors, autoencoder):
+            found.setdefault("idec", []).append(self)
+            self.diverged, self.curve = method.diverged, method.curve
+            return self
+
+        predict, codes = staticmethod(method.predict), staticmethod(method.codes)
+
+    monkeypatch.setattr(deep_clustering, "IDEC", StandIn)
     found["fitted"] = method
     return found
 
 
-def test_umap_and_idec_are_set_as_the_paper_says(asked):
-    spec = made_up(clusterer="umap-idec", idec_epochs=150)
-    steps = short_texts.cluster(np.zeros((600, 9)), spec, 7)
+@pytest.mark.parametrize("documents", [600, 5000])
+def test_umap_and_idec_are_set_as_the_paper_says_with_updates_for_any_number_of_texts(
+    asked, documents
+):
+    spec = made_up(clusterer="umap-idec", idec_updates=150)
+    steps = short_texts.cluster(np.zeros((documents, 9)), spec, 7)
     next(steps)  # asks for the training of the autoencoder
     with pytest.raises(StopIteration):
         steps.send(None)
@@ -197,9 +218,10 @@ def test_umap_and_idec_are_set_as_the_paper_says(asked):
         {"n_components": 8, "n_neighbors": 15, "random_state": named_seed(3, "umap")},
     )
     own = {"learning_rate": 1e-4, "seed": 3}
-    assert asked["pretraining"] == ((8,), {"epochs": 150} | own)
-    own |= {"device": "cpu", "progress": None}
-    assert asked["idec"] == ((7,), {"max_steps": 150 * 3} | own)  # 600 documents are three batches
+    assert asked["pretraining"] == ((8,), {"normalize": True, "updates": 150} | own)
+    start, method = asked["idec"]
+    own |= {"k": 7, "device": "cpu", "progress": None}
+    assert asdict(start) == own | {"max_steps": 0} and asdict(method) == own | {"max_steps": 150}
 
 
 def test_few_documents_have_fewer_neighbours_and_dimensions(asked):
@@ -278,12 +300,28 @@ def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):
 
     def made(vectors, spec, k, device, progress):
         yield from ()
-        return clusters, codes
+        return clusters, codes, start
 
     monkeypatch.setattr(short_texts, "cluster", made)
-    assert run_vectors(made_up(clusterer="umap"), task, "cpu", None).metrics == score(
-        codes, clusters, task.train_y
-    )
+    expected = score(codes, clusters, task.train_y)
+    start = None
+    assert run_vectors(made_up(clusterer="umap"), task, "cpu", None).metrics == expected
+    start = task.train_y // 2  # two of the three classes together
+    before = {"pretrained_acc": 2 / 3, "pretrained_nmi": pytest.approx(0.7337, abs=1e-4)}
+    assert run_vectors(made_up(clusterer="idec"), task, "cpu", None).metrics == expected | before
+
+
+def test_where_idec_starts_is_k_means_on_the_codes_of_normalised_vectors():
+    vectors, labels = blobs()
+    spec = made_up(clusterer="idec", idec_updates=30)
+    settings = {"normalize": True, "updates": 30, "learning_rate": 1e-4, "seed": 3}
+    start, _ = deep_clustering.pretrain(vectors, 4, **settings)
+    scaled = vectors / np.sqrt(np.square(vectors).mean())
+    codes = forward(start, scaled.astype(np.float32), layer="code")
+    expected = KMeans(3, n_init=20, random_state=named_seed(3, "centroids")).fit_predict(codes)
+    assert metrics.clustering_accuracy(expected, cluster(vectors, spec, 3)[2]) == 1
+    found = run_vectors(spec, vector_task(), "cpu", None).metrics
+    assert found["pretrained_acc"] == metrics.clustering_accuracy(labels, expected)
 
 
 # ---------------------------------------------------------------- Table 5
