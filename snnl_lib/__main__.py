@@ -324,12 +324,13 @@ def main(argv=None) -> int:
 
     2 with one sentence on standard error where the user can put something right.
     """
-    args = _parser().parse_args(argv)
     try:
         with full_disk_told():
-            status = args.function(args)
-            sys.stdout.flush()  # here a reader that has gone is no traceback
-            return status
+            try:
+                args = _parser().parse_args(argv)
+                return args.function(args)
+            finally:
+                sys.stdout.flush()  # here, where a reader that has gone is no traceback
     except (SnnlError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -52,8 +52,8 @@ INTERNALS = {
     "models": "output_layer",
     "report": """
         behind benchmark benchmark_files benchmark_provenance compare count_runs glue
-        includes_shared_training most_documents paper_tables show_difference show_interval
-        show_number
+        includes_shared_training most_documents paper_tables record_cells show_difference
+        show_interval show_number
     """,
     "results": """
         Merged Outcome Record Run Spec commit device_name judge merge read_record runs versions

@@ -1,5 +1,6 @@
 """Claims by rule 2: declarations that are refused, and made-up records for each sentence of it."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -203,6 +204,14 @@ def test_the_half_width_is_at_least_that_of_the_documents():
     assert judged(same, BEATS)["kind"] == "reproduced"
 
 
+def test_documents_of_several_corpora_are_different_ones():
+    rows = over_corpora([[0.5], [0.5], [0.5], [0.5001]])
+    rows = [each.assign(metric="acc", n_test=100) for each in rows]
+    found = judged(rows, replace(BY_CORPUS, metric="acc"))["contrasts"][0]
+    half = 1.959964 * np.sqrt(0.25 / 100 / 4)
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half, rel=1e-4)
+
+
 def test_a_ranking_rests_on_its_queries_and_not_on_the_documents():
     row = {"experiment": "retrieval", "dataset": "biomedical", "task": "trecqa"}
     a, b = (row | {"embedding": name, "model": "plain"} for name in ("minilm", "tfidf"))
@@ -242,6 +251,9 @@ def test_a_verdict_that_collapsed_runs_change_is_undecided_and_both_are_shown():
     found = judged(rows, BEATS)  # a wide interval with it, a clear one without
     assert found["kind"] == "undecided"
     assert found["contrasts"][0]["note"] == "with collapsed runs undecided, without them reproduced"
+    found = judged([made(AED, UP[:3], broken={2: "collapsed"}), made(AE, [0.0] * 3)], BEATS)
+    assert found["kind"] == "undecided"
+    assert found["contrasts"][0]["note"] == "with collapsed runs reproduced, without them undecided"
 
 
 def test_all_runs_count_the_collapsed_ones_too():
@@ -412,6 +424,13 @@ def test_fragile_with_benjamini_hochberg_over_all_contrasts_above_0():
     assert both["fragile"].tolist() == ["", ""]
 
 
+def test_sharply_is_contradicted_by_a_gain_that_is_none():
+    rows = [made(AED, [0.02, -0.01, 0.01]), made(AE, [0.5] * 3)]
+    rows[0]["value"] += 0.5
+    found = judged(rows, replace(BEATS, words="sharply"))
+    assert (found["kind"], found["fragile"]) == ("contradicted", "")
+
+
 def test_one_table_shows_how_the_counts_move():
     rows = [made(AED, [0.1, -0.1, 0.3, -0.1, 0.2, *[0.2] * 5]), made(AE, [0.0] * 10)]
     table = claims.sensitivity(pd.concat(rows), [claim(BEATS)]).set_index("judged with")
@@ -424,6 +443,11 @@ def test_seeds_can_be_chosen():
     rows = pd.concat([made(AED, UP), BASE])
     found = claims.judge(rows, seeds=PAPER_SEEDS[:3], claims=[claim(BEATS)]).iloc[0]
     assert found["seeds"] == "3" and len(found["records"].split()) == 6
+    found = claims.judge(rows, seeds=[*PAPER_SEEDS[2:], 7], claims=[claim(BEATS)]).iloc[0]
+    assert found["seeds"] == "3" and found["fragile"] == ""
+    six = pd.concat([made(AED, [*UP, 0.1]), made(AE, [0.0] * 6)])
+    found = claims.judge(six, seeds=[*PAPER_SEEDS[:2], 7], claims=[claim(BEATS)]).iloc[0]
+    assert found["fragile"] == "the paper's five seeds alone: undecided"
 
 
 def test_verdicts_of_rule_1_stand_beside(tmp_path):
@@ -644,10 +668,13 @@ def test_the_command_takes_names_and_a_paper(two_claims, capsys):
     assert "no paper 'texts': choose one of text, image" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["list", "claims"])
+@pytest.mark.parametrize("command", ["--help", "list", "missing annealing"])
 def test_a_reader_that_has_seen_enough_is_no_traceback(command):
-    piped = [sys.executable, "-m", "snnl_lib", command]
-    process = subprocess.Popen(piped, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    piped = [sys.executable, "-m", "snnl_lib", *command.split()]
+    # Of a buffered output the pipe is found broken at the very end.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": buffered}
+    process = subprocess.Popen(piped, cwd=ROOT, **pipes)
     process.stdout.close()  # before a line is written, as by `head -0`
     with process.stderr:
         assert process.stderr.read() == b""
