@@ -40,7 +40,8 @@ class _Block:
 
     def __init__(self, book, contrast, cells, corpus, setting):
         metrics = [contrasts.base(row.get("metric", contrast.metric)) for _, row in cells]
-        found = [book.runs(row, corpus, row.get("metric", contrast.metric)) for _, row in cells]
+        rows = book.sized([row for _, row in cells], corpus)
+        found = [book.runs(row, corpus, row.get("metric", contrast.metric)) for row in rows]
         self.corpus, self.best, self.specs = corpus, contrast.best, [spec for spec, _ in found]
         # Of a value the score itself is shown, of all else how much better one is.
         level = contrast.test == "= v"

@@ -81,6 +81,24 @@ class Book:
             run["scores"][row["metric"]] = row["value"]
         self.known: dict[tuple, tuple] = {}
 
+    def sized(self, rows: list[dict], dataset: str | None) -> list[dict]:
+        """Settle the number of documents of rows that are compared: the same for all, if there is
+        one, so that the runs of a seed saw the same documents. With the most seeds, then the
+        largest.
+        """
+        made = [
+            {
+                spec.n_train: len(self.cells.get(_cell(spec), ()))
+                for spec in named_cells(row, dataset)
+            }
+            for row in rows
+        ]
+        common = set.intersection(*({n for n in sizes if sizes[n]} for sizes in made))
+        if not common:
+            return rows
+        size = max(common, key=lambda n: (min(sizes[n] for sizes in made), n))
+        return [row | {"n_train": size} for row in rows]
+
     def runs(self, row: dict, dataset: str | None, metric: str) -> tuple[Spec, dict[int, Run]]:
         """Return the cell that a row names and its runs by seed, in the order of the seeds' list.
 

@@ -491,6 +491,18 @@ def test_a_metric_that_the_experiment_does_not_have_is_refused():
         judged([BASE], contrast((1, AED), (-1, AE), metric="accuracy"))
 
 
+def test_rows_that_are_compared_are_taken_on_the_same_number_of_documents():
+    start = {name: value for name, value in START.items() if name != "n_train"}
+    tuned = {name: value for name, value in TUNED.items() if name != "n_train"}
+    pair = contrast((1, tuned), (-1, start), unit="corpus", corpora=("biomedical",))
+    every = made(start | {"n_train": 50_000}, [9.0] * 5, dataset="biomedical")
+    rows = [every, *over_corpora([[0.1, 0.2]], ["biomedical"])]
+    found = judged(rows, pair)["contrasts"][0]
+    assert found["mean"] == pytest.approx(0.15)
+    found = judged([every, made(TUNED, [0.1], dataset="biomedical")], pair)["contrasts"][0]
+    assert found["mean"] == pytest.approx(-8.9)  # there is no number that both have
+
+
 def test_of_several_numbers_of_documents_the_most_recorded_and_then_the_largest():
     row = {name: value for name, value in START.items() if name != "n_train"}
     small, large = sorted(named_cells(row, "biomedical"), key=lambda spec: spec.n_train)
