@@ -79,6 +79,11 @@ def arguments(chapter: Path, parameters: dict[str, str]) -> str:
     return shlex.join(f"--{name}={fitted[name]}" for name in PARAMETERS)
 
 
+def ran_on(dataset: str) -> str:
+    """Name the data set that a chapter ran on, or say that it was not there and nothing ran."""
+    return dataset if data.locate(dataset) else f"none, as {dataset} is not on this machine"
+
+
 def data_behind(chapter: Path, dataset: str) -> str:
     """Name the copy of the data that a chapter computes on, since another one changes it."""
     from snnl_lib import experiments
@@ -150,10 +155,7 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     memory = (
         resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
     )  # of the largest process, which is the kernel
-    note = parameters | {
-        "dataset": data.resolve(parameters["dataset"], data.describe(parameters["dataset"]).kind),
-        "created": created,
-    }
+    note = parameters | {"dataset": ran_on(parameters["dataset"]), "created": created}
     note |= {
         "seconds": round(time.monotonic() - started, 1),
         "memory_mb": memory,

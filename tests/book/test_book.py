@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build
 import papermill
 import pytest
 
@@ -256,3 +257,5 @@ def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path
     )
     assert "not here: with a network `python -m snnl_lib data fetch emnist_balanced`" in said
     assert "No reconstructions: emnist_balanced is not on this machine." in said
+    told = build.ran_on("emnist_balanced")  # what the page on the status says of it
+    assert told == "none, as emnist_balanced is not on this machine"
