@@ -83,6 +83,22 @@ def stale(records: pd.DataFrame) -> pd.Series:
     return older
 
 
+def asked_by(records: pd.DataFrame) -> list[Spec]:
+    """List the cells of the plan that records (of any experiment) belong to, as specs of seed 0.
+
+    A record that no cell asks for has none.
+
+    >>> [spec.label for spec in asked_by(results.load_results("clustering"))][:2]
+    ['Orig.', 'AE']
+    """
+    found: dict[Spec, None] = {}
+    for (name, profile), group in records.groupby(["experiment", "profile"], sort=False):
+        cells = _plan(name, profile, group) if name in EXPERIMENTS else {}
+        made = set(record_cells(group)) if cells else set()
+        found |= {spec: None for cell, spec in cells.items() if cell in made}
+    return list(found)
+
+
 def orphans(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
     """List the records that no cell of an experiment (default: of any) asks for, a row a record.
 

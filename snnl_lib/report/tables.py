@@ -7,8 +7,9 @@ import pandas as pd
 
 from snnl_lib import require, results
 from snnl_lib.experiments import images, short_texts
+from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import paper_table
-from snnl_lib.report.select import stale
+from snnl_lib.report.select import asked_by, stale
 from snnl_lib.report.statistics import LOWER_IS_BETTER, combined_verdict, interval, matches, paired
 
 _INFERSENT = ("infersent-random", "infersent-nli", "infersent")
@@ -227,14 +228,17 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def provenance(records: pd.DataFrame, clustered: str = "") -> str:
-    """Say in one sentence where a table's numbers come from, and if runs are stale or not ok.
+    """Say where a table's numbers come from, if runs are stale or not ok, and of what grade.
 
     ``records`` are those behind the table; ``clustered`` names what was both trained on and scored,
-    such as ``texts``, if anything.
+    such as ``texts``, if anything. Runs of the full profile have a grade, the others stand beside
+    no paper.
 
     >>> from snnl_lib.report.select import recorded
     >>> provenance(recorded("clustering", "ag_news"), clustered="texts").split(",")[0]
     '20 runs of the full profile on ag_news: 20'
+    >>> provenance(recorded("annealing", "gaussian", None)).partition("computing. ")[2]
+    "Grade: paper's protocol."
     """
     if records.empty:
         return "No runs are recorded."
@@ -251,13 +255,15 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     copies = runs["fingerprint"].nunique()
     many = f"of {copies} fingerprints, which the records name"
     flaws = f" ({', '.join(_flaws(runs))})" if _flaws(runs) else ""
+    cells = asked_by(runs[runs["profile"] == "full"])
+    graded = f" Grade: {grade(cells)}." if cells else ""
     return (
         f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
         f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
         f" {spell('device')}; {spell('versions')}; commit {spell('commit')};"
         f" data {spell('fingerprint') if copies < 5 else many};"
         f" {runs['created'].min()[:10]} to {runs['created'].max()[:10]};"
-        f" {runs['seconds'].sum() / 60:,.1f} minutes of computing."
+        f" {runs['seconds'].sum() / 60:,.1f} minutes of computing.{graded}"
     )
 
 

@@ -76,54 +76,42 @@ def test_the_papers_table_4_is_as_far_from_its_own_repetition_as_it_says():
 
 
 def test_a_provenance_says_what_was_clustered_whole_and_does_not_list_many_fingerprints():
-    names = [
-        "experiment",
-        "profile",
-        "dataset",
-        "embedding",
-        "model",
-        "seed",
-        "device",
-        "versions",
-        "commit",
-        "created",
-        "revision",
-        "status",
-    ]
-    rows = pd.DataFrame(
-        [
-            [
-                "images",
-                "full",
-                "a",
-                "e",
-                "m",
-                42,
-                "CPU",
-                "torch 2",
-                "abc",
-                "2026-01-02T00:00",
-                99,
-                "ok",
-            ]
-        ]
-        * 6,
-        columns=names,
-    )
+    rows = results.load_results("images").query("dataset == 'mnist'").drop_duplicates("key").head(6)
     rows = rows.assign(
-        key=list("123456"),
         n_train=60,
         n_test=60,
+        seed=42,
         seconds=30.0,
+        status="ok",
+        revision=99,
         fingerprint=[f"f{i}" for i in range(6)],
     )
     said = report.provenance(rows, "texts")
-    assert "6 runs of the full profile on a: 60 texts, seeds 42" in said
+    assert "6 runs of the full profile on mnist: 60 texts, seeds 42" in said
     assert "data of 6 fingerprints" in said
     assert "60 training and 60 test documents" in report.provenance(rows[:2])
     assert "data f0 and f1" in report.provenance(rows[:2])
-    rows.loc[0, "revision"], rows.loc[1:2, "status"] = 0, "diverged"
+    rows.iloc[0, rows.columns.get_loc("revision")] = 0
+    rows.iloc[1:3, rows.columns.get_loc("status")] = "diverged"
     assert "6 runs (2 diverged, stale) of the full profile" in report.provenance(rows)
+
+
+def test_a_provenance_ends_with_the_grade_of_its_cells():
+    rows = report.select("clustering", dataset="ag_news")
+    of_words, random = (rows[rows["embedding"] == name] for name in ("spacy", "infersent-random"))
+    part = "reduced (three quarters of AG News to draw from)"
+    word = "spaCy's vectors of 2023 for GloVe"
+    assert report.provenance(of_words).endswith(f"computing. Grade: stand-in ({word}), {part}.")
+    both = f"Grade: stand-in ({word}; a random encoder for InferSent), {part}."
+    assert report.provenance(rows).endswith(both) and both not in report.provenance(random)
+    points = report.provenance(report.select("annealing"))
+    assert points.endswith("Grade: paper's protocol.")
+
+
+def test_runs_that_stand_beside_no_paper_have_no_grade():
+    rows = report.select("clustering", dataset="ag_news")
+    for odd in (rows.assign(profile="quick"), rows.assign(alpha=0.5)):
+        assert report.provenance(odd).endswith("minutes of computing.")
 
 
 def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(
