@@ -71,7 +71,7 @@ format: .venv/.ready  ## put style right, strip the chapters' outputs, and write
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 	$(PYTHON) book/_tools/bootstrap.py
 
-reproduce: _build/.data  ## the papers' protocol: all missing or stale runs of the full profile (resumable; about two days on one CPU core)
+reproduce: _build/.data  ## all missing or stale runs of the full profile, the largest that is recorded (resumable; about two days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
 
 bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about 20 minutes)
