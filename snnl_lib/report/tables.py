@@ -242,7 +242,7 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     """
     if records.empty:
         return "No runs are recorded."
-    runs = records.drop_duplicates("key")
+    runs = records.drop_duplicates("key").reset_index(drop=True)  # of tables put together
     if "stale" not in runs:
         runs = runs.assign(stale=stale(runs))
 

@@ -108,6 +108,12 @@ def test_a_provenance_ends_with_the_grade_of_its_cells():
     assert points.endswith("Grade: paper's protocol.")
 
 
+def test_a_provenance_of_records_put_together_counts_all_of_them():
+    parts = [results.load_results(name).reset_index(drop=True) for name in ("lexicon", "annealing")]
+    said = report.provenance(pd.concat(parts))
+    assert said.startswith(f"{sum(part['key'].nunique() for part in parts)} runs of the full")
+
+
 def test_runs_that_stand_beside_no_paper_have_no_grade():
     rows = report.select("clustering", dataset="ag_news")
     for odd in (rows.assign(profile="quick"), rows.assign(alpha=0.5)):
