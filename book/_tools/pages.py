@@ -18,25 +18,24 @@ import pandas as pd
 from _ext.snnl_book import groups, label_of
 
 from snnl_lib import SnnlError, experiments, report, results
+from snnl_lib.paper import registered_claims
 from snnl_lib.report import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
-AT_A_GLANCE = {
-    "reproduced": "reproduced",
-    "partly": "partly",
-    "not reproduced": "not reproduced",
-    "matches": "reproduced",
-    "differs": "not reproduced",
-}
+VERDICTS = ("reproduced", "matches", "partly", "mixed", "contradicted", "differs")
+VERDICTS += ("undecided", "no fair test", "not attempted")
+OTHER = "other than by rule 2"
+SAME = "The contrasts are those of rule 1, judged by the tests and words of rule 2."
 
 
 def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
     """Write the tables of those pages that the table of contents names into ``folder/tables``; in
     ``folder`` are the executed chapters.
 
-    Raises SnnlError if a claim has no verdict, or an equation lacks its chapter, function or test.
+    Raises SnnlError if a chapter does not show its claims, or an equation lacks its chapter,
+    function or test.
     """
     records = results.load_results()
     for name, make in MADE.items():
@@ -53,59 +52,158 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
 def claims_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Gather what the chapters found of each claim: a table a paper, and how many have which
-    verdict.
+    """Judge all claims by their records: tables of each paper's, of verdicts, of what changed since
+    rule 1, of what verdicts hang on, and the numbers that pages say.
+
+    Raises SnnlError if a claim names a chapter that does not show its verdict.
     """
-    claimed = claims.registered()
-    written = (folder / "tables" / f"claims-{path.stem}.csv" for path in chapters)
-    found = [
-        pd.read_csv(path, dtype=str, keep_default_na=False) for path in written if path.exists()
-    ]
-    answered = pd.concat([claimed.iloc[:0].assign(records=""), *found])
-    if unanswered := {*claimed["claim"]} - {*answered["claim"]}:
-        raise SnnlError(
-            f"no chapter has a verdict on {len(unanswered)} of the claims in"
-            f" snnl_lib/paper/claims.csv, such as {min(unanswered)!r}"
+    _refuse_untold(registered_claims(), chapters)
+    judged = claims.judge()
+    whole = judged["claim"] + " (" + judged["where"] + ")"
+    shown = pd.DataFrame(
+        {
+            "claim": judged["claim"],
+            "the paper": judged["reported"],
+            "ours": [_ours(row) for row in judged.itertuples()],
+            "verdict": judged["verdict"],
+            "page": judged["chapter"],
+            "records": judged["records"],
+        }
+    )
+    more = pd.DataFrame(
+        {
+            "claim": judged["claim"],
+            "grade": judged["grade"],
+            "fragile": judged["fragile"].replace("", "no"),
+            "by rule 1": judged["verdict_1"],
+            "what would change our mind": judged["changes"],
+            "page": judged["chapter"],
+            "records": BUILT,
+        }
+    )
+    tables = {"headline": shown[judged["headline"]], "verdicts": _counts(judged)}
+    for paper in claims.PAPERS:
+        own, name = judged["paper"] == paper, f"claims-{paper.lower()}"
+        tables[name] = shown.assign(claim=whole).loc[own].drop(columns="page")
+        tables[f"{name}-more"] = more[own]
+    tables["claims-contrasts"] = claims.tested(judged)
+    tables["claims-sensitivity"] = _sensitivity()
+    changed = _changed(judged)
+    for kind, own in changed.groupby("kind"):
+        tables[f"claims-{kind}"] = own.drop(columns="kind")
+    tables["said"] = _said(judged, changed["kind"].value_counts())
+    return tables
+
+
+def _ours(claim):
+    """Our numbers on a claim: mean and interval of one contrast; of several the lowest and the
+    highest mean, if they have one metric in common, and how they came out.
+    """
+    found = sorted(
+        (each for each in claim.contrasts if each["units"]), key=lambda each: each["mean"]
+    )
+    if len(claim.contrasts) == 1:
+        return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"
+    if len({each["metric"] for each in found}) != 1:
+        return claim.ours
+    (low, _, metric), (high, *_) = (found[place]["ours"].partition(" ") for place in (0, -1))
+    ends = low if low == high else f"from {low} to {high}"
+    return f"{ends} {metric}: {claim.ours}"
+
+
+def _refuse_untold(claimed, chapters):
+    """Raise SnnlError if a claim's chapter is not in the book, or does not call claims.of on it."""
+    code = {
+        path.stem: "\n".join(
+            cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"
         )
-    answered = (
-        claimed[["claim"]]
-        .merge(answered, on="claim")
-        .rename(columns={"chapter": "page", "changes": "what would change our mind"})
-    )
-    columns = [
-        "claim",
-        "reported",
-        "ours",
-        "95 % interval",
-        "verdict",
-        "what would change our mind",
-        "page",
-        "records",
-    ]
-    placed = answered.assign(claim=answered["claim"] + " (" + answered["where"] + ")")
-    tables = {
-        f"claims-{paper.lower()}": placed.loc[placed["paper"] == paper, columns]
-        for paper in claims.PAPERS
+        for path in chapters
     }
-    short = answered.assign(
-        **{name: answered[name].str.partition(" (")[0] for name in ("reported", "ours")}
+    for claim in claimed:
+        told = rf"""claims\.of\(\s*["']{re.escape(claim.chapter)}["']"""
+        if claim.chapter not in code:
+            wrong = "is not in the book"
+        elif not re.search(told, code[claim.chapter]):
+            wrong = f'does not show its verdict: it never calls claims.of("{claim.chapter}")'
+        else:
+            continue
+        raise SnnlError(f"the chapter {claim.chapter} of the claim {claim.name} {wrong}")
+
+
+def first_word(verdict: str) -> str:
+    """Return the first words of a verdict of either rule, without reason, count or grade.
+
+    >>> first_word("partly (1 of 4), with a stand-in"), first_word("not attempted: no time")
+    ('partly', 'not attempted')
+    """
+    return re.split(r" \(|[:;,] ", verdict)[0]
+
+
+def _counts(judged):
+    """Count the kinds of verdicts, a column a paper."""
+    kinds = judged["kind"].map(first_word)
+    if odd := {*kinds} - {*VERDICTS}:
+        raise SnnlError(f"the page of claims knows no verdict {min(odd)!r}")
+    counts = pd.crosstab(kinds, judged["paper"], margins=True, margins_name="all three")
+    columns = [*claims.PAPERS, "all three"]
+    counts = counts.reindex(index=[*VERDICTS, "all three"], columns=columns, fill_value=0)
+    counts = counts.rename(index={"all three": "claims"}).rename_axis("verdict").reset_index()
+    return counts.assign(records=BUILT)
+
+
+def _sensitivity():
+    """Count the verdicts of rule 2 and of what would make one fragile, a column each."""
+    table = claims.sensitivity().rename(columns={"fragile": OTHER}).set_index("judged with")
+    kinds = [kind for kind in VERDICTS if kind in table]
+    return table[[*kinds, OTHER]].T.rename_axis("verdict").reset_index().assign(records=BUILT)
+
+
+def _changed(judged):
+    """Set the verdicts of both rules beside each other, with what changed in the declaration.
+
+    ``kind``: moved if the first words differ (kept if they do not), added if rule 1 had no such
+    claim.
+    """
+    before, after = judged["verdict_1"], judged["kind"]
+    same = before.map(first_word) == after.map(first_word)
+    kinds = same.map({True: "kept", False: "moved"}).where(before != "–", "added")
+    return pd.DataFrame(
+        {
+            "claim": judged["claim"],
+            "by rule 1": before,
+            "by rule 2": judged["verdict"],
+            "what changed": judged["changed"].replace("", SAME),
+            "records": BUILT,
+            "kind": kinds,
+        }
     )
-    tables["headline"] = short.loc[
-        short["headline"] == "yes", ["claim", "reported", "ours", "verdict", "page", "records"]
-    ]
-    kinds = answered["verdict"].map(
-        lambda verdict: next(kind for kind in claims.VERDICTS if verdict.startswith(kind))
-    )
-    counts = pd.crosstab(
-        answered["paper"], kinds.replace(AT_A_GLANCE), margins=True, margins_name="all three"
-    )
-    counts = counts.reindex(
-        index=[*claims.PAPERS, "all three"],
-        columns=[*dict.fromkeys(AT_A_GLANCE.values()), "not attempted", "all three"],
-        fill_value=0,
-    )
-    counts = counts.rename(columns={"all three": "claims"}).rename_axis("paper").reset_index()
-    return tables | {"verdicts": counts.assign(records=BUILT)}
+
+
+def _said(judged, changed):
+    """The numbers that pages say in their prose (the role ``said``), by name."""
+    own = judged.set_index("name")
+    cells = [each["mean"] for each in own.loc["disentangling-classifies-better", "contrasts"]]
+    lower = sorted(-mean for mean in cells if mean < 0)
+    start = own.loc["before-its-start", "contrasts"][0]
+    names = ("clustering", "clustering-rivals")
+    codes = pd.concat([report.recorded(name, "ag_news") for name in names])
+    scores = codes[codes["metric"] == "acc"].groupby("label")["value"].mean()
+    said = {
+        "claims": f"{len(judged)}",
+        "claims-1": f"{changed.get('moved', 0) + changed.get('kept', 0)}",
+        "claims-moved": f"{changed.get('moved', 0)}",
+        "claims-added": f"{changed.get('added', 0)}",
+        "acc-ae": f"{scores['AE']:.3f}",
+        "acc-ae-d": f"{scores['AE(D)']:.3f}",
+        "acc-lda": f"{scores['linear discriminant analysis']:.3f}",
+        "cells": f"{len(cells)}",
+        "cells-lower": f"{len(lower)}",
+        "cells-lower-by": f"{lower[0]:.3f} to {lower[-1]:.3f}" if lower else "nothing",
+        "cells-verdict": own.loc["disentangling-classifies-better", "kind"],
+        "start-gain": f"{start['mean']:+.3f}",
+        "start-interval": start["interval"],
+    }
+    return pd.DataFrame({"name": [*said], "text": [*said.values()]})
 
 
 # ---------------------------------------------------------------- equations

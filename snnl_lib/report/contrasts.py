@@ -1,6 +1,6 @@
 """Rule 2 for one contrast: an interval over units, and the verdict on it. Plain numbers only.
 
-RULE 2 is printed in the book's introduction; the words here are its words.
+Rule 2 is printed on the book's page of claims; the words here are its words.
 """
 
 import math

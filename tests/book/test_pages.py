@@ -15,9 +15,11 @@ import pytest
 from _ext import snnl_book
 
 from snnl_lib import SnnlError, experiments, report, results
-from snnl_lib.report import claims
+from snnl_lib.paper import registered_claims
+from snnl_lib.report import claims, contrasts
 
 ROOT = Path(__file__).resolve().parents[2]
+PROSE = sorted((ROOT / "book").glob("*.md"))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def rendered(
     """
     from sphinx.application import Sphinx
 
-    (folder / "tables").mkdir(parents=True)
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
     table.to_csv(folder / "tables" / "shown.csv", index=False)
     for name, text in {"index": f"# Title\n\n{page}", **others}.items():
         (folder / f"{name}.md").write_text(f"---\norphan: true\n---\n{text}")
@@ -145,34 +147,195 @@ def test_mending_a_page_twice_changes_no_more():
     assert snnl_book.mended(once) == once
 
 
+@pytest.mark.parametrize("name", ["gain", "loss"])
+def test_a_number_in_prose_is_the_one_that_was_made_and_a_wrong_name_is_told(
+    name, tmp_path, extension
+):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "said.csv").write_text(f"name,text\n{name},+0.061\n")
+    table = pd.DataFrame({"n": [1], "records": [report.COMPUTED]})
+    html, warned = rendered(tmp_path, table, page="It gains {said}`gain`.\n")
+    if name == "gain":
+        assert not warned and "It gains +0.061." in html
+    else:
+        assert "tables/said.csv says nothing named 'gain'" in warned[0]
+
+
 # ---------------------------------------------------------------- claims
 
 
-def answered(folder, leave_out=""):
-    (folder / "tables").mkdir()
-    for chapter, own in claims.registered().groupby("chapter"):
-        table = own.assign(ours="0.9", **{"95 % interval": "–"}, verdict="matches", records="")
-        table[table["claim"] != leave_out].to_csv(
-            folder / "tables" / f"claims-{chapter}.csv", index=False
-        )
+@pytest.fixture(scope="module")
+def judged():
+    """All claims judged once: the verdicts, and how they are counted."""
+    return claims.judge(), claims.sensitivity()
 
 
-def test_every_claim_is_gathered_with_its_verdict_and_one_without_stops_the_build(
-    tmp_path, records
-):
-    claimed = claims.registered()
-    assert set(claimed["chapter"]) <= {path.stem for path in build.chapters()}
-    answered(tmp_path)
-    made = pages.claims_made(tmp_path, build.chapters(), records)
-    assert sum(len(made[f"claims-{paper.lower()}"]) for paper in claims.PAPERS) == len(claimed)
-    assert made["verdicts"].set_index("paper").loc[
-        "all three", ["claims", "reproduced", "partly"]
-    ].tolist() == [len(claimed), len(claimed), 0]
-    assert len(made["headline"]) == (claimed["headline"] == "yes").sum()
-    (tmp_path / "again").mkdir()
-    answered(tmp_path / "again", leave_out=claimed["claim"][3])
-    with pytest.raises(SnnlError, match="no chapter has a verdict on 1 of the claims"):
-        pages.claims_made(tmp_path / "again", build.chapters(), records)
+def notebook(folder, name, code):
+    """Write a chapter with one cell."""
+    cell = {"id": "a", "cell_type": "code", "source": code, "metadata": {}, "outputs": []}
+    made = {"cells": [cell | {"execution_count": None}], "metadata": {}}
+    (folder / f"{name}.ipynb").write_text(json.dumps(made | {"nbformat": 4, "nbformat_minor": 5}))
+    return folder / f"{name}.ipynb"
+
+
+def telling(folder):
+    """Chapters that show the verdicts of their claims, and do nothing else."""
+    names = dict.fromkeys(claim.chapter for claim in registered_claims())
+    return [notebook(folder, name, f'told = claims.of("{name}")') for name in names]
+
+
+@pytest.fixture
+def made(tmp_path, judged, monkeypatch, records):
+    monkeypatch.setattr(claims, "judge", lambda: judged[0])
+    monkeypatch.setattr(claims, "sensitivity", lambda: judged[1])
+    return pages.claims_made(tmp_path, telling(tmp_path), records)
+
+
+def test_every_claim_of_the_book_is_shown_in_the_chapter_that_it_names():
+    pages._refuse_untold(registered_claims(), build.chapters())
+
+
+def test_a_chapter_that_is_not_there_or_shows_no_verdict_stops_the_build(tmp_path, records):
+    first, *others = telling(tmp_path)
+    with pytest.raises(SnnlError, match=f"the chapter {first.stem} of the claim .* is not in the"):
+        pages.claims_made(tmp_path, others, records)
+    for code in ("claims.judge()", f'"{first.stem}"', 'claims.of("01_introduction")'):
+        odd = notebook(tmp_path, first.stem, code)
+        with pytest.raises(SnnlError, match=rf'it never calls claims.of\("{first.stem}"\)'):
+            pages.claims_made(tmp_path, [odd, *others], records)
+
+
+def test_each_claim_has_a_row_in_the_table_of_its_paper_and_one_in_the_table_below(made, judged):
+    whole = judged[0]
+    for paper in claims.PAPERS:
+        own, name = whole[whole["paper"] == paper], f"claims-{paper.lower()}"
+        assert list(made[name].columns) == ["claim", "the paper", "ours", "verdict", "records"]
+        assert made[name]["verdict"].tolist() == own["verdict"].tolist()
+        assert made[name]["claim"].tolist() == [
+            f"{row.claim} ({row.where})" for row in own.itertuples()
+        ]
+        more = made[f"{name}-more"]
+        assert more["by rule 1"].tolist() == own["verdict_1"].tolist()
+        assert more["grade"].tolist() == own["grade"].tolist()
+        assert more["fragile"].replace("no", "").tolist() == own["fragile"].tolist()
+        assert (more[["what would change our mind", "page"]] != "").all(axis=None)
+    assert len(made["headline"]) == whole["headline"].sum()
+    told = made["claims-contrasts"]
+    assert len(told) == sum(map(len, whole["contrasts"])) and told.columns[-1] == "records"
+
+
+def test_one_comparison_is_shown_with_its_interval_and_several_with_their_ends(made, judged):
+    own = judged[0].set_index("name")
+
+    def ours(name):
+        paper = own.loc[name, "paper"]
+        place = own.index[own["paper"] == paper].get_loc(name)
+        return made[f"claims-{paper.lower()}"]["ours"].iloc[place]
+
+    one = own.loc["entangling-classifies-worse"]
+    assert ours(one.name) == f"{one['ours']}, {one['interval']}" and " to " in one["interval"]
+    means = [each["mean"] for each in own.loc["disentangling-classifies-better", "contrasts"]]
+    ends = f"from {min(means):+.3f} to {max(means):+.3f} (acc): "
+    assert ours("disentangling-classifies-better").startswith(ends)
+    assert ours("disentangled-membership") == own.loc["disentangled-membership", "ours"]
+    assert ours("random-encoders") == "2 not attempted" and ours("covers-theorem") == "–"
+
+
+def test_verdicts_are_counted_by_their_first_words(made, judged):
+    counts = made["verdicts"].set_index("verdict").drop(columns="records")
+    assert list(counts.index) == [*pages.VERDICTS, "claims"]
+    assert list(counts.columns) == [*claims.PAPERS, "all three"]
+    assert counts.loc["claims", "all three"] == len(judged[0])
+    kinds = counts.drop(index="claims")
+    assert (kinds.sum() == counts.loc["claims"]).all()
+    assert (kinds.iloc[:, :-1].sum(axis=1) == kinds["all three"]).all()
+    for words in ("undecided", "no fair test", "partly"):
+        assert kinds.loc[words, "all three"] == judged[0]["kind"].str.startswith(words).sum()
+    moved = made["claims-sensitivity"].set_index("verdict").drop(columns="records")
+    assert list(moved.columns) == ["rule 2", *claims.VARIANTS]
+    assert moved.loc["other than by rule 2", "rule 2"] == 0
+    for kind in pages.VERDICTS:
+        assert moved["rule 2"].get(kind, 0) == kinds.loc[kind, "all three"]
+
+
+def test_a_verdict_that_no_column_has_stops_the_build(judged):
+    with pytest.raises(SnnlError, match="knows no verdict 'perhaps'"):
+        pages._counts(judged[0].assign(kind="perhaps (1 of 2)"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"),
+    [
+        ("partly (1 of 4), with a stand-in", "partly"),
+        ("not attempted: no time", "not attempted"),
+        ("not attempted (no run is recorded)", "not attempted"),
+        ("reproduced, with a reduced protocol; from stale records", "reproduced"),
+        ("undecided; fragile (a margin of 1 point: mixed)", "undecided"),
+        ("matches with alpha 1, differs with alpha 100", "matches with alpha 1"),
+    ],
+)
+def test_the_first_words_of_a_verdict(verdict, word):
+    assert pages.first_word(verdict) == word
+
+
+def test_what_moved_since_rule_1_is_told_with_both_verdicts_and_why(made, judged):
+    tables = {kind: made[f"claims-{kind}"] for kind in ("moved", "kept", "added")}
+    assert sum(map(len, tables.values())) == len(judged[0])
+    assert all((table["what changed"] != "").all() for table in tables.values())
+    assert (tables["added"]["by rule 1"] == "–").all()
+    for kind, same in (("moved", False), ("kept", True)):
+        table = tables[kind].drop(columns="records")
+        words = table[["by rule 1", "by rule 2"]].map(pages.first_word)
+        assert ((words["by rule 1"] == words["by rule 2"]) == same).all()
+    moved = tables["moved"].set_index("claim").loc["disentangled codes improve cluster membership"]
+    assert moved["by rule 1"] == "reproduced" and moved["by rule 2"].startswith("partly")
+
+
+def test_the_front_page_says_what_the_records_say(made, judged):
+    said = made["said"].set_index("name")["text"]
+    used = re.findall(r"\{said\}`([^`]+)`", "".join(path.read_text() for path in PROSE))
+    assert set(used) <= set(said.index) and {"acc-lda", "claims-moved"} <= set(used)
+    page = (ROOT / "book" / "index.md").read_text()
+    own = judged[0].set_index("name")
+    cells = own.loc["disentangling-classifies-better", "contrasts"]
+    assert "the loss never clearly helps" in page
+    assert not {"reproduced", "matches"} & {each["verdict"] for each in cells}
+    assert int(said["cells-lower"]) == sum(each["mean"] < 0 for each in cells)
+    assert "discriminant analysis with the same labels does as well" in page
+    assert float(said["acc-lda"]) > float(said["acc-ae-d"]) - 0.015
+    clustering = own.loc["disentangled-membership", "contrasts"]
+    (gain,) = [
+        each
+        for each in clustering
+        if each["says"] == "acc, averaged vectors: ae-d against ae" and each["unit"] == "seed"
+    ]
+    assert "cluster better than codes without" in page and gain["verdict"] == "reproduced"
+    assert gain["mean"] == pytest.approx(float(said["acc-ae-d"]) - float(said["acc-ae"]), abs=0.001)
+    start = own.loc["before-its-start", "contrasts"][0]
+    assert "averaged over six corpora" in page and len(start["corpora"]) == 6
+    assert start["verdict"] == "reproduced" and "+0.392" in own.loc["before-its-start", "reported"]
+
+
+def test_the_statement_of_the_rule_has_its_numbers():
+    page = (ROOT / "book" / "claims.md").read_text()
+    rule = page.partition("(the-rule)=")[2].partition("(what-we-got-wrong")[0]
+    points = {contrasts.POINTS: "1.5 points", contrasts.SLIM[0]: "3 points"}
+    points |= {contrasts.WIDE[0]: "5 points", contrasts.HALF_WIDTH[0]: "at most 3 points"}
+    for number, words in points.items():
+        assert words in rule and float(re.search(r"[\d.]+", words)[0]) == 100 * number
+    shares = {contrasts.SHARE, contrasts.SLIM[1], contrasts.WIDE[1], contrasts.HALF_WIDTH[1]}
+    assert shares == {0.1, 0.2} and "10 %" in rule and "20 %" in rule
+    assert contrasts.FEWEST == 3 and "Fewer than three units" in rule
+    assert claims.FALSE_DISCOVERIES == 0.05 and "a false discovery rate of 5 %" in rule
+    assert list(claims.MARGINS.values()) == [0.01, 0.02] and "of 1 or of 2 points" in rule
+
+
+def test_the_page_of_claims_says_when_the_rule_was_fixed_and_shows_every_table(made):
+    page = (ROOT / "book" / "claims.md").read_text()
+    assert "fixed on 2026-11-22, *after* the verdicts of rule 1 were known" in page
+    named = set(re.findall(r"\{run-table\} (\S+)", page))
+    named |= set(re.findall(r"<tables/([\w-]+)\.csv>", page))
+    assert named | {"headline", "said"} == set(made)
 
 
 # ---------------------------------------------------------------- equations
@@ -241,7 +404,7 @@ def test_each_run_has_its_line_with_its_seed_its_device_and_the_command_that_mak
     )
     assert (
         made.loc["runs/lexicon", "stale"] > 0
-        and "stale: revision" in (tmp_path / "runs" / "lexicon.md").read_text()
+        and "stale: made by revision" in (tmp_path / "runs" / "lexicon.md").read_text()
     )
     assert made.loc["runs/tsne", "recorded"] == 0 and (tmp_path / "runs" / "tsne.md").exists()
     for run in runs.itertuples():

@@ -10,6 +10,7 @@ import pytest
 from snnl_lib import report
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
 from snnl_lib.experiments.short_texts import DATASETS, PUBLISHED, RANKINGS
+from snnl_lib.paper import registered_claims
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -26,6 +27,17 @@ def test_the_example_runs_and_leaves_a_gradient():
 def test_the_make_commands_exist():
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)) <= set(targets)
+
+
+def test_it_counts_the_claims_and_says_how_they_are_printed():
+    assert f"has all {len(registered_claims())} claims of the three papers" in README
+    (name,) = re.findall(r"python -m snnl_lib claims ([a-z-]+)", README)
+    assert name in {claim.name for claim in registered_claims()}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "Makefile", "book/glossary.md"])
+def test_the_full_profile_is_not_said_to_be_the_papers(name):
+    assert "papers' protocol" not in (ROOT / name).read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The papers' claims: declared as contrasts, judged by rule 2, and answered once by a chapter."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from test_report import runs
@@ -18,10 +16,6 @@ def test_every_claim_names_its_paper_its_place_and_what_would_change_our_mind():
     assert len(table) > 35 and (table.drop(columns="headline") != "").all(axis=None)
     assert set(table["paper"]) == set(claims.PAPERS) and not table["claim"].duplicated().any()
     assert 5 <= (table["headline"] == "yes").sum() <= 12
-    assert (
-        f"has all {len(table)} claims of the three papers"
-        in (Path(__file__).parents[2] / "README.md").read_text()
-    )
 
 
 def test_the_tests_of_a_sentence_become_one_answer():

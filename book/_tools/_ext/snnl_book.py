@@ -16,6 +16,7 @@ from PIL import Image
 from sphinx import addnodes
 from sphinx.directives.patches import CSVTable
 from sphinx.domains.math import MathDomain
+from sphinx.util.docutils import SphinxRole
 
 MATHJAX = (  # self-contained: its glyphs are drawn as SVG, so that no font is fetched
     "tex-mml-svg.js"
@@ -186,6 +187,20 @@ class RunTable(CSVTable):
         return nodes.paragraph("", "", file, nodes.Text(said), classes=["below-table"])
 
 
+class Said(SphinxRole):
+    """``{said}`name```: a number in prose, as ``tables/said.csv`` has it when the book is built."""
+
+    def run(self):
+        path, whole = self.env.relfn2path("tables/said.csv")
+        self.env.note_dependency(path)
+        with Path(whole).open(newline="", encoding="utf-8") as file:
+            said = dict(csv.reader(file))
+        if self.text not in said:
+            wrong = self.inliner.reporter.error(f"{path} says nothing named {self.text!r}")
+            return [], [wrong]
+        return [nodes.Text(said[self.text])], []
+
+
 def groups(source):
     """The groups of runs (all seeds of one setting, as ``experiment/key`` with ``*`` for the seed)
     that a row's ``records`` names, each once.
@@ -283,5 +298,6 @@ def setup(app):
     app.connect("build-finished", _copy_files)
     app.add_domain(PaperNumbers, override=True)
     app.add_directive("run-table", RunTable)
+    app.add_role("said", Said())
     app.add_css_file(STYLE)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
