@@ -39,14 +39,5 @@ def paper_short_texts() -> pd.DataFrame:
     return pd.read_csv(_file("clusterbert"), keep_default_na=False)
 
 
-def claims_of_rule_1() -> pd.DataFrame:
-    """Read the claims as they were judged by rule 1.
-
-    Columns: paper, chapter (which judges it), claim, where (in the paper), reported (its number),
-    changes (what would change our mind), headline (yes for those that the landing page shows).
-    """
-    return pd.read_csv(_file("claims"), keep_default_na=False)
-
-
 def _file(name):
     return Path(__file__).with_name(f"{name}.csv")

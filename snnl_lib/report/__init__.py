@@ -7,7 +7,6 @@ from snnl_lib.paper import literature, paper_corpora, paper_short_texts, paper_t
 from snnl_lib.report.labels import IMAGE_LABELS, LABELS, SHORT_LABELS
 from snnl_lib.report.select import ReportError, orphans, recorded, select, short_texts, stale
 from snnl_lib.report.statistics import MATCH, interval, matches, paired
-from snnl_lib.report.statistics import combined_verdict as together
 from snnl_lib.report.tables import (
     COMPUTED,
     FORMS,
@@ -17,7 +16,6 @@ from snnl_lib.report.tables import (
     benchmark_files,
     benchmark_provenance,
     beside_paper,
-    claim_table,
     compare,
     count_runs,
     glue,

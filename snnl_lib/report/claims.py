@@ -1,4 +1,4 @@
-"""The papers' claims: judged by rule 2 (``judge``), and answered by the chapters after rule 1."""
+"""The papers' claims, judged by rule 2 from the records."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,19 +8,17 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from snnl_lib import results
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS
 from snnl_lib.experiments.cells import DRAWN
 from snnl_lib.experiments.grades import GRADES, grade
 from snnl_lib.paper import PAPERS, Claim, ClaimError, declared, registered_claims
-from snnl_lib.paper import claims_of_rule_1 as registered
 from snnl_lib.report import contrasts
 from snnl_lib.report.judgement import Setting, judge_contrast
 from snnl_lib.report.rows import Book
 from snnl_lib.report.select import select
 
-__all__ = ["ANSWER", "PAPERS", "VERDICTS", "answer", "describe", "from_tests", "judge"]
-__all__ += ["of", "registered", "rule_1", "sensitivity", "tested", "verdicts", "write"]
+__all__ = ["PAPERS", "VARIANTS", "describe", "judge", "of", "rule_1", "sensitivity", "tested"]
+__all__ += ["verdicts"]
 
 FALSE_DISCOVERIES = 0.05  # two-sided
 FIVE, CORRECTED = "the paper's five seeds alone", "Benjamini-Hochberg"
@@ -306,61 +304,3 @@ def _contrast_row(judged):
         "note": judged.note,
         "records": _named(judged.runs),
     }
-
-
-# ---------------------------------------------------------------- what chapters answer, by rule 1
-
-VERDICTS = ("reproduced", "partly", "not reproduced", "matches", "differs", "not attempted")
-ANSWER = ["claim", "ours", "95 % interval", "verdict", "records"]
-
-
-def answer(claim: str, ours: str, interval: str, verdict: str, records: str = "") -> dict[str, str]:
-    """Answer one claim.
-
-    Our number, its 95 % interval (a dash where there is none), one of ``VERDICTS``, perhaps with
-    more words, and ``report.behind``.
-    """
-    return dict(zip(ANSWER, (claim, ours, interval, verdict, records), strict=True))
-
-
-def from_tests(table: pd.DataFrame) -> list[dict[str, str]]:
-    """Answer the claims that a ``report.claim_table`` tests, one answer a sentence.
-
-    Of one cell it has the gain, of several how many go the paper's way.
-    """
-    answers = []
-    for sentence, cells in table.groupby("the paper says", sort=False):
-        gains = pd.to_numeric(cells["gain"].str.replace(",", ""), errors="coerce").dropna()
-        metrics = cells["tested as"].str.rsplit(", ", n=1).str[1].unique()
-        ours, interval = "not recorded", "–"
-        if len(gains) and len(cells) == 1:
-            ours = f"{cells['gain'].item()} ({metrics[0]})"
-            interval = cells["95 % interval"].item()
-        elif len(gains):
-            mean = f", mean {gains.mean():+.3f} ({metrics[0]})" if len(metrics) == 1 else ""
-            ours = f"better in {(gains > 0).sum()} of {len(gains)}{mean}"
-            above = (cells["verdict"] == "reproduced").sum()
-            interval = f"above 0 in {above} of {len(cells)}"
-        records = " ".join(dict.fromkeys(" ".join(cells["records"]).split()))
-        answers.append(answer(sentence, ours, interval, cells["the sentence"].iloc[0], records))
-    return answers
-
-
-def write(chapter: str, answers: list[dict[str, str]]) -> pd.DataFrame:
-    """Write a chapter's answers to ``tables/claims-<chapter>.csv``, for the page of claims.
-
-    Returns them for ``write_table``. Answers to what is no claim of this chapter are left out,
-    since a chapter also tests sentences of its own. Raises ValueError if one of its claims has no
-    answer or two, or a verdict is none of ``VERDICTS``.
-    """
-    claimed = registered().query("chapter == @chapter")
-    given = pd.DataFrame(answers, columns=ANSWER)
-    given = given[given["claim"].isin(claimed["claim"])]
-    if left := [claim for claim in claimed["claim"] if (given["claim"] == claim).sum() != 1]:
-        claim = f"the claim {left[0]!r} of snnl_lib/paper/claims.csv"
-        raise ValueError(f"{chapter} must answer once, and does not, {claim}")
-    if odd := [verdict for verdict in given["verdict"] if not verdict.startswith(VERDICTS)]:
-        raise ValueError(f"a verdict begins with one of {', '.join(VERDICTS)}, got {odd[0]!r}")
-    table = claimed.merge(given, on="claim", validate="one_to_one")
-    results.write_atomically(Path("tables") / f"claims-{chapter}.csv", table.to_csv(index=False))
-    return table[["claim", "where", "reported", "ours", "95 % interval", "verdict", "records"]]

@@ -1,7 +1,6 @@
-"""Intervals, differences paired by seed, and verdicts. Nothing here formats."""
+"""Intervals, and differences paired by seed. Nothing here formats, and nothing judges a claim."""
 
 import warnings
-from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -46,21 +45,20 @@ def matches(paper_mean: float, values, metric: str) -> bool:
 
 
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
-    """Judge "winner beats loser on metric" from differences paired by seed.
+    """Compare two rows on a metric, by differences paired by seed.
 
     ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
-    ``seed``, ``metric`` and ``value``. Returns the claim, the mean difference in the claimed
-    direction, its 95 % interval, the probability of improvement (that a run of the winner, whatever
-    its seed, beats a run of the loser, whatever its seed; ties count half), the number of seeds and
-    the verdict: ``reproduced`` if the interval lies wholly on the claimed side, else ``not
-    reproduced``; ``not attempted`` with fewer than two seeds.
+    ``seed``, ``metric`` and ``value``. Returns what is compared, the mean difference (above 0 if
+    the winner is the better one), its 95 % interval, the probability of improvement (that a run of
+    the winner, whatever its seed, beats a run of the loser, whatever its seed; ties count half) and
+    the number of seeds.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
     >>> records = pd.DataFrame(rows, columns=["label", "seed", "metric", "value"])
     >>> judged = paired(records, "acc", "AE(D)", "AE")
-    >>> round(float(judged["difference"]), 3), judged["seeds"], judged["verdict"]
-    (0.195, 2, 'reproduced')
+    >>> round(float(judged["difference"]), 3), judged["seeds"]
+    (0.195, 2)
     """
     scores = records[records["metric"] == metric]
     scores = scores.pivot_table(index="seed", columns="label", values="value")
@@ -69,7 +67,6 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
     difference, crossed = better - worse, np.subtract.outer(better, worse)
     low, high = interval(difference)
-    verdict = "reproduced" if low > 0 else "not reproduced"
     return {
         "winner": winner,
         "loser": loser,
@@ -79,23 +76,4 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         "high": high,
         "probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan,
         "seeds": len(difference),
-        "verdict": verdict if len(difference) > 1 else "not attempted",
     }
-
-
-def combined_verdict(verdicts: Iterable[str]) -> str:
-    """Combine the verdicts of a claim's cells: all, some (``partly``) or none reproduced.
-
-    If not all cells were attempted, the verdict says how many were.
-
-    >>> combined_verdict(["reproduced", "not reproduced", "not attempted"])
-    'partly (2 of 3 cells attempted)'
-    """
-    verdicts = list(verdicts)
-    attempted = [verdict for verdict in verdicts if verdict != "not attempted"]
-    if not attempted:
-        return "not attempted"
-    combined = attempted[0] if len(set(attempted)) == 1 else "partly"
-    if len(attempted) == len(verdicts):
-        return combined
-    return f"{combined} ({len(attempted)} of {len(verdicts)} cells attempted)"

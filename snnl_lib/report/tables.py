@@ -10,7 +10,7 @@ from snnl_lib.experiments import images, short_texts
 from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import paper_table
 from snnl_lib.report.select import asked_by, stale
-from snnl_lib.report.statistics import LOWER_IS_BETTER, combined_verdict, interval, matches, paired
+from snnl_lib.report.statistics import LOWER_IS_BETTER, interval, matches, paired
 
 _INFERSENT = ("infersent-random", "infersent-nli", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
@@ -143,36 +143,6 @@ def paper_tables(
 
 
 # ---------------------------------------------------------------- rows against each other
-
-
-def claim_table(records: pd.DataFrame, claims: list[tuple[str, str, str, str]]) -> pd.DataFrame:
-    """Judge claims (sentence, metric, winner, loser) by the records of both, one row each.
-
-    Rows that share a sentence also get its verdict as a whole.
-
-    >>> from snnl_lib.report.select import recorded
-    >>> claim = ("with the loss it is better", "acc", "AE(D)", "AE")
-    >>> table = claim_table(recorded("clustering", "ag_news"), [claim])
-    >>> table[["gain", "seeds", "verdict"]].to_numpy().tolist()
-    [['0.061', 5, 'reproduced']]
-    """
-    rows = []
-    for sentence, metric, winner, loser in claims:
-        tested = records[records["label"].isin((winner, loser)) & (records["metric"] == metric)]
-        tested = tested[tested.groupby("seed")["label"].transform("nunique") == 2]  # the pairs
-        judged = paired(records, metric, winner, loser)
-        row = {
-            "the paper says": sentence,
-            "tested as": f"{winner} against {loser}, {metric}",
-            "gain": show_number(judged["difference"], metric),
-            **_spread(judged, metric),
-            "seeds": judged["seeds"],
-            "verdict": judged["verdict"],
-        }
-        rows.append(row | {"the sentence": "", "records": behind(tested)})
-    table = pd.DataFrame(rows)
-    sentences = table.groupby("the paper says")["verdict"]
-    return table.assign(**{"the sentence": sentences.transform(combined_verdict)})
 
 
 def compare(

@@ -1,66 +1,51 @@
-"""The papers' claims: declared as contrasts, judged by rule 2, and answered once by a chapter."""
+"""The papers' claims as chapters and pages take them: all judged once, shown in parts."""
 
 import pandas as pd
 import pytest
-from test_report import runs
 
-from snnl_lib import report
+from snnl_lib.paper import ClaimError, registered_claims
 from snnl_lib.report import claims
 
-CHAPTER = "12_images"
-CLAIMED = claims.registered().query("chapter == @CHAPTER")["claim"].tolist()
+
+@pytest.fixture(scope="module")
+def judged():
+    return claims.judge()
 
 
-def test_every_claim_names_its_paper_its_place_and_what_would_change_our_mind():
-    table = claims.registered()
-    assert len(table) > 35 and (table.drop(columns="headline") != "").all(axis=None)
-    assert set(table["paper"]) == set(claims.PAPERS) and not table["claim"].duplicated().any()
-    assert 5 <= (table["headline"] == "yes").sum() <= 12
+def test_every_claim_names_its_paper_its_place_and_what_would_change_our_mind(judged):
+    assert judged["name"].tolist() == [claim.name for claim in registered_claims()]
+    assert len(judged) > 35 and set(judged["paper"]) == set(claims.PAPERS)
+    assert not judged["claim"].duplicated().any()
+    told = ["claim", "where", "reported", "changes", "chapter", "ours", "verdict", "kind", "grade"]
+    assert (judged[told] != "").all(axis=None)
+    assert 5 <= judged["headline"].sum() <= 12
 
 
-def test_the_tests_of_a_sentence_become_one_answer():
-    records = pd.concat(
-        [runs("A", [0.8, 0.9, 0.85]), runs("B", [0.7, 0.79, 0.76]), runs("C", [0.9, 0.9, 0.9])]
-    )
-    table = report.claim_table(
-        records,
-        [
-            ("one", "acc", "A", "B"),
-            ("two", "acc", "A", "B"),
-            ("two", "acc", "A", "C"),
-            ("none", "nmi", "A", "B"),
-        ],
-    )
-    one, two, none = claims.from_tests(table)
-    assert (
-        one["ours"] == "0.100 (acc)"
-        and one["verdict"] == "reproduced"
-        and one["records"].split() == [f"trial/{label}-{i}" for label in "AB" for i in range(3)]
-    )
-    assert (
-        two["ours"] == "better in 1 of 2, mean +0.025 (acc)"
-        and two["95 % interval"] == "above 0 in 1 of 2"
-        and two["verdict"] == "partly"
-    )
-    assert len(two["records"].split()) == 9
-    assert none == claims.answer("none", "not recorded", "–", "not attempted", "")
+def test_a_chapter_takes_the_claims_that_it_tells(judged, monkeypatch):
+    monkeypatch.setattr(claims, "judge", lambda: judged)
+    parts = [claims.of(chapter) for chapter in judged["chapter"].unique()]
+    assert sum(map(len, parts)) == len(judged) and all(len(part) for part in parts)
+    assert [list(part.index) for part in parts] == [list(range(len(part))) for part in parts]
+    with pytest.raises(ClaimError, match="no claim is told in the chapter '16_more': choose one"):
+        claims.of("16_more")
 
 
-def test_a_chapter_answers_each_of_its_claims_once_and_with_a_verdict(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    answers = [claims.answer(claim, "0.9", "–", "not attempted: no time") for claim in CLAIMED]
-    shown = claims.write(
-        CHAPTER, [*answers, claims.answer("a sentence of our own", "1", "–", "reproduced")]
-    )
-    assert shown["claim"].tolist() == CLAIMED
-    written = pd.read_csv(f"tables/claims-{CHAPTER}.csv", keep_default_na=False)
-    assert (
-        written["claim"].tolist() == CLAIMED
-        and set(written["verdict"]) == {"not attempted: no time"}
-        and "changes" in written
-    )
-    for odd in (answers[1:], [*answers, answers[0]]):
-        with pytest.raises(ValueError, match="must answer once, and does not, the claim"):
-            claims.write(CHAPTER, odd)
-    with pytest.raises(ValueError, match="a verdict begins with one of"):
-        claims.write(CHAPTER, [answers[0] | {"verdict": "perhaps"}, *answers[1:]])
+def test_a_table_of_claims_has_both_verdicts_and_their_records(judged):
+    table = claims.verdicts(judged)
+    assert table["verdict"].tolist() == judged["verdict"].tolist()
+    assert table["by rule 1"].tolist() == judged["verdict_1"].tolist()
+    assert table["records"].tolist() == judged["records"].tolist()
+
+
+def test_a_table_of_contrasts_has_a_row_for_each(judged):
+    table = claims.tested(judged)
+    assert table.groupby("claim").size().sum() == judged["contrasts"].map(len).sum() == len(table)
+    told = pd.concat([pd.DataFrame(rows) for rows in judged["contrasts"] if rows])
+    assert table["verdict"].tolist() == told["verdict"].tolist()
+    assert table["over"].tolist() == told["counted"].tolist()
+
+
+def test_every_verdict_of_rule_1_is_that_of_a_claim(judged):
+    frozen = claims.rule_1()
+    found = judged.loc[judged["verdict_1"] != "–"].set_index("claim")["verdict_1"]
+    assert found.to_dict() == frozen and len(frozen) == 42
