@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 
 from snnl_lib.paper import Contrast
 from snnl_lib.report import contrasts
-from snnl_lib.report.rows import Book, Run
+from snnl_lib.report.rows import Book, Run, runs_of
 from snnl_lib.results import Spec
 
 LOST = ("diverged", "failed")
@@ -139,6 +141,22 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting) -> Judged:
     runs = tuple(dict.fromkeys(run for part in tested for run in part.runs))
     made = {"contrast": contrast, "verdict": verdict, "note": note, "specs": rows, "runs": runs}
     return replace(hardest, **made)
+
+
+def judge_value(records: pd.DataFrame, metric: str, value: float) -> Judged:
+    """Judge that a row has this mean, as a claim of it is judged (``= v``).
+
+    ``records`` are those of one metric and row, as ``select`` returns them. The unit is the
+    encoder where its weights are random, else the seed.
+    """
+    rows = {row["seed"]: row for row in records.to_dict("records")}
+    made = {seed: row | {"scores": {metric: row["value"]}} for seed, row in rows.items()}
+    runs = runs_of(made, metric)
+    unit = "encoder" if any(run.encoder for run in runs.values()) else "seed"
+    asked = Contrast("", "= v", metric, ((1, {}),), unit, value=value)
+    spec = SimpleNamespace(label=next(iter(records["label"]), ""))
+    alone = SimpleNamespace(runs=lambda *row: (spec, runs))  # a book with this row only
+    return judge_contrast(asked, alone, Setting())
 
 
 def _compare(contrast, cells, book, setting):

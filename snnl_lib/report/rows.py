@@ -110,7 +110,7 @@ class Book:
             if base(metric) not in EXPERIMENTS[row["experiment"]].metrics:
                 raise ClaimError(f"{row['experiment']} has no metric {metric!r}")
             spec = max(cells, key=lambda spec: (len(cells[spec]), spec.n_train))
-            self.known[asked] = (spec, _runs(cells[spec], metric))
+            self.known[asked] = (spec, runs_of(cells[spec], metric))
         return self.known[asked]
 
 
@@ -119,8 +119,11 @@ def _cell(spec):
     return (*fields, settings)
 
 
-def _runs(made, metric):
-    """Read a metric of a cell's records, whatever became of each run: seed -> Run."""
+def runs_of(made: dict[int, dict], metric: str) -> dict[int, Run]:
+    """Read a metric of a cell's records, whatever became of each run: seed -> Run.
+
+    ``made`` are rows of records by seed, each with ``scores``: metric -> value.
+    """
     name, _, epoch = metric.partition("@")
     scores = {seed: run["scores"].get(name, math.nan) for seed, run in made.items()}
     if epoch and made:

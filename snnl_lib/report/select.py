@@ -76,11 +76,12 @@ def stale(records: pd.DataFrame) -> pd.Series:
     >>> bool(stale(results.load_results("clustering")).any())
     False
     """
-    older = pd.Series(False, records.index)
-    for (name, profile), group in records.groupby(["experiment", "profile"]):
+    numbered = records.reset_index(drop=True)  # of several experiments, an index has doubles
+    older = pd.Series(False, numbered.index)
+    for (name, profile), group in numbered.groupby(["experiment", "profile"]):
         revisions = {cell: spec.revision for cell, spec in _plan(name, profile, group).items()}
         older[group.index] = record_cells(group).map(revisions).fillna(0) > group["revision"]
-    return older
+    return older.set_axis(records.index)
 
 
 def asked_by(records: pd.DataFrame) -> list[Spec]:

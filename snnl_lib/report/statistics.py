@@ -7,9 +7,6 @@ import pandas as pd
 from scipy import stats
 
 LOWER_IS_BETTER = {"dbi", "snn", "common"}
-POINTS = {"acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari", "sil"}
-"""Metrics that are fractions, for which "within 1.5 points" means something."""
-MATCH = 0.015
 
 
 def interval(values) -> tuple[float, float]:
@@ -28,20 +25,6 @@ def interval(values) -> tuple[float, float]:
         warnings.simplefilter("ignore", RuntimeWarning)
         low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     return float(low), float(high)
-
-
-def matches(paper_mean: float, values, metric: str) -> bool:
-    """Tell if the paper's mean lies in our 95 % interval, or within 1.5 points of our mean.
-
-    ``paper_mean`` stands against ``values``, ours, one a seed; only a ``metric`` that is a fraction
-    has points. This rule was written down before the runs.
-
-    >>> matches(0.93, [0.92, 0.921, 0.922], "acc"), matches(0.96, [0.92, 0.921, 0.922], "acc")
-    (True, False)
-    """
-    low, high = interval(values)
-    close = metric in POINTS and abs(paper_mean - np.mean(values)) <= MATCH
-    return bool(low <= paper_mean <= high or close)
 
 
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:

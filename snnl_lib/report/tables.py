@@ -9,8 +9,9 @@ from snnl_lib import require, results
 from snnl_lib.experiments import images, short_texts
 from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import paper_table
+from snnl_lib.report.judgement import judge_value
 from snnl_lib.report.select import asked_by, stale
-from snnl_lib.report.statistics import LOWER_IS_BETTER, interval, matches, paired
+from snnl_lib.report.statistics import LOWER_IS_BETTER, interval, paired
 
 _INFERSENT = ("infersent-random", "infersent-nli", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
@@ -75,7 +76,7 @@ def beside_paper(
 
     ``number`` is that of the table, 1 to 4; ``embedding``: ``spacy`` or ``infersent``; ``metrics``
     takes some of the table's (default: all). Where some of a model's runs collapsed, a second row
-    leaves these out.
+    leaves these out. Verdicts are those of rule 2 on a value (``judge_value``).
 
     >>> from snnl_lib.report.select import recorded
     >>> table = beside_paper(4, recorded("clustering", "ag_news"), metrics=["acc"])
@@ -123,7 +124,7 @@ def _beside(label, metric, paper, ours):
         "sd": show_number(values.std(), metric),
         "our best": show_number(best, metric),
         "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
-        "our verdict": "matches" if matches(theirs, values, metric) else "differs",
+        "our verdict": judge_value(ours, metric, theirs).verdict,
     }
 
 

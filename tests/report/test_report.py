@@ -7,6 +7,7 @@ import pytest
 from snnl_lib import data, experiments, report, results
 from snnl_lib.data.readers import Split
 from snnl_lib.experiments.cells import ALL
+from snnl_lib.report.judgement import judge_value
 
 
 def runs(label, values, metric="acc", status="ok"):
@@ -21,7 +22,8 @@ def runs(label, values, metric="acc", status="ok"):
         }
         for seed, value in enumerate(values)
     ]
-    return pd.DataFrame(rows).assign(stale=False, n_train=20_000, experiment="trial")
+    facts = {"experiment": "trial", "stale": False, "n_train": 20_000, "n_test": 10**9}
+    return pd.DataFrame(rows).assign(**facts, fingerprint="ab-cd")
 
 
 def test_the_interval_is_students():
@@ -189,11 +191,31 @@ def test_a_seed_that_only_one_side_has_is_left_out():
     )
 
 
-def test_a_value_matches_inside_the_interval_or_within_a_point_and_a_half():
-    assert report.matches(0.88, [0.86, 0.87, 0.90], "acc")
-    assert report.matches(0.8149, [0.8, 0.8, 0.8], "acc")
-    assert not report.matches(0.8151, [0.8, 0.8, 0.8], "acc")
-    assert not report.matches(2.71, [2.70, 2.70, 2.70], "dbi")  # an index has no points
+def verdict(value, values, metric="acc", **facts):
+    return judge_value(runs("A", values, metric).assign(**facts), metric, value).verdict
+
+
+def test_a_value_beside_a_row_is_judged_as_a_claim_is():
+    assert verdict(0.8149, [0.79, 0.8, 0.81]) == "matches"
+    assert verdict(0.8351, [0.79, 0.8, 0.81]) == "differs"
+    assert verdict(0.8, [0.5, 0.8, 1.1]) == "undecided"  # a wide interval matches nothing
+    assert verdict(11_092, [90, 9_000, 8.4e9], "chs") == "undecided"
+    assert verdict(2.71, [2.70, 2.71, 2.72], "dbi") == "matches"  # an index: by its shares
+    assert verdict(0.8, [0.79, 0.8]) == "undecided"
+    assert verdict(0.3, [0.25, 0.26, 0.25], status="collapsed") == "no fair test"
+
+
+def test_seeds_of_one_random_encoder_are_no_units():
+    encoders = [f"ab-random{number}" for number in (0, 0, 0)]
+    assert verdict(0.8, [0.79, 0.8, 0.81], fingerprint=encoders) == "undecided"
+    encoders = [f"ab-random{number}" for number in (0, 1, 2)]
+    assert verdict(0.8, [0.79, 0.8, 0.81], fingerprint=encoders) == "matches"
+
+
+def test_records_of_several_experiments_may_share_an_index():
+    names = ("clustering", "clustering-readings")
+    both = pd.concat([results.load_results(name) for name in names])
+    assert both.index.has_duplicates and report.stale(both).index.equals(both.index)
 
 
 def test_the_probability_of_improvement_counts_all_pairs_of_seeds_and_ties_half():
