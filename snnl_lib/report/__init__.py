@@ -6,7 +6,15 @@ from snnl_lib import results
 from snnl_lib.paper import literature, paper_corpora, paper_short_texts, paper_table
 from snnl_lib.report.labels import IMAGE_LABELS, LABELS, SHORT_LABELS
 from snnl_lib.report.readings import nearest_reading
-from snnl_lib.report.select import ReportError, orphans, recorded, select, short_texts, stale
+from snnl_lib.report.select import (
+    ReportError,
+    orphans,
+    recorded,
+    select,
+    short_texts,
+    stale,
+    withdrawn,
+)
 from snnl_lib.report.statistics import interval, paired
 from snnl_lib.report.tables import (
     COMPUTED,

@@ -10,11 +10,13 @@ import pandas as pd
 
 from snnl_lib import SnnlError, data, results
 from snnl_lib.experiments import EXPERIMENTS, specs
+from snnl_lib.report.labels import SHORT_LABELS
 from snnl_lib.results import Spec
 
 _CELL = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature"]
 _CELL += ["settings"]  # what tells records apart, but for the seed
 _ROW = ["dataset", "embedding", "model", "label"]
+_SAME_RUN = ["dataset", "method", "clusterer", "n_train", "seed", "metric"]
 
 
 class ReportError(SnnlError):
@@ -171,6 +173,38 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.Da
     records = records.assign(method=methods, **asked)
     added = ["method", "clusterer", "reading", "asked", "task", "stale"]
     return records[[*results.COLUMNS, "key", *added]]
+
+
+def withdrawn(records: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Read the scores that were withdrawn, beside those of the same runs made anew.
+
+    ``results/withdrawn.csv`` has what UMAP scored on short texts while their rows stood in the
+    corpora's order, which tells the classes. ``records`` are as ``short_texts`` returns them
+    (default: those of ``clusterbert``); stale ones count as not made anew.
+
+    Returns a row a run and score: dataset, method, clusterer, n_train, seed, metric, ``then``,
+    ``now`` (nan where the run was not made anew), and ``records``, the new run's name (empty
+    likewise). No row where there is no such file.
+
+    >>> tfidf = withdrawn().query("method == 'TF-IDF' and n_train == 2000 and metric == 'acc'")
+    >>> tfidf["dataset"].nunique(), tfidf["clusterer"].unique().tolist()
+    (7, ['umap'])
+    """
+    columns = [*_SAME_RUN, "then", "now", "records"]
+    path = results.results_dir("full") / "withdrawn.csv"
+    if not path.exists():
+        return pd.DataFrame(columns=columns)
+    scores = pd.read_csv(path)
+    pairs = zip(scores["model"], scores["embedding"], strict=True)
+    scores["method"] = [SHORT_LABELS[pair] for pair in pairs]
+    settled = [name for name in _SAME_RUN if name != "metric"]
+    metrics = ["nmi_geometric", "acc"]
+    then = scores.melt(settled, metrics, var_name="metric", value_name="then")
+    records = short_texts() if records is None else records
+    fresh = records[~records["stale"].astype(bool)].rename(columns={"value": "now"})
+    fresh = fresh.assign(records=fresh["experiment"] + "/" + fresh["key"])
+    both = then.merge(fresh[[*_SAME_RUN, "now", "records"]], "left", _SAME_RUN)
+    return both.fillna({"records": ""})[columns]
 
 
 def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, Spec]:

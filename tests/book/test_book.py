@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import build
+import pandas as pd
 import papermill
 import pytest
 
@@ -236,11 +237,12 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
             in (tmp_path / "out.ipynb").read_text()
         )
         assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
-        assert tables["c13-verdicts"].count("not attempted") == 8
     else:
         assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
         assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
-        assert tables["c14-verdicts"].count("not attempted") == 9
+        assert "nothing recorded yet" in tables["c14-order-then"]
+    claims = pd.read_csv(tmp_path / "tables" / f"c{chapter[:2]}-claims.csv")
+    assert len(claims) >= 8 and claims["verdict"].str.startswith("not attempted").all()
 
 
 def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):

@@ -203,3 +203,31 @@ def test_a_row_is_named_after_its_model_and_reading_unless_the_grid_names_it():
     assert named["spacy", "pca", 0, None] == "Orig."
     assert named["spacy", "ae-d", 10, "alpha 10"] == "AE(D), alpha 10"
     assert named["spacy", "ffn", 10, "alpha 10"] == "alpha 10"
+
+
+# ---------------------------------------------------------------- what was withdrawn
+
+
+def test_withdrawn_scores_stand_beside_the_same_runs_made_anew(results_folder):
+    given = {"dataset": "biomedical", "seeds": (42, 1234)}
+    runs = {
+        spec.seed: spec
+        for spec in specs("clusterbert", **given)
+        if (spec.embedding, spec["clusterer"], spec.n_train) == ("tfidf", "umap", 2000)
+    }
+    assert report.withdrawn().empty  # no file: nothing was withdrawn
+    results_folder.mkdir(exist_ok=True)
+    lines = ["dataset,embedding,model,clusterer,n_train,seed,nmi_geometric,acc,commit,key"]
+    lines += [f"biomedical,tfidf,plain,umap,2000,{seed},0.65,0.57,abc,old" for seed in runs]
+    (results_folder / "withdrawn.csv").write_text("\n".join(lines) + "\n")
+    found = report.withdrawn()
+    assert len(found) == 4 and found["now"].isna().all() and not found["records"].any()
+    scores, more = {"nmi_geometric": 0.04, "acc": 0.1}, (2000, 2000, 1.0, "CPU")
+    new = results.write_record(results.Record(runs[42], "fresh", scores, *more))
+    stale = replace(runs[1234], revision=1)
+    results.write_record(results.Record(stale, "fresh", scores, *more))
+    found = report.withdrawn().set_index(["seed", "metric"])
+    assert set(found["method"]) == {"TF-IDF"}
+    assert found.loc[(42, "nmi_geometric"), ["then", "now"]].tolist() == [0.65, 0.04]
+    assert found.loc[(42, "acc"), "records"] == f"clusterbert/{new.stem}"
+    assert found.loc[1234, "now"].isna().all() and not found.loc[1234, "records"].any()
