@@ -74,7 +74,7 @@ format: .venv/.ready  ## put style right, strip the chapters' outputs, and write
 reproduce: _build/.data  ## all missing or stale runs of the full profile, the largest that is recorded (resumable; about two days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
 
-bench: .venv/.ready  ## time the loss against its rivals and stacks against single runs, into results/bench (about 20 minutes)
+bench: .venv/.ready  ## time the loss against its rivals, stacks against single runs and training steps against their matrix products, into results/bench (about 25 minutes)
 	$(PYTHON) -m benchmarks
 
 missing: .venv/.ready  ## list the runs of the full profile that have no record

@@ -1,5 +1,5 @@
-"""``make bench`` (``python -m benchmarks``): the loss against its rivals, and stacks of runs
-against runs one by one.
+"""``make bench`` (``python -m benchmarks``): the loss against its rivals, stacks of runs against
+runs one by one, and training steps against the time of their matrix products.
 
 Both sides take turns, so that a machine that slows down slows both; the table holds medians and
 quartiles. The memory of a step is measured in another process. Files in results/bench are rewritten
@@ -232,6 +232,22 @@ def compare_stacks(device, epochs, out, count=20_000):
     write(rows, out, device)
 
 
+def compare_steps(device, repeats, out):
+    """Time a step of ClusterBERT and of AE(D), its matrix products and its rival's step in turn."""
+    from . import steps
+
+    rows = []
+    for row in steps.compare(device, in_turn, repeats):
+        rows.append(row)
+        write(rows, out, device)
+        told = (
+            f"{row['step']}: {row['seconds'] * 1e3:.0f} ms a step, {row['share']:.2f} of it bound"
+        )
+        rival = f"{row['rival_seconds'] * 1e3:.0f} ms, {row['ratio']:.2f} times as long"
+        rival = row["rival"] + (f" {rival}" if np.isfinite(row["ratio"]) else "")
+        print(f"{told}; {rival}", flush=True)
+
+
 def train_each(stacks, device):
     for stack in stacks:
         train_stack(stack, device)
@@ -253,9 +269,11 @@ def write(rows, path, device):
 def main():
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="The loss against its rivals, stacks against single runs.",
+        description="The loss against its rivals, stacks of runs against single ones, steps.",
     )
-    parser.add_argument("what", nargs="*", default=["loss", "stack"], help="loss, stack or both")
+    parser.add_argument(
+        "what", nargs="*", default=["loss", "stack", "step"], help="loss, stack or step"
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
     parser.add_argument(
@@ -280,9 +298,9 @@ def main():
         print(*(memory_of(name, int(batch), int(features), device) for name in names))
         return
     kind = device.split(":")[0] + (f"-{args.threads}" if args.threads > 1 else "")
+    repeats = (args.turns, args.turns) if args.turns else REPEATS
     if "loss" in args.what:
         device_type = device.split(":")[0]
-        repeats = (args.turns, args.turns) if args.turns else REPEATS
         compare_losses(
             device,
             args.sizes or SIZES[device_type],
@@ -292,6 +310,11 @@ def main():
         )
     if "stack" in args.what:
         compare_stacks(device, args.epochs, args.out / f"stack-{kind}.csv")
+    if "step" in args.what:
+        from . import steps  # transformers takes seconds to import
+
+        fewest = (2 * steps.BATCHES, REPEATS[1])  # each batch twice
+        compare_steps(device, repeats if args.turns else fewest, args.out / f"step-{kind}.csv")
 
 
 if __name__ == "__main__":

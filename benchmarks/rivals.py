@@ -36,3 +36,18 @@ else:
     LOSSES["SupConLoss"] = lambda features, labels, temperature: SupConLoss(
         temperature=temperature
     )(features, labels)
+
+
+def denoising_loss(folder, device):
+    """TSDAE as sentence-transformers has it, of the transformer in a folder, ready to be trained.
+
+    Raises ImportError where that is not installed: it comes with the extra ``transformers``.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    transformer = Transformer(folder)
+    pooling = Pooling(transformer.get_embedding_dimension(), "cls")
+    model = SentenceTransformer(modules=[transformer, pooling], device=device)
+    return DenoisingAutoEncoderLoss(model).to(device).train()

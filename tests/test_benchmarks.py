@@ -2,6 +2,7 @@
 to.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -11,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import rivals
-from benchmarks.__main__ import compare_stacks, in_turn
+from benchmarks import rivals, steps
+from benchmarks.__main__ import compare_stacks, compare_steps, in_turn
 from snnl_lib.losses import soft_nearest_neighbor_loss
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +81,42 @@ def test_stacks_are_compared_with_the_same_runs_one_by_one(tmp_path):
         and (table["turns"] == 3).all()
     )
     assert (table["seconds"] > 0).all()
+
+
+def test_steps_are_compared_with_their_matrix_products_and_with_rivals(tmp_path, packages):
+    compare_steps("cpu", (2, 2), tmp_path / "step-cpu.csv")
+    table = pd.read_csv(tmp_path / "step-cpu.csv").set_index("step")
+    assert table.index.tolist() == ["ClusterBERT", "AE(D)"]
+    assert table["rival"].tolist() == ["DenoisingAutoEncoderLoss", "usual formula"]
+    assert table["share"].between(0.1, 1.2).all()
+    assert (table[["seconds", "bound", "rival_seconds", "ratio"]] > 0).all(axis=None)
+    assert (table["turns"] == 2).all()
+    assert table["device"].str.startswith("CPU").all()
+
+
+def test_a_rival_that_is_not_installed_is_said_to_be_so(monkeypatch):
+    monkeypatch.setitem(
+        steps.STEPS, "ClusterBERT", (lambda device: {"bound": [1.0], "ours": [2.0]}, 1, "TheirLoss")
+    )
+    row = next(steps.compare("cpu", lambda sides, *_: sides, None))
+    assert row["rival"] == "TheirLoss: sentence-transformers is not installed"
+    assert row["share"] == 0.5
+    assert math.isnan(row["ratio"])
+
+
+def test_the_products_of_a_layer_are_its_output_and_two_gradients(monkeypatch):
+    carried_out, product = [], torch.mm
+    monkeypatch.setattr(
+        torch, "mm", lambda *two: (carried_out.append([x.shape for x in two]), product(*two))[1]
+    )
+    steps.products([(5, 2, 3, 3), (5, 3, 4, 2)], "cpu")()
+    assert carried_out == [
+        [(5, 2), (2, 3)],
+        [(3, 5), (5, 2)],
+        [(5, 3), (3, 2)],
+        [(5, 3), (3, 4)],
+        [(4, 5), (5, 3)],
+    ]
 
 
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):

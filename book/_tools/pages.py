@@ -499,6 +499,20 @@ def performance_made(
                 "expected": own["expected"],
             }
         rows.append(row)
+    steps = [
+        {
+            "step": row.step,
+            "share of the bound": f"{row.share:.2f}",
+            "milliseconds": f"{row.seconds * 1e3:,.0f}",
+            "middle half": f"{row.low * 1e3:,.0f} to {row.high * 1e3:,.0f}",
+            "rival": row.rival,
+            "its milliseconds": "–" if pd.isna(row.ratio) else f"{row.rival_seconds * 1e3:,.0f}",
+            "times as long": "–" if pd.isna(row.ratio) else f"{row.ratio:.2f}",
+            "device": row.device,
+            "records": report.benchmark_files("step"),
+        }
+        for row in report.benchmark("step").itertuples()
+    ] or [{"step": "not measured", "records": BUILT}]
     took, records = [], records.assign(shared=report.includes_shared_training(records))
     for name in experiments.EXPERIMENTS:
         runs = records[records["experiment"] == name].drop_duplicates("key")
@@ -521,7 +535,8 @@ def performance_made(
     chapters_took = (
         pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
     )
-    return {"performance-chapters": chapters_took, "performance-runs": pd.DataFrame(took)}
+    tables = {"performance-chapters": chapters_took, "performance-steps": pd.DataFrame(steps)}
+    return tables | {"performance-runs": pd.DataFrame(took)}
 
 
 MADE = {

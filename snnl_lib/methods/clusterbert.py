@@ -366,7 +366,7 @@ class ClusterBERT:
         later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
         facts = {name: own for name, own in asdict(self.recipe).items() if name not in later}
         facts |= {"backbone": backbones.cache_key(self.backbone), "torch": torch.__version__}
-        facts |= {"device": self.device.type, "seed": self.seed}
+        facts |= {"device": self.device.type, "seed": self.seed, "words": "of the texts"}
         facts |= {"k": self.k} if stage > 1 else {}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for pieces in (self.pieces, self._others):

@@ -40,16 +40,30 @@ def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random) -> np
     return ids[kept_words(words[-1] + 1, ratio, random)[words]] if len(ids) else ids
 
 
-class _KeptPieces(nn.Module):
-    """An output layer of the word embedding's own rows, but of the pieces ``kept`` only."""
+class _KnownPieces(nn.Module):
+    """A word embedding whose rows ``known`` alone learn, as no loss of their texts moves others."""
 
-    def __init__(self, weight, kept):
+    def __init__(self, whole, known):
         super().__init__()
-        self.weight, self.bias = weight, nn.Parameter(torch.zeros(len(kept)))
-        self.register_buffer("kept", kept, persistent=False)
+        order = np.r_[known, np.setdiff1d(np.arange(len(whole)), known)]
+        rows, others = whole[order].tensor_split([len(known)])
+        self.weight, self.others = nn.Parameter(rows.clone()), nn.Buffer(others)
+        self.place = nn.Buffer(torch.from_numpy(order.argsort()).to(whole.device))  # of a piece
+
+    def forward(self, ids):
+        place, rows = self.place[ids], (self.weight, self.others)  # the others: of new texts only
+        return F.embedding(place, rows[0] if place.max() < len(rows[0]) else torch.cat(rows))
+
+
+class _KeptPieces(nn.Module):
+    """An output layer of the first rows of a word embedding's ``weight``."""
+
+    def __init__(self, weight, count):
+        super().__init__()
+        self.weight, self.bias = weight, nn.Parameter(torch.zeros(count))
 
     def forward(self, hidden):
-        return F.linear(hidden, self.weight[self.kept], self.bias)
+        return F.linear(hidden, self.weight[: len(self.bias)], self.bias)
 
 
 class Decoder(nn.Module):
@@ -58,7 +72,8 @@ class Decoder(nn.Module):
     That attention looks at the sentence embedding and nothing else. All weights that the encoder
     has are shared with it (Wang et al., 2021); ``new_parameters`` (name -> parameter) are the
     others, which start at random. The output layer knows the pieces that occur in the texts alone,
-    which are all that can be a target.
+    which are all that can be a target; these are also all that learn in the word embedding, which
+    it changes in the encoder.
 
     Args:
         name: a backbone.
@@ -80,21 +95,23 @@ class Decoder(nn.Module):
 
     def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
         super().__init__()
+        kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
+        known = list(dict.fromkeys([*kept, pieces.start, pieces.pad]))
+        words = _KnownPieces(encoder.transformer.get_input_embeddings().weight.detach(), known)
         language_model = load_language_model(name)
-        shared = dict(encoder.transformer.named_parameters())
         self.transformer = language_model.base_model
+        for transformer in (encoder.transformer, self.transformer):
+            transformer.set_input_embeddings(words)
+        shared = dict(encoder.transformer.named_parameters())
         for path, _ in list(self.transformer.named_parameters()):
             if path in shared:
                 module, _, attribute = path.rpartition(".")
                 setattr(self.transformer.get_submodule(module), attribute, shared[path])
-        kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
-        kept = torch.as_tensor(kept.astype(np.int64))
-        word_embedding = shared["embeddings.word_embeddings.weight"]
-        language_model.set_output_embeddings(_KeptPieces(word_embedding, kept))
+        for layer in self.transformer.encoder.layer:  # of one vector the weight is 1 in any case
+            layer.crossattention.self.query = layer.crossattention.self.key = nn.Identity()
+        language_model.set_output_embeddings(_KeptPieces(words.weight, len(kept)))
         self.head = language_model.cls if hasattr(language_model, "cls") else language_model.lm_head
-        place = torch.zeros(language_model.config.vocab_size, dtype=torch.int64)
-        place[kept] = torch.arange(len(kept))  # of a piece, in the output layer
-        self.register_buffer("place", place, persistent=False)
+        self.place = words.place  # of a piece, in the output layer
         encoders = set(shared.values())
         named = self.named_parameters()
         self.new_parameters = {name: value for name, value in named if value not in encoders}

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 
 from snnl_lib.paper import Contrast
 from snnl_lib.report import contrasts
@@ -62,7 +61,7 @@ class _Block:
         common = [seed for seed in made[0] if all(seed in runs for runs in made)]
         filled = [self._filled([runs[seed] for runs in made]) for seed in common]
         self.pairs = [pair for pair in filled if not any(math.isnan(run.value) for run in pair)]
-        self.values = np.array([[run.value for run in pair] for pair in self.pairs])
+        self.scores = np.array([[run.value for run in pair] for pair in self.pairs])
         self.collapsed, self.lost = (
             np.array([any(run.status in states for run in pair) for pair in self.pairs], dtype=bool)
             for states in (("collapsed",), LOST)
@@ -86,7 +85,7 @@ class _Block:
 
         The weighted sums of the rows, whose mean is the one value of a corpus.
         """
-        rows = (self.values[keep] * self.signs).T
+        rows = (self.scores[keep] * self.signs).T
         if self.best:
             rows = np.array([contrasts.best_of(row, self.best) for row in rows])
         sums = self.weights @ rows
@@ -100,7 +99,7 @@ class _Block:
 
     def floor(self):
         documents = [[run.documents for run in pair] for pair in self.pairs]
-        means = (np.mean(each, axis=0) for each in (self.values, documents))
+        means = (np.mean(each, axis=0) for each in (self.scores, documents))
         return contrasts.floor(self.weights, *means)
 
 
@@ -143,10 +142,10 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting) -> Judged:
     return replace(hardest, **made)
 
 
-def judge_value(records: pd.DataFrame, metric: str, value: float) -> Judged:
+def judge_value(records, metric: str, value: float) -> Judged:
     """Judge that a row has this mean, as a claim of it is judged (``= v``).
 
-    ``records`` are those of one metric and row, as ``select`` returns them. The unit is the
+    ``records``, a frame, are those of one metric and row, as ``select`` returns them. The unit is the
     encoder where its weights are random, else the seed.
     """
     rows = {row["seed"]: row for row in records.to_dict("records")}
@@ -155,8 +154,8 @@ def judge_value(records: pd.DataFrame, metric: str, value: float) -> Judged:
     unit = "encoder" if any(run.encoder for run in runs.values()) else "seed"
     asked = Contrast("", "= v", metric, ((1, {}),), unit, value=value)
     spec = SimpleNamespace(label=next(iter(records["label"]), ""))
-    alone = SimpleNamespace(runs=lambda *row: (spec, runs))  # a book with this row only
-    return judge_contrast(asked, alone, Setting())
+    one = {"runs": lambda *row: (spec, runs), "sized": lambda rows, corpus: rows}
+    return judge_contrast(asked, SimpleNamespace(**one), Setting())  # a book of this row only
 
 
 def _compare(contrast, cells, book, setting):
@@ -174,7 +173,7 @@ def _compare(contrast, cells, book, setting):
     shown = contrast.test in ("= v", "at least v")  # the score, not its distance from the value
     value = float(blocks[0].signs[0] * (contrast.value or 0))
     floors = [block.floor() if block.counted else 0.0 for block in blocks]
-    rivals = [abs(block.values[:, block.weights < 0].mean(axis=0)) for block in blocks]
+    rivals = [abs(block.scores[:, block.weights < 0].mean(axis=0)) for block in blocks]
     facts = {"words": contrast.words, "points": setting.points, "value": value if shown else 0.0}
     facts["scale"] = abs(value) or (np.mean(rivals) if len(rivals[0]) else math.nan)
     facts["fraction"] = contrasts.base(contrast.metric) in contrasts.FRACTIONS

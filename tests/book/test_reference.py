@@ -53,7 +53,7 @@ INTERNALS = {
     "report": """
         asked_by behind benchmark benchmark_files benchmark_provenance compare count_runs glue
         includes_shared_training most_documents paper_tables record_cells show_difference
-        show_interval show_number
+        show_interval show_number stale
     """,
     "results": """
         Merged Outcome Record Run Spec commit device_name judge merge read_record runs versions

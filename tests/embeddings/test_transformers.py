@@ -77,3 +77,30 @@ def test_damaged_weights_are_called_that(small_roberta, tmp_path, monkeypatch):
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     with pytest.raises(BackboneError, match=r"weights of roberta-base in .* cannot be read"):
         load_encoder("roberta-base")
+
+
+# ---------------------------------------------------------------- several texts in a row
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("name", ["minilm", "roberta-base"])
+def test_texts_that_share_rows_in_training_get_the_embeddings_and_gradients_of_a_padded_batch(
+    name, pooling, roberta
+):
+    pieces, found = tokenize([*TEXTS, "one more line of a file", "a"], name), []
+    ids, mask = pieces.batch(pieces.ids)
+    for training in (False, True):
+        encoder, rows = load_encoder(name, pooling), []
+        encoder.transformer.register_forward_pre_hook(
+            lambda _, given, rows=rows: rows.append(given)
+        )
+        for layer in encoder.modules():
+            layer.p = 0.0  # of dropout
+        encoder.train(training)
+        embedding = encoder(ids, mask)
+        embedding[:, 0].square().sum().backward()
+        gradients = [own.grad for own in encoder.parameters() if own.grad is not None]
+        found.append((embedding.detach(), *gradients))
+        assert (len(rows[0][0]) < len(ids)) == training  # there is less to compute
+    for padded, packed in zip(*found, strict=True):
+        torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-4)

@@ -53,6 +53,14 @@ def fit(name, recipe=BRIEF, k=2, texts=TITLES, stages=3, others=(), **settings):
     return ClusterBERT(k, name, recipe, **({"seed": 7} | settings)).fit(texts, others, stages)
 
 
+WORDS = "embeddings.word_embeddings.weight"
+
+
+def all_words(encoder, count):
+    """The word embeddings of a whole vocabulary."""
+    return encoder.transformer.get_input_embeddings()(torch.arange(count))
+
+
 # ---------------------------------------------------------------- the equations by hand
 
 
@@ -171,9 +179,23 @@ def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(r
         dict(encoder.transformer.named_parameters())
         for encoder in (load_encoder(roberta), found.encoder)
     )
+    after |= {WORDS: all_words(found.encoder, len(before[WORDS]))}
     moved = {path for path in before if not torch.equal(before[path], after[path])}
     assert moved
     assert all(path.startswith("encoder.layer.1.") for path in moved)
+
+
+def test_words_that_no_text_has_stay_and_texts_that_have_them_can_be_embedded(roberta):
+    whole = dict(load_encoder(roberta).transformer.named_parameters())[WORDS]
+    found = fit(roberta, BRIEF)
+    known = np.unique(np.concatenate(found.pieces.ids))
+    moved = (all_words(found.encoder, len(whole)) != whole).any(dim=1).nonzero()[:, 0].tolist()
+    ends = {found.pieces.start, found.pieces.end, found.pieces.pad}
+    assert set(known) <= set(moved) <= {*known, *ends}
+    assert len(known) < len(whole) // 2
+    new = tokenize(["rain is expected at night"], roberta)
+    assert not set(new.ids[0]) <= {*known, *ends}
+    assert np.isfinite(found.embed(["rain is expected at night"])).all()
 
 
 def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):

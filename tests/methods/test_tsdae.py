@@ -134,7 +134,8 @@ def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_t
     hidden = decoder.hidden(encoder(ids, mask), ids, mask)
     logits = decoder.head(hidden)
     assert logits.shape[-1] == len(kept)
-    weight = encoder.transformer.embeddings.word_embeddings.weight
+    words = encoder.transformer.get_input_embeddings()
+    weight = words(torch.arange(len(words.place)))  # of the whole vocabulary
     layers = list(decoder.head.modules())
     output = next(layer for layer in layers if isinstance(layer, tsdae._KeptPieces))
     seen = {}
