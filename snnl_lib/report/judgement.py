@@ -145,8 +145,8 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting) -> Judged:
 def judge_value(records, metric: str, value: float) -> Judged:
     """Judge that a row has this mean, as a claim of it is judged (``= v``).
 
-    ``records``, a frame, are those of one metric and row, as ``select`` returns them. The unit is the
-    encoder where its weights are random, else the seed.
+    ``records``, a frame, are those of one metric and row, as ``select`` returns them. The unit is
+    the encoder where its weights are random, else the seed.
     """
     rows = {row["seed"]: row for row in records.to_dict("records")}
     made = {seed: row | {"scores": {metric: row["value"]}} for seed, row in rows.items()}
