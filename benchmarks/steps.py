@@ -111,10 +111,8 @@ def clusterbert(device):
         losses = model._losses(batches[i], WEIGHT, targets[torch.as_tensor(batches[i])])
         take_step(model._optimizer, WEIGHT * losses[1] + (1 - WEIGHT) * losses[0])
 
-    bounds, read = (
-        [],
-        [noisy(model, batch, np.random.default_rng(i)) for i, batch in enumerate(batches)],
-    )
+    read = [noisy(model, batch, np.random.default_rng(i)) for i, batch in enumerate(batches)]
+    bounds = []
     for batch, texts in zip(batches, read, strict=True):
         pieces = sum(map(len, texts)) + 2 * len(batch), lengths[batch].sum() + len(batch)
         bounds.append(products(shapes_of_clusterbert(model, *pieces, len(batch)), device))
