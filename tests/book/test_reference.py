@@ -47,7 +47,7 @@ INTERNALS = {
         own_rows parse published_files random_encoder save_encoder sif tfidf train_infersent_nli
         train_nli trained_weights vocabulary word_rows word_vectors
     """,
-    "methods": "batches_of_like_length pretraining umap",
+    "methods": "batches_of_like_length pretraining fit_umap",
     "metrics": "check_points",
     "models": "output_layer",
     "report": """
