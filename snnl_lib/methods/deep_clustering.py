@@ -78,10 +78,10 @@ def pretrain(features, code_size, *, normalize=False, **settings):
         code_size: c, the number of units of the code; the papers take 10, or the number of
             clusters.
         normalize: for DEC and IDEC: the features are multiplied by one number, so that
-            (1/D) |x|^2 has a mean of 1 (DEC, Sec. 4.1), and reconstructed by a linear output and
-            the squared error (its mean over points and features, as in the authors' code).
-            Else they stay as they are, and where all lie in [0, 1] they are reconstructed by a
-            logistic output and the binary cross entropy (``ClusteringAutoencoder``).
+            ``(1/D) |x|^2`` has a mean of 1 (DEC, Sec. 4.1), and reconstructed by a linear output
+            and the squared error (its mean over points and features, as in the authors' code). Else
+            they stay as they are, and where all lie in [0, 1] they are reconstructed by a logistic
+            output and the binary cross entropy (``ClusteringAutoencoder``).
         settings: ``epochs`` (200), or as many ``updates`` whatever the number of points;
             ``learning_rate`` of Adam (0.001); ``seed`` (0), which settles the initial weights and
             the order of the points; ``device``, ``progress`` and ``checkpoint``, as in ``train``.
@@ -158,8 +158,7 @@ class _Method:
     progress: str | None = None
     checkpoint: Path | None = None
 
-    NORMALIZED = None
-    """Whether it takes an autoencoder of normalised features; None: either."""
+    _NORMALIZED = None  # whether it takes an autoencoder of normalised features; None: either
 
     def __post_init__(self):
         self.curve, self.diverged = pd.DataFrame(), ""
@@ -171,8 +170,8 @@ class _Method:
         """
         features = _scaled(features, autoencoder)
         check_clusters(self.k, len(features), "points")
-        if self.NORMALIZED not in (None, autoencoder.scale is not None):
-            wanted = f"pretrain(..., normalize={self.NORMALIZED})"
+        if self._NORMALIZED not in (None, autoencoder.scale is not None):
+            wanted = f"pretrain(..., normalize={self._NORMALIZED})"
             raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
         self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
         shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
@@ -271,7 +270,7 @@ class DEC(_Method):
     update_interval: int = 140
     tolerance: float = 0.001
 
-    NORMALIZED = True
+    _NORMALIZED = True
 
     def _optimizer(self, parameters):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
@@ -331,14 +330,14 @@ class DEC(_Method):
 class IDEC(DEC):
     """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
 
-    The loss (Eq. 8) is the squared error of the reconstruction, |x - x'|^2 (Eq. 9), plus ``gamma``
-    (0.1) times DEC's divergence (Eq. 10), both summed as printed and divided by the number of
-    points. The authors' code takes the mean over the D features of the first, which a ``gamma`` of
-    0.1 D does here, since Adam minds no common factor; as printed, the centroids hardly count, and
-    codes that the pretraining left on the move leave them behind. Adam with a ``learning_rate`` of
-    0.001, as the authors have it for MNIST. ``k``, ``seed``, ``max_steps``, ``update_interval``,
-    ``tolerance``, ``device``, ``progress`` and ``checkpoint`` are DEC's, and so are ``curve`` and
-    ``diverged``.
+    The loss (Eq. 8) is the squared error of the reconstruction, ``|x - x'|^2`` (Eq. 9), plus
+    ``gamma`` (0.1) times DEC's divergence (Eq. 10), both summed as printed and divided by the
+    number of points. The authors' code takes the mean over the D features of the first, which a
+    ``gamma`` of 0.1 D does here, since Adam minds no common factor; as printed, the centroids
+    hardly count, and codes that the pretraining left on the move leave them behind. Adam with a
+    ``learning_rate`` of 0.001, as the authors have it for MNIST. ``k``, ``seed``, ``max_steps``,
+    ``update_interval``, ``tolerance``, ``device``, ``progress`` and ``checkpoint`` are DEC's, and
+    so are ``curve`` and ``diverged``.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
     >>> autoencoder, _ = pretrain(x, code_size=2, normalize=True, epochs=40, seed=42)
@@ -393,7 +392,7 @@ class VaDE(_Method):
     _: KW_ONLY
     epochs: int = 300
 
-    NORMALIZED = False
+    _NORMALIZED = False
 
     def fit(self, features, autoencoder):
         """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.

@@ -937,7 +937,7 @@ def test_the_networks_of_the_papers_size_find_them_too():
         (IDEC(CLASSES, seed=42, max_steps=8, learning_rate=1e-4), 0.95),
         (VaDE(CLASSES, seed=42, epochs=8), 0.7),
     ):
-        start = starts[method.NORMALIZED]
+        start = starts[method._NORMALIZED]
         # VaDE's first steps, at the paper's rate, can throw two of the four clusters together
         assert (
             clustering_accuracy(labels, method.fit(features, start).predict(features)) >= least
