@@ -198,7 +198,7 @@ def _kept(name, spec, images, device, facts):
 
     from snnl_lib import cache
 
-    facts = facts | {"revision": spec.revision, "images": np.ascontiguousarray(images)}
+    facts = {"revision": spec.revision} | facts | {"images": np.ascontiguousarray(images)}
     facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
     return data.cache_dir() / f"{name}-{cache.key(facts)}.pt"
 
@@ -217,6 +217,7 @@ def pretrained(spec: Spec, task, device):
 
     images = np.ascontiguousarray(task.train_x)
     facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
+    facts["revision"] = 1  # of this training, which those of its users leave as it is
     own = {"normalize": True} if spec.model in NORMALIZED else {}
     path = _kept(f"pretrained/{spec.dataset}", spec, images, device, facts | own)
     path, settings = path.with_suffix(".bin"), {"epochs": spec["pretrain_epochs"]} | own

@@ -992,11 +992,11 @@ def test_idec_with_the_mean_over_pixels_weighs_the_clusters_by_their_number(task
     assert asked == pytest.approx([0.1, 0.1, 78.4, 78.4])
 
 
-def test_dec_and_idec_alone_have_a_revision_of_their_own():
+def test_dec_idec_and_n2d_alone_have_a_revision_of_their_own():
     revisions = {}
     for spec in specs("images", "full", "mnist", 42):
         revisions.setdefault(spec.revision, set()).add(spec.model)
-    assert revisions[2] == {"dec", "idec"} and not revisions[1] & revisions[2]
+    assert revisions[2] == {"dec", "idec", "n2d"} and not revisions[1] & revisions[2]
 
 
 def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkeypatch):

@@ -44,7 +44,11 @@ def test_the_table_has_the_rows_of_the_article_its_readings_and_the_papers_own_n
         ("ae-d", 1, "annealed", "alpha 1"): 5,
         ("ae-d", 100, "annealed", "alpha 100"): 5,
         ("supcon", 1, "0.1", ""): 5,
+        ("ae-d", 1, "0.15", "fixed temperature 0.15"): 5,
+        ("ae-d", 1, "0.3", "fixed temperature 0.3"): 5,
+        ("ae-d", 1, "0.5", "fixed temperature 0.5"): 5,
         ("ae-d", 1, "1.0", "fixed temperature 1"): 5,
+        ("idec", 0, "none", "mean over pixels"): 3,
         ("ae-d", 1, "annealed", "100 epochs"): 3,
     } | {(model, 0, "none", ""): 3 for model in DEEP}
     assert rows == {(*row, 10_000, False): seeds for row, seeds in main.items()} | {
@@ -77,8 +81,8 @@ SETTINGS = {
     "ae-d": {"scaling": "none", "layers": "sum", "epochs": 30},
     "supcon": {"layers": "projection", "epochs": 30},
     "ae-10": {"pretrain_epochs": 200},
-    "dec": {"pretrain_epochs": 200, "max_steps": 8000},
-    "idec": {"pretrain_epochs": 200, "max_steps": 8000},
+    "dec": {"pretrain_epochs": 200, "max_steps": 20_000},
+    "idec": {"pretrain_epochs": 200, "max_steps": 20_000},
     "vade": {"pretrain_epochs": 200, "epochs": 200},
     "n2d": {"pretrain_epochs": 200},
 }
@@ -87,7 +91,8 @@ SETTINGS = {
 @pytest.mark.parametrize("model", SETTINGS)
 def test_settings_of_a_row_are_those_of_the_choices(model):
     readings = {
-        "fixed temperature 1": {},
+        **{f"fixed temperature {t}": {} for t in ("0.15", "0.3", "0.5", "1")},
+        "mean over pixels": {"gamma": pytest.approx(78.4)},
         "100 epochs": {"epochs": 100},
         "alpha 1": {},
         "alpha 100": {},
@@ -111,8 +116,7 @@ def test_the_choices_name_the_numbers_of_the_grid():
         f"{images.POINTS} points",
         f"{full['image_epochs']} epochs over {full['image_train']:,} labelled images",
         f"for {full['pretrain_epochs']} epochs",
-        f"{full['deep_steps']:,} steps",
-        f"VaDE after {full['vade_epochs']} epochs",
+        f"{full['deep_steps']:,} updates",
         f"784-500-500-2000-{images.CODE_SIZE}",
         f"{images.PROJECTION} units",
         f"T = {images.CONTRASTIVE_TEMPERATURE}",
@@ -168,9 +172,17 @@ def test_points_move_at_four_temperatures_and_in_four_readings_at_two():
         "step 1": {"learning_rate": 1.0},
         "10 classes": {"classes": 10},
     }
+    alone = {
+        ("step divided by the falling T", "1.0"): "over T",
+        ("step times the falling T", "annealed"): "times T",
+    }
     assert Counter((spec.get("reading"), spec.temperature) for spec in found) == {
         (None, own): 10 for own in ("annealed", "1.0", "0.5", "0.1")
-    } | {(reading, own): 10 for reading in changed for own in ("annealed", "1.0")}
+    } | {(reading, own): 10 for reading in changed for own in ("annealed", "1.0")} | dict.fromkeys(
+        alone, 10
+    )
+    for spec in found:
+        assert spec.get("step") == alone.get((spec.get("reading"), spec.temperature))
     for spec in found:
         assert {name: spec[name] for name in main} == main | changed.get(spec.get("reading"), {})
         assert (spec.dataset, spec.embedding, spec.model, spec.n_train, spec["epochs"]) == (

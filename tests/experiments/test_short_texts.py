@@ -175,7 +175,9 @@ def asked(monkeypatch):
         codes=lambda vectors: vectors,
     )
     monkeypatch.setattr(
-        deep_clustering, "umap", stand_in("umap", fit_transform=lambda vectors: vectors[:, :4])
+        deep_clustering,
+        "fit_umap",
+        lambda vectors, *args, **settings: (stand_in("umap")(*args, **settings), vectors[:, :4]),
     )
     monkeypatch.setattr(
         deep_clustering,
@@ -214,8 +216,8 @@ def test_umap_and_idec_are_set_as_the_paper_says_with_updates_for_any_number_of_
     with pytest.raises(StopIteration):
         steps.send(None)
     assert asked["umap"] == (
-        (),
-        {"n_components": 8, "n_neighbors": 15, "random_state": named_seed(3, "umap")},
+        (named_seed(3, "umap"),),
+        {"n_components": 8, "n_neighbors": 15, "metric": "euclidean"},
     )
     own = {"learning_rate": 1e-4, "seed": 3}
     assert asked["pretraining"] == ((8,), {"normalize": True, "updates": 150} | own)
@@ -226,11 +228,9 @@ def test_umap_and_idec_are_set_as_the_paper_says_with_updates_for_any_number_of_
 
 def test_few_documents_have_fewer_neighbours_and_dimensions(asked):
     cluster(np.random.default_rng(0).normal(size=(9, 9)), made_up(clusterer="umap"), 8)
-    assert asked["umap"][1] | {"random_state": 0} == {
-        "n_components": 7,
-        "n_neighbors": 8,
-        "random_state": 0,
-    }
+    assert asked["umap"][1] == {"n_components": 7, "n_neighbors": 8, "metric": "euclidean"}
+    cluster(np.eye(9), made_up(clusterer="umap", embedding="tfidf"), 8)
+    assert asked["umap"][1]["metric"] == "cosine"
 
 
 @pytest.mark.parametrize("part", ["pretraining", "idec"])

@@ -71,6 +71,8 @@ CHANGED = {
     "alpha 1": {"alpha": 1},
     "alpha 10": {"alpha": 10},
     "alpha 1000": {"alpha": 1000},
+    "fixed temperature 0.15": {"temperature": "0.15"},
+    "fixed temperature 1": {"temperature": "1.0"},
     "before the nonlinearity": {"before_nonlinearity": True},
     "k-means on the 100 units only": {"clustered": 100},
     "k-means fitted on training codes": {"fitted_on": "train"},
@@ -117,6 +119,8 @@ def test_readings_are_run_for_three_seeds_and_those_that_may_be_the_papers_for_a
         ("alpha 1", "ae-d"): 3,
         ("alpha 10", "ae-d"): 3,
         ("alpha 1000", "ae-d"): 3,
+        ("fixed temperature 0.15", "ae-d"): 5,
+        ("fixed temperature 1", "ae-d"): 5,
         ("before the nonlinearity", "ae-d"): 3,
         ("k-means on the 100 units only", "lc-d"): 3,
         ("k-means fitted on training codes", "pca"): 3,
@@ -126,7 +130,7 @@ def test_readings_are_run_for_three_seeds_and_those_that_may_be_the_papers_for_a
     assert {
         spec.seed
         for spec in found
-        if spec["reading"] != "squared error, inputs not scaled"
+        if not spec["reading"].startswith(("squared error, inputs not scaled", "fixed"))
         and (spec["reading"], spec.model) != ("inputs not scaled", "ae")
     } == {42, 1234, 73}
     assert Counter((spec["reading"], spec.model) for spec in sentences) == {
@@ -193,6 +197,8 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
         alpha = int(reading.split()[1]) if reading.startswith("alpha") else 100
         alpha = 0 if reading.endswith(" ae") else alpha
         temperature = "annealed" if alpha else 1.0
+        if reading.startswith("fixed temperature"):
+            temperature = float(reading.split()[2])
         assert (training.alpha, training.temperature) == (alpha, temperature)
         # Two batches an epoch: once over the 300 documents.
         assert (training.epochs, training.steps_per_epoch, len(features)) == (2, 2, 300)
@@ -201,7 +207,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 17
+    assert len(seen) == 3 + 19
 
 
 # ---------------------------------------------------------------- one run, on data made up for it

@@ -341,11 +341,9 @@ def test_an_autoencoder_of_the_wrong_features_is_refused(copies, start_for, meth
 
 
 def test_n2d_takes_an_autoencoder_of_either_kind(copies, start_for, monkeypatch):
-    class StandIn:
-        def fit_transform(self, codes):
-            return codes
-
-    monkeypatch.setattr(deep_clustering, "umap", lambda **settings: StandIn())
+    monkeypatch.setattr(
+        deep_clustering, "fit_umap", lambda vectors, seed, **settings: (None, vectors)
+    )
     for name in ("DEC", "VaDE"):
         start = start_for(name)[1]
         found = N2D(CLASSES, seed=42).fit(copies[0], start)
@@ -888,9 +886,10 @@ def test_n2d_is_set_up_as_its_paper_says(copies, autoencoder, monkeypatch):
         "n_jobs": 1,
     }
     assert seen["umap"] == own, "euclidean distances, UMAP's default"
-    assert np.array_equal(
-        seen["codes"], forward(autoencoder, copies[0], layer="code")
-    ) and np.array_equal(method.manifold, seen["codes"][:, ::-1])
+    codes = forward(autoencoder, copies[0], layer="code")
+    moved = np.linalg.norm(seen["codes"] - codes, axis=1) / np.linalg.norm(codes, axis=1)
+    assert ((moved > 0) & (moved < 5e-3)).all(), "ties are broken by a thousandth"
+    assert np.array_equal(method.manifold, seen["codes"][:, ::-1])
     k, settings = seen["mixture"]
     assert (
         k == CLASSES
