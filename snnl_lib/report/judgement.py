@@ -194,7 +194,8 @@ def _compare(contrast, cells, book, setting):
         if without != verdict:
             note = f"with collapsed runs {verdict}, without them {without}"
             verdict = "undecided"
-    means = {b.corpus: b.units("corpus", ~(b.collapsed & False))[0] for b in blocks if b.corpus}
+    everything = slice(None)
+    means = {b.corpus: b.units("corpus", everything)[0] for b in blocks if b.corpus}
     seeds = tuple(len(block.pairs) for block in blocks)
     runs = tuple(run for block in blocks for pair in block.pairs for run in pair)
     return Judged(contrast, verdict, found, seeds, means, rows, runs, note)

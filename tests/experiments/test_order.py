@@ -80,7 +80,8 @@ def test_shuffled_rows_get_the_clusters_of_sorted_ones(packages, name):
     order = random.permutation(len(labels))
     in_order = adjusted_rand_score(labels, VECTORS[name](vectors))
     shuffled = adjusted_rand_score(labels[order], VECTORS[name](vectors[order]))
-    assert abs(in_order - shuffled) < (0.4 if name == "umap-idec" else NOISE)  # chaos, twice
+    # Another map of UMAP and then 200 updates of a network: other seeds are as far apart.
+    assert abs(in_order - shuffled) < (0.4 if name == "umap-idec" else NOISE)
 
 
 SHORT = Recipe(batch_size=16, warm_up=1, adaptation_epochs=1, reclusterings=1)
