@@ -12,6 +12,7 @@ What is shared is trained or made once, and its seconds are not those of a run.
 
 import copy
 import inspect
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -120,7 +121,8 @@ def run_all(
     from joblib.externals.loky import get_reusable_executor
 
     calls = (joblib.delayed(_carry_out_and_write)(group, device) for group in groups)
-    parallel = joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(calls)
+    with _ctrl_c_held_back():
+        parallel = joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(calls)
     try:
         for records in parallel:
             yield from records
@@ -145,6 +147,19 @@ def _groups(specs, stack):
         for group in alike.values()
         for start in range(0, len(group), stack)
     ]
+
+
+@contextmanager
+def _ctrl_c_held_back():
+    """Deliver Ctrl-C afterwards; processes started meanwhile never see it: we end them."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _carry_out_and_write(specs, device):
