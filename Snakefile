@@ -128,7 +128,7 @@ rule chapter:
         LIBRARY,
         DIGEST,
     output:
-        "src/book/{chapter}.ipynb",
+        "executed/{chapter}.ipynb",
     log:
         notebook="logs/{chapter}.ipynb",
     params:
@@ -142,7 +142,7 @@ rule chapter:
 
 rule render:
     input:
-        expand("src/book/{chapter}.ipynb", chapter=CHAPTERS),
+        expand("executed/{chapter}.ipynb", chapter=CHAPTERS),
         SOURCES,
     output:
         PAGE,

@@ -71,6 +71,8 @@ def small_book(packages, tmp_path, results_folder):
         "requirements/data.txt",
         "book/_tools/build.py",
         "book/_tools/pages.py",
+        "book/_tools/rendered.py",
+        "book/equations.csv",
         "book/references.bib",
     ):
         (place / name).parent.mkdir(exist_ok=True)
@@ -116,7 +118,7 @@ def test_only_what_a_change_reaches_is_made_again(small_book):
     assert cpu_seconds() - before < 10  # on an idle machine the seconds that pass
     write_chapter(small_book / "book" / "two.ipynb", extra=", changed")
     said = finish(snakemake(small_book, *BOOK))
-    assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "src/book/two.ipynb" in said
+    assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "executed/two.ipynb" in said
     source = small_book / "snnl_lib" / "report" / "__init__.py"
     source.write_text(source.read_text() + "\n# changed\n")
     assert done(finish(snakemake(small_book, *BOOK)), "chapter") == 2
@@ -137,9 +139,9 @@ def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_
         process.returncode == 1
         and "error: two did not run: ValueError: the sky fell (the executed cells are in" in said
     )
-    assert (small_book / "_build" / "src" / "book" / "one.ipynb").exists()
+    assert (small_book / "_build" / "executed" / "one.ipynb").exists()
     assert "the sky fell" in (small_book / "_build" / "logs" / "two.ipynb").read_text()
-    assert not (small_book / "_build" / "src" / "book" / "two.ipynb").exists()
+    assert not (small_book / "_build" / "executed" / "two.ipynb").exists()
 
 
 @pytest.mark.parametrize("kills", LONG_LANE[1:])
@@ -179,8 +181,8 @@ def finished_chapters(built):
     }
     return {
         path: path.stat().st_mtime_ns
-        for path in (built / "src" / "book").glob("*.ipynb")
-        if f"src/book/{path.name}" not in unfinished
+        for path in (built / "executed").glob("*.ipynb")
+        if f"executed/{path.name}" not in unfinished
     }
 
 

@@ -324,7 +324,9 @@ calls = {{
     "safetensors": [lambda: backbones.files_to_pack("minilm")],
     "matplotlib": [lambda: figures.seed_figure([], "")],
     "seaborn": [figures.style, lambda: figures.curve_figure(None, "", "", "")],
-    "myst-nb": [lambda: report.glue("name", "text")],
+    "markdown-it-py": [
+        lambda: report.show_table(report.benchmark("loss"), "name", "caption", "here")
+    ],
 }}
 extras = dict({list(EXTRAS.values())})
 for name, tried in calls.items():

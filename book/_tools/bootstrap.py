@@ -26,7 +26,7 @@ _needed = (
     "pyarrow",
     "umap",
     "sentence_transformers",
-    "myst_nb",
+    "markdown_it",
     "seaborn",
     "plotly",
     "adjustText",
@@ -69,7 +69,11 @@ def cell(address: str) -> dict:
         "cell_type": "code",
         "execution_count": None,
         "id": ID,
-        "metadata": {"tags": ["remove-cell"]},
+        "metadata": {
+            "cellView": "form",
+            "jupyter": {"source_hidden": True},
+            "tags": ["remove-cell"],
+        },
         "outputs": [],
         "source": code.splitlines(True),
     }

@@ -18,10 +18,11 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from snnl_lib import SnnlError, data, full_disk_told, whole_file
+from snnl_lib import SnnlError, data, full_disk_told, results, whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "_build"
+EXECUTED = BUILD / "executed"
 SOURCE = BUILD / "src"
 PAGE = BUILD / "book" / "_build" / "html" / "index.html"
 PARAMETERS = ("profile", "seeds", "dataset", "device")
@@ -57,8 +58,6 @@ def library() -> list[Path]:
 
 def digest_of_records() -> str:
     """Hash all records of the full profile, which chapters show."""
-    from snnl_lib import results
-
     digest, folder = hashlib.sha256(), results.results_dir("full")
     for path in sorted(folder.rglob("*.csv")):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
@@ -116,12 +115,12 @@ def outstanding(
 
 
 def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
-    """Execute one chapter into ``_build/src/book``, whole or not at all; ``log`` keeps it as far as
+    """Execute one chapter into ``_build/executed``, whole or not at all; ``log`` keeps it as far as
     it came. Raises SnnlError if a cell fails.
     """
-    from snnl_lib import experiments, results
+    from snnl_lib import experiments
 
-    output = SOURCE / "book" / chapter.name
+    output = EXECUTED / chapter.name
     output.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     experiments.parameters(
@@ -151,7 +150,7 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     notebook = json.loads(log.read_text())
     for cell in notebook["cells"]:
         if "injected-parameters" in cell["metadata"].get("tags", []):
-            cell["metadata"]["tags"].append("hide-input")
+            cell["metadata"]["tags"].append("remove-input")
     memory = (
         resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
     )  # of the largest process, which is the kernel
@@ -174,16 +173,22 @@ def render() -> None:
     SnnlError if there was one.
     """
     import pages
+    import rendered
 
     for path in sources():
         target = SOURCE / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     known = {SOURCE / path.relative_to(ROOT) for path in (*sources(), *chapters())}
-    shutil.rmtree(SOURCE / "book" / "runs", ignore_errors=True)  # written anew below, all of it
+    for folder in ("runs", "tables", "figures"):  # written anew below, all of it
+        shutil.rmtree(SOURCE / "book" / folder, ignore_errors=True)
     for path in SOURCE.rglob("*"):  # what has left the book leaves the build
         if path.suffix in COPIED | {".ipynb"} and path not in known:
             path.unlink()
+    for path in chapters():
+        executed = json.loads((EXECUTED / path.name).read_text())
+        page = rendered.page_of(executed, path.stem, SOURCE / "book")
+        results.write_atomically(SOURCE / "book" / path.name, json.dumps(page))
     pages.write(SOURCE / "book", contents(), chapters())
     PAGE.unlink(missing_ok=True)
     command = [

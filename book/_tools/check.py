@@ -90,6 +90,8 @@ def broken_links(pages: dict[str, Links]) -> list[str]:
 
 # ---------------------------------------------------------------- tables against the records
 
+MEAN = r"(-?[\d,]+(?:\.\d+)?)(?: ± [\d,.]+)?(?: ≠)?"
+
 
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
@@ -189,11 +191,8 @@ def means_shown(row: dict[str, str], names: list[str]) -> list[tuple[str, str]]:
             if len(settings) == 1
             else []
         )
-    return [
-        (metric, said.replace(",", ""))
-        for metric, said in shown
-        if re.fullmatch(r"-?[\d,]+(\.\d+)?", said or "")
-    ]
+    means = ((metric, re.fullmatch(MEAN, said or "")) for metric, said in shown)
+    return [(metric, found[1].replace(",", "")) for metric, found in means if found]
 
 
 def _unlike_mean(name, metric, said, names):

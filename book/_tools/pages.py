@@ -26,6 +26,7 @@ BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
 VERDICTS = ("reproduced", "matches", "partly", "mixed", "contradicted", "differs")
 VERDICTS += ("undecided", "no fair test", "not attempted")
+TAG = r"\\\\tag\{(\d+)\}"  # of an equation, in a notebook's JSON
 OTHER = "other than by rule 2"
 SAME = "The contrasts are those of rule 1, judged by the tests and words of rule 2."
 
@@ -218,24 +219,23 @@ def equations_made(
     text = {path.stem: path.read_text() for path in chapters}
     with (ROOT / "book" / "equations.csv").open(newline="") as file:
         listed = list(csv.DictReader(file))
-    labels = {label for page in text.values() for label in re.findall(r"\(((?:eq|cb)-\d+)\)", page)}
-    if odd := labels ^ {row["label"] for row in listed}:
+    derived = {(stem, number) for stem, page in text.items() for number in re.findall(TAG, page)}
+    if odd := derived ^ {(row["chapter"], row["label"].split("-")[1]) for row in listed}:
         raise SnnlError(
-            f"the equation {min(odd)} is in a chapter or in book/equations.csv, and not in the"
-            " other"
+            "Eq. {1} of {0} is in the chapter or in book/equations.csv, and not in the"
+            " other".format(*min(odd))
         )
     api = "".join(path.read_text() for path in (ROOT / "book" / "api").glob("*.md"))
     documented = set(re.findall(r"^\.\. auto\w+:: (\S+)$", api, re.MULTILINE))
     tables = {"eq": [], "cb": []}
     for row in listed:
-        (stem,) = (stem for stem, page in text.items() if f"({row['label']})" in page)
         function = f"`{row['function']}`"
         if row["function"] in documented:
             function = f"{{py:obj}}`~{row['function']}`"
         cells = {
             "equation": f"{{eq}}`{row['label']}`",
             "what it is": row["what"],
-            "page": stem,
+            "page": row["chapter"],
             "function": function,
             "test": _test(row),
         }

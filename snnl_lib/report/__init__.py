@@ -15,6 +15,7 @@ from snnl_lib.report.select import (
     stale,
     withdrawn,
 )
+from snnl_lib.report.show import show_figure, show_table
 from snnl_lib.report.statistics import interval, paired
 from snnl_lib.report.tables import (
     COMPUTED,
@@ -27,7 +28,7 @@ from snnl_lib.report.tables import (
     beside_paper,
     compare,
     count_runs,
-    glue,
+    in_papers_shape,
     includes_shared_training,
     means,
     paper_tables,
@@ -35,5 +36,4 @@ from snnl_lib.report.tables import (
     show_difference,
     show_interval,
     show_number,
-    write_table,
 )

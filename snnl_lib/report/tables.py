@@ -1,11 +1,9 @@
 """Tables ready to print: numbers as the papers write them, with the records behind each row."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
-from snnl_lib import require, results
+from snnl_lib import results
 from snnl_lib.experiments import images, short_texts
 from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import paper_table
@@ -93,8 +91,8 @@ def beside_paper(
         if collapsed.any() and not collapsed.all():
             without = f"{label}, without collapsed runs"
             rows.append(_beside(without, metric, printed, ours[~collapsed]))
-    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "sd"]
-    columns += ["our best", "difference", "documents", "runs", "our verdict", "records"]
+    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "ours"]
+    columns += ["sd", "our best", "difference", "documents", "runs", "our verdict", "records"]
     return pd.DataFrame(rows).reindex(columns=columns).fillna("–")
 
 
@@ -118,9 +116,12 @@ def _beside(label, metric, paper, ours):
         return row | {"our verdict": verdict}
     theirs, mean = paper.loc["mean", "value"], values.mean()
     best = values.min() if metric in LOWER_IS_BETTER else values.max()
+    low, high = interval(values)
+    spread = show_number((high - low) / 2, metric)
     return row | {
         "our mean": show_number(mean, metric),
-        "95 % interval": show_interval(*interval(values), metric),
+        "95 % interval": show_interval(low, high, metric),
+        "ours": show_number(mean, metric) + (f" ± {spread}" if np.isfinite(low) else ""),
         "sd": show_number(values.std(), metric),
         "our best": show_number(best, metric),
         "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
@@ -141,6 +142,34 @@ def paper_tables(
         table = beside_paper(number, records, FORMS[first["vectors"]], metrics)
         tables.append(table.assign(**first)[[*first, *table.columns]])
     return pd.concat(tables)
+
+
+def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
+    """Turn ``beside_paper`` or ``paper_tables`` into the paper's shape: a row a model, a column a
+    score, our mean with half of its 95 % interval, and beneath it the paper's mean.
+
+    A score whose mean differs from the paper's, by rule 2, is marked with ≠. What a row is besides
+    its model (``vectors``, ...) stays.
+
+    >>> from snnl_lib.report.select import recorded
+    >>> table = in_papers_shape(beside_paper(4, recorded("clustering", "ag_news")))
+    >>> table[["model", "nmi", "acc"]].to_numpy().tolist()[:2]
+    [['Orig.', '0.475 ± 0.001 ≠', '0.781 ± 0.001'], ['the paper', '0.51', '0.78']]
+    """
+    first = [*table.columns[: table.columns.get_loc("model") + 1]]
+    rows, paper = [], None
+    for names, own in table.groupby(first, sort=False):
+        scores = own.set_index("metric")
+        marked = scores["our verdict"].eq("differs").map({True: " ≠", False: ""})
+        row = dict(zip(first, names, strict=True)) | (scores["ours"] + marked).to_dict()
+        behind_all = " ".join(dict.fromkeys(" ".join(own["records"]).split()))
+        row |= {name: own[name].iloc[0] for name in ("documents", "runs")}
+        rows.append(row | {"records": behind_all})
+        theirs = scores["paper mean"].to_dict()
+        if theirs != paper or "without collapsed" not in row["model"]:
+            rows.append({"model": "the paper", **theirs, "records": QUOTED})
+        paper = theirs
+    return pd.DataFrame(rows).fillna("")
 
 
 # ---------------------------------------------------------------- rows against each other
@@ -199,7 +228,7 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def provenance(records: pd.DataFrame, clustered: str = "") -> str:
-    """Say where a table's numbers come from, if runs are stale or not ok, and of what grade.
+    """Say in a line which runs a table rests on, if any are stale or not ok, and of what grade.
 
     ``records`` are those behind the table; ``clustered`` names what was both trained on and scored,
     such as ``texts``, if anything. Runs of the full profile have a grade, the others stand beside
@@ -223,17 +252,12 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     counts = f"{spell('n_train', '{:,}')} {clustered or 'training'}"
     if not clustered:
         counts += f" and {spell('n_test', '{:,}')} test documents"
-    copies = runs["fingerprint"].nunique()
-    many = f"of {copies} fingerprints, which the records name"
     flaws = f" ({', '.join(_flaws(runs))})" if _flaws(runs) else ""
     cells = asked_by(runs[runs["profile"] == "full"])
     graded = f" Grade: {grade(cells)}." if cells else ""
     return (
         f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
         f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
-        f" {spell('device')}; {spell('versions')}; commit {spell('commit')};"
-        f" data {spell('fingerprint') if copies < 5 else many};"
-        f" {runs['created'].min()[:10]} to {runs['created'].max()[:10]};"
         f" {runs['seconds'].sum() / 60:,.1f} minutes of computing.{graded}"
     )
 
@@ -262,44 +286,6 @@ def behind(rows: pd.DataFrame) -> str:
     return " ".join(dict.fromkeys(f"{experiment}/{key}" for experiment, key in pairs))
 
 
-def write_table(
-    table: pd.DataFrame, name: str, source: pd.DataFrame | str | None = None
-) -> pd.DataFrame:
-    """Write a table to ``tables/<name>.csv`` beside the chapter; returns it as it is shown.
-
-    From there the page shows it and offers it. The file's last column, ``records``, says where each
-    row comes from (``behind``); the page makes links to the runs of it. A table that has no such
-    column needs a ``source`` for all of its rows: records, or ``COMPUTED`` or ``QUOTED``. Raises
-    ValueError without either.
-
-    >>> getfixture("monkeypatch").chdir(getfixture("tmp_path"))
-    >>> shown = write_table(pd.DataFrame({"n": [1, 2]}), "counted", COMPUTED)
-    >>> list(shown.columns), Path("tables/counted.csv").read_text().splitlines()[0]
-    (['n'], 'n,records')
-    """
-    if source is not None:
-        table = table.assign(records=source if isinstance(source, str) else behind(source))
-    elif "records" not in table:
-        advice = "give them a column 'records' (report.behind), or name a source"
-        raise ValueError(f"nothing says where the rows of {name} come from: {advice}")
-    shown = table.drop(columns="records")
-    if table.empty:
-        row = ["nothing recorded yet", *["–"] * (len(shown.columns) - 1)]
-        shown = pd.DataFrame([row], columns=shown.columns)
-        table = shown.assign(records="")
-    text = table[[*shown.columns, "records"]].to_csv(index=False)
-    results.write_atomically(Path("tables") / f"{name}.csv", text)
-    return shown
-
-
-def glue(name: str, text: str) -> None:
-    """Put a text under a name into the chapter, so that prose can quote it."""
-    require("myst_nb")
-    import myst_nb
-
-    myst_nb.glue(name, str(text), display=False)
-
-
 # ---------------------------------------------------------------- benchmarks
 
 _BENCHMARK = ["chapter", "loss", "way", "batch", "features", "runs", "epochs", "seconds", "memory"]
@@ -320,7 +306,7 @@ def benchmark(name: str) -> pd.DataFrame:
 
 
 def benchmark_files(name: str) -> str:
-    """Name the files that ``benchmark`` reads, as ``source`` of a table (``write_table``)."""
+    """Name the files that ``benchmark`` reads, as ``source`` of a table (``show_table``)."""
     return " ".join(f"results/bench/{path.name}" for path in _benchmark_paths(name))
 
 

@@ -2,6 +2,8 @@
 some with bad ones.
 """
 
+import ast
+import io
 import json
 import os
 import re
@@ -15,6 +17,7 @@ import papermill
 import pytest
 
 from snnl_lib import data, experiments
+from snnl_lib.report.show import FIGURE, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
@@ -23,6 +26,13 @@ names = [path.stem for path in CHAPTERS]
 
 def code_cells(path):
     return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def shown_in(path, kind):
+    """The facts of the tables or figures that an executed notebook shows, by name."""
+    outputs = (output for cell in code_cells(path) for output in cell["outputs"])
+    found = [output["data"][kind] for output in outputs if kind in output.get("data", {})]
+    return {facts["name"]: facts for facts in found}
 
 
 def test_every_chapter_is_in_the_table_of_contents():
@@ -88,24 +98,32 @@ def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
 def test_every_figure_has_alt_text_and_every_table_a_file(path):
-    text = "\n".join(
-        "".join(cell["source"])
-        for cell in json.loads(path.read_text())["cells"]
-        if cell["cell_type"] == "markdown"
-    )
-    figures = re.findall(r"```\{glue:figure\}.*?```", text, re.DOTALL)
-    assert all(re.search(r"^:alt: \S.{30,}", figure, re.MULTILINE) for figure in figures)
-    tables = re.findall(
-        r"```\{run-table\} (\S+)\n(?::.*\n)*:name: \S+\n(?::.*\n)*\n(.+)\n```", text
-    )
-    assert (
-        len(tables) == text.count("{run-table}")
-        and "{csv-table}" not in text
-        and all(len(caption) > 30 for _, caption in tables)
-    )
-    assert not re.findall(
-        r"^```\{[^\n]*`", text, re.MULTILINE
-    )  # a backtick in a directive's title makes it no directive, without a warning
+    calls = {"show_table": [], "show_figure": []}
+    for cell in code_cells(path):
+        for node in ast.walk(ast.parse("".join(cell["source"]))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in calls:
+                calls[node.func.attr].append([ast.unparse(each) for each in node.args])
+    assert all(len(told) > 32 for _, _, caption in calls["show_table"] for told in [caption])
+    assert all(len(alt) > 32 and caption for _, _, alt, caption in calls["show_figure"])
+    names = [arguments[1] for own in calls.values() for arguments in own]
+    assert len(names) == len({*names})
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=names)
+def test_a_chapter_speaks_no_renderers_own_language(path):
+    for cell in json.loads(path.read_text())["cells"]:
+        text = "".join(cell["source"])
+        code = cell["cell_type"] == "code"
+        told = "\n".join(re.findall(r'""".*?"""', text, re.DOTALL)) if code else text
+        assert not re.findall(r"\{[a-z:]+\}`|^[`:]{3,}\{|^\([\w-]+\)=|\$\$ \(", told, re.MULTILINE)
+        assert not re.findall(r"\bglue\(|myst", text) or cell["id"] == "bootstrap"
+    hidden = [
+        cell for cell in code_cells(path) if "remove-input" in cell["metadata"].get("tags", [])
+    ]
+    for cell in hidden:  # in the book, in Jupyter and in Colab
+        if "parameters" not in cell["metadata"]["tags"]:
+            assert cell["metadata"]["jupyter"] == {"source_hidden": True}
+            assert cell["metadata"]["cellView"] == "form"
 
 
 def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatch):
@@ -189,8 +207,9 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
         out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"
     ]
     assert not errors, errors
-    for table in re.findall(r"\{run-table\} ([\w-]+)", output.read_text()):
-        assert (tmp_path / "tables" / f"{table}.csv").exists()
+    shown = {**shown_in(output, TABLE), **shown_in(output, FIGURE)}
+    called = re.findall(r"show_(?:table|figure)\(", output.read_text())
+    assert len(shown) >= len(called) and not list(tmp_path.glob("tables/*"))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +249,7 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
         results=tmp_path / "results",
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    tables = {path.stem: path.read_text() for path in (tmp_path / "tables").glob("*.csv")}
+    tables = {name: facts["csv"] for name, facts in shown_in(tmp_path / "out.ipynb", TABLE).items()}
     if chapter == "13_clusterbert":
         assert (
             "Not on the machine that made this page: stackoverflow, biomedical"
@@ -241,7 +260,7 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
         assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
         assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
         assert "nothing recorded yet" in tables["c14-order-then"]
-    claims = pd.read_csv(tmp_path / "tables" / f"c{chapter[:2]}-claims.csv")
+    claims = pd.read_csv(io.StringIO(tables[f"c{chapter[:2]}-claims"]))
     assert len(claims) >= 8 and claims["verdict"].str.startswith("not attempted").all()
 
 

@@ -25,6 +25,11 @@ STYLE = "book.css"
 BOX = '<div class="wide" tabindex="0">'  # scrolls by itself, by the keyboard too
 
 
+def heading_id(title: str) -> str:
+    """Return the anchor of a heading, which is the one that Jupyter gives it."""
+    return title.replace(" ", "-")
+
+
 def _settings(app, config):
     config.mathjax_path = MATHJAX
     if not config.html_theme_options.get("repository_url"):
@@ -60,7 +65,7 @@ class PaperNumbers(MathDomain):
 
 class RunTable(CSVTable):
     """A table that a chapter wrote to ``tables/<argument>.csv``, with a link to the file, and in
-    each row to the runs behind it (``report.write_table``).
+    each row to the runs behind it (``report.show_table``).
 
     The content is the caption. A column ``page`` holds names of pages, and becomes links. Options:
     ``name``, ``widths``, and ``markup`` if cells are MyST.
@@ -81,7 +86,7 @@ class RunTable(CSVTable):
         *header, last = header
         if last != "records":
             raise self.error(
-                f"the last column of {path} must be 'records': write it with report.write_table"
+                f"the last column of {path} must be 'records': show it with report.show_table"
             )
         sources = [row.pop() for row in rows]
         common = (
@@ -238,6 +243,9 @@ def _copy_files(app, exception):
             shutil.copyfile(file, Path(app.outdir) / "_static" / file.name)
         for picture in (Path(app.outdir) / "_images").glob("*.png"):
             shrink(picture)
+        for chapter in (Path(app.srcdir).parent / "executed").glob("*.ipynb"):
+            # What a page offers for download is the chapter that reads alike everywhere.
+            shutil.copyfile(chapter, Path(app.outdir) / "_sources" / "book" / chapter.name)
         for page in Path(app.outdir).rglob("*.html"):
             page.write_text(mended(page.read_text(encoding="utf-8")), encoding="utf-8")
 

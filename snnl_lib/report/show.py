@@ -1,0 +1,101 @@
+"""Tables and figures as a notebook shows them, the same in every front end and without trust.
+
+Each is HTML with its caption, without a style or script of its own, and carries beside it what the
+book's build makes a numbered table or figure of, with links to the runs and a download.
+"""
+
+import base64
+import html
+import io
+from dataclasses import dataclass
+
+import pandas as pd
+
+from snnl_lib import require
+from snnl_lib.report.tables import behind
+
+TABLE = "application/vnd.snnl.table+json"
+FIGURE = "application/vnd.snnl.figure+json"
+
+
+@dataclass(frozen=True, repr=False)
+class Shown:
+    """What a cell ends with to show a table or a figure.
+
+    ``kind`` is ``TABLE`` or ``FIGURE``, ``facts`` what the build needs: the name, the caption in
+    Markdown, and a table's CSV or a figure's alternative text.
+    """
+
+    kind: str
+    facts: dict[str, str]
+    html: str
+    text: str
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/html": self.html, "text/plain": self.text, self.kind: self.facts}
+
+
+def show_table(
+    table: pd.DataFrame,
+    name: str,
+    caption: str,
+    source: pd.DataFrame | str | None = None,
+    fold: str = "",
+) -> Shown:
+    """Show a table under a caption, which is a line of Markdown; a ``fold`` hides it under a line.
+
+    The table's column ``records`` says where each row comes from (``behind``); the book makes links
+    to the runs of it, and elsewhere it is not shown. A table that has no such column needs a
+    ``source`` for all of its rows: records, or ``COMPUTED`` or ``QUOTED``. Raises ValueError
+    without either.
+
+    >>> shown = show_table(pd.DataFrame({"n": [1, 2]}), "counted", "How *many*.", "quoted")
+    >>> shown.facts["csv"].splitlines()[:2]
+    ['n,records', '1,quoted']
+    >>> "<caption>How <em>many</em>.</caption>" in shown.html
+    True
+    """
+    if source is not None:
+        table = table.assign(records=source if isinstance(source, str) else behind(source))
+    elif "records" not in table:
+        advice = "give them a column 'records' (report.behind), or name a source"
+        raise ValueError(f"nothing says where the rows of {name} come from: {advice}")
+    seen = table.drop(columns="records")
+    if table.empty:
+        row = ["nothing recorded yet", *["–"] * (len(seen.columns) - 1)]
+        seen = pd.DataFrame([row], columns=seen.columns)
+        table = seen.assign(records="")
+    csv = table[[*seen.columns, "records"]].to_csv(index=False)
+    # As the file has them, so that every front end shows the same digits.
+    read = pd.read_csv(io.StringIO(csv), dtype=str, keep_default_na=False).drop(columns="records")
+    body = read.to_html(index=False, border=0).replace(' style="text-align: right;"', "")
+    body = body.replace("\n", f"\n<caption>{_inline(caption)}</caption>\n", 1)
+    if fold:
+        body = f"<details>\n<summary>{_inline(fold)}</summary>\n{body}\n</details>"
+    facts = {"name": name, "caption": caption, "fold": fold, "csv": csv}
+    return Shown(TABLE, facts, body, f"{caption}\n\n{read.to_string(index=False)}")
+
+
+def show_figure(figure, name: str, alt: str, caption: str) -> Shown:
+    """Show a matplotlib figure, and close it.
+
+    ``alt`` is what the figure tells those who do not see it, ``caption`` a line of Markdown.
+    """
+    import matplotlib.pyplot as plt
+
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    plt.close(figure)
+    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    picture = f'<img src="{source}" alt="{html.escape(alt)}">'
+    below = f"<figcaption>{_inline(caption)}</figcaption>"
+    facts = {"name": name, "caption": caption, "alt": alt}
+    return Shown(FIGURE, facts, f"<figure>\n{picture}\n{below}\n</figure>", f"{caption}\n\n{alt}")
+
+
+def _inline(markdown):
+    """Make HTML of a line of Markdown."""
+    require("markdown_it")
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).renderInline(markdown)

@@ -1,0 +1,69 @@
+"""What the build makes of an executed chapter."""
+
+import copy
+import json
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import rendered
+
+from snnl_lib.report.show import show_figure, show_table
+
+CHAPTER = "04_soft_nearest_neighbor_loss"
+
+
+def notebook(*cells):
+    return {"cells": list(cells), "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def code(*bundles, tags=("remove-input",)):
+    outputs = [
+        {"output_type": "display_data", "metadata": {}, "data": json.loads(json.dumps(bundle))}
+        for bundle in bundles
+    ]
+    metadata = {"tags": [*tags]} if tags else {}
+    return {"cell_type": "code", "id": "a", "source": "", "metadata": metadata, "outputs": outputs}
+
+
+def markdown(text):
+    return {"cell_type": "markdown", "id": "b", "metadata": {}, "source": text}
+
+
+def bundle(shown):
+    return shown._repr_mimebundle_()
+
+
+def test_outputs_become_tables_figures_and_sentences_of_the_page(tmp_path):
+    figure, _ = plt.subplots()
+    table = show_table(pd.DataFrame({"n": [1]}), "c4-n", "A *caption*.", "quoted")
+    folded = show_table(pd.DataFrame({"n": [1]}), "c4-m", "A caption.", "quoted", fold="All rows")
+    drawn = show_figure(figure, "c4-f", "What is to be seen.", "Another caption.")
+    said = {"text/markdown": "It is 0.5.", "text/plain": "<Markdown>"}
+    before = notebook(code(*map(bundle, (table, folded, drawn)), said))
+    kept = copy.deepcopy(before)
+    emptied, told = rendered.page_of(before, CHAPTER, tmp_path)["cells"]
+    assert before == kept  # what is offered for download stays as it was executed
+    assert emptied["metadata"] == {"tags": ["remove-cell"]} and emptied["outputs"] == []
+    assert told["source"].split("\n\n```")[0] == (
+        "```{run-table} c4-n\n:name: c4-n\n\nA *caption*.\n```\n\n"
+        "::::{dropdown} All rows\n```{run-table} c4-m\n:name: c4-m\n\nA caption.\n```\n::::"
+    )
+    assert told["source"].endswith("\n:name: c4-f\n\nAnother caption.\n```\n\nIt is 0.5.")
+    assert "{figure} figures/c4-f.png\n:alt: What is to be seen.\n" in told["source"]
+    assert (tmp_path / "tables" / "c4-n.csv").read_text() == "n,records\n1,quoted\n"
+    assert (tmp_path / "figures" / "c4-f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_code_that_a_reader_sees_and_other_outputs_stay(tmp_path):
+    cell = code({"text/plain": "0.5"}, tags=())
+    assert rendered.page_of(notebook(cell), CHAPTER, tmp_path)["cells"] == [cell]
+
+
+def test_equations_get_the_labels_by_which_the_book_knows_them(tmp_path):
+    text = "$$\nx\n\\tag{4}\n$$\n\nSee [Eq. 6](13_clusterbert.ipynb)."
+    with pytest.raises(ValueError, match=r"13_clusterbert has no Eq\. 6"):
+        rendered.page_of(notebook(markdown(text)), CHAPTER, tmp_path)
+    text = text.replace("6](13_clusterbert", "5](13_clusterbert")
+    (cell,) = rendered.page_of(notebook(markdown(text)), CHAPTER, tmp_path)["cells"]
+    assert cell["source"] == "$$\nx\n\n$$ (eq-4)\n\nSee {eq}`cb-5`."
