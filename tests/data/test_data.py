@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import git_name
+from sklearn.datasets import load_digits
 
 from snnl_lib import data
 from snnl_lib.data import DataError, catalogue, load_dataset, places, preprocess, readers
@@ -475,7 +476,7 @@ def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_b
     corpus = load_dataset("fashion_mnist")
     assert_pictures(corpus)
     assert (
-        corpus.source.endswith("from a package of the operating system")
+        corpus.source.endswith("from an installed package")
         and corpus.class_names[9] == "Ankle boot"
     )
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES["test"] + 1))
@@ -568,6 +569,35 @@ def test_mnist_holds_the_documented_digits():
     assert ones[14, 14] > 150 > 30 > zeros[14, 14], "a one has ink in the middle, a zero has none"
 
 
+def test_scikit_learns_digits_are_there_without_a_download(empty_cache, no_network):
+    corpus, (pictures, labels) = load_dataset("digits"), load_digits(return_X_y=True)
+    read = np.concatenate([corpus.train.pixels, corpus.test.pixels])
+    assert read.dtype == np.uint8 and read.shape == (1797, 64) and read.max() == 255
+    # As scikit-learn gives them, but from 0 to 255 in place of 0 to 16: all 17 values stay apart.
+    np.testing.assert_array_equal(np.rint(read / 255 * 16), pictures)
+    np.testing.assert_allclose(read / 255, pictures / 16, atol=0.002)
+    np.testing.assert_array_equal(np.append(corpus.train.labels, corpus.test.labels), labels)
+    (form,) = data.describe("digits").forms
+    assert (len(corpus.train), len(corpus.test)) == form.documents and len(corpus.class_names) == 10
+    assert corpus.train.labels.dtype == np.int64
+    assert corpus.source == f"{form.description}, from an installed package"
+    assert "sklearn" in data.locate("digits")[1].parts and list(empty_cache.iterdir()) == []
+
+
+def test_no_form_that_digits_were_written_on_is_in_both_parts_and_each_has_every_class():
+    corpus = load_dataset("digits")
+    # Each form begins so, and those who wrote on it left a few out.
+    begins = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6]
+    for split in (corpus.train, corpus.test):
+        assert split.labels[: len(begins)].tolist() == begins
+    assert np.bincount(corpus.train.labels).min() == 127
+    assert np.bincount(corpus.test.labels).tolist() == [51, 52, 50, 52, 52, 52, 52, 51, 47, 51]
+    assert len(np.unique(np.concatenate([corpus.train.pixels, corpus.test.pixels]), axis=0)) == 1797
+    # A picture is read row by row: a seven has ink in its upper row, and little in its lower left.
+    sevens = corpus.train.pixels[corpus.train.labels == 7].mean(axis=0).reshape(8, 8)
+    assert sevens[0].max() > 150 and sevens[6:, :2].max() < 30
+
+
 # ---------------------------------------------------------------- where they are looked for
 
 
@@ -628,6 +658,22 @@ def test_auto_for_short_texts_is_stackoverflow_if_at_hand_and_else_the_embedded_
     (empty_cache / "stackoverflow" / "texts.parquet").touch()
     assert data.resolve("auto", "short texts") == "stackoverflow"
     assert data.resolve("googlenews", "short texts") == "googlenews"
+
+
+def test_auto_for_images_is_the_papers_if_at_hand_and_else_scikit_learns_digits(
+    empty_cache, monkeypatch
+):
+    entries = catalogue.entries()
+    forms = tuple(replace(form, system=None) for form in entries["fashion_mnist"].forms)
+    elsewhere = entries | {"fashion_mnist": replace(entries["fashion_mnist"], forms=forms)}
+    monkeypatch.setattr(catalogue, "entries", lambda: elsewhere)
+    assert data.resolve("auto", "images") == "digits"
+    for name in ("emnist_balanced", "mnist", "fashion_mnist"):
+        (empty_cache / name).mkdir()
+        for file in forms[-1].files if name != "emnist_balanced" else ("gzip.zip",):
+            (empty_cache / name / file).touch()
+        assert data.resolve("auto", "images") == name
+    assert data.resolve("digits", "images") == "digits"
 
 
 @pytest.mark.parametrize(

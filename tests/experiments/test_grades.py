@@ -60,6 +60,12 @@ GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to
         ),
         ("images", "mnist", {"model": "dec", "n_train": 1_000_000}, "paper's protocol"),
         (
+            "images",
+            "digits",
+            {"model": "ae-d"},
+            "stand-in (scikit-learn's digits for the paper's images)",
+        ),
+        (
             "clusterbert",
             "biomedical",
             {"embedding": "tfidf", "n_train": 50_000},

@@ -70,7 +70,7 @@ def test_a_chapter_on_images_takes_sets_of_images_alone(monkeypatch):
     assert parameters(GOOD, "images").dataset == "mnist"
     refused = (
         "the data set 'newsgroups4' holds texts, and this chapter is about images: choose auto or"
-        " one of mnist, fashion_mnist, emnist_balanced$"
+        " one of mnist, fashion_mnist, emnist_balanced, digits$"
     )
     with pytest.raises(ExperimentError, match=refused):
         parameters(GOOD | {"dataset": "newsgroups4"}, "images")
@@ -80,8 +80,9 @@ def test_a_chapter_on_images_takes_sets_of_images_alone(monkeypatch):
         parameters(GOOD)
     for at_hand, expected in (
         ({"mnist", "fashion_mnist"}, "fashion_mnist"),
-        ({"mnist"}, "mnist"),
-        (set(), "fashion_mnist"),
+        ({"mnist", "emnist_balanced", "digits"}, "mnist"),
+        ({"emnist_balanced", "digits"}, "emnist_balanced"),
+        ({"digits"}, "digits"),
     ):
         monkeypatch.setattr(data, "locate", lambda name, there=at_hand: name in there or None)
         assert parameters(GOOD | {"dataset": "auto"}, "images").dataset == expected
@@ -292,6 +293,25 @@ def test_real_images_of_a_run_are_drawn_from_the_whole_training_set(real):
     share = np.bincount(corpus.train.labels) / len(corpus.train)
     assert np.abs(np.bincount(found.train_y) / 2000 - share).max() < 0.03
     assert abs(found.train_rows.mean() / len(corpus.train) - 0.5) < 0.03
+
+
+def test_more_digits_than_there_are_means_all_of_them():
+    found = load_task.__wrapped__("digits", "pixels", 42, 2000, 1000)
+    assert found.train_x.shape == (1287, 64) and found.test_x.shape == (510, 64)
+    assert found.train_x.dtype == np.float32 and found.classes == 10
+    assert 0 == found.train_x.min() < found.train_x.max() == 1
+
+
+@pytest.mark.parametrize("model", ["original", "pca", "ae", "ae-d", "supcon", "dec", "vade"])
+def test_small_pictures_are_clustered_without_anything_at_hand(
+    model, empty_cache, no_network, monkeypatch
+):
+    monkeypatch.setattr(tasks, "_load", data.load_dataset)
+    spec = tiny(model, dataset="digits")
+    assert unmet(spec, "cpu") == ""
+    record = experiments.run(spec, "cpu")
+    assert record.status == "ok", record.reason
+    assert record.metrics["acc"] > (0.1 if model in DEEP else 0.4)
 
 
 def test_points_are_drawn_by_the_seed_from_a_gaussian(monkeypatch):

@@ -3,6 +3,7 @@ share an experiment.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -225,6 +226,28 @@ def test_a_set_of_images_means_the_runs_on_it_alone(experiment, dataset):
     assert bool(found) == some
     whole = [spec for spec in specs(experiment, "full", "auto") if spec.dataset == dataset]
     assert found == whole, "the same runs as among all"
+
+
+@pytest.mark.parametrize("experiment", ON_IMAGES)
+def test_the_embedded_digits_are_meant_by_their_name_alone_and_have_the_runs_of_mnist(experiment):
+    for profile in PROFILES:
+        assert all(spec.dataset != "digits" for spec in specs(experiment, profile, "auto"))
+        found, others = (specs(experiment, profile, name) for name in ("digits", "mnist"))
+        assert {spec.dataset for spec in found} == {"digits"}
+        as_theirs = [
+            replace(spec, dataset="mnist", settings=tuple(settings_of_mnist(spec)))
+            for spec in found
+        ]
+        # There are no more digits than a run of the full profile asks for anyway.
+        assert as_theirs == [spec for spec in others if spec.n_train != ALL]
+
+
+def settings_of_mnist(spec):
+    """What weighs a mean over 64 pixels weighs one over 784."""
+    for name, value in spec.settings:
+        if name == "gamma":
+            assert value == pytest.approx(6.4)
+        yield name, 0.1 * 784 if name == "gamma" else value
 
 
 @pytest.mark.parametrize("experiment", [*ON_IMAGES, "classification", "lexicon"])
