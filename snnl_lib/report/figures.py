@@ -2,7 +2,6 @@
 
 import html
 import os
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -98,23 +97,15 @@ def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
     return figure
 
 
-@dataclass(repr=False)
-class Html:
-    """What a notebook shows as it stands."""
-
-    text: str
-
-    def _repr_html_(self):
-        return self.text
-
-
-def interactive(figure, name: str, instead: str) -> Html:
+def interactive(figure, name: str, instead: str):
     """Show a plotly figure, where a reader may turn it or ask for a point.
 
     ``instead`` is the sentence for who runs no scripts. The library of plotly is in the output, or
     where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a
     chapter).
     """
+    from IPython.display import HTML
+
     source = os.environ.get("SNNL_PLOTLY") or True
     drawn = figure.to_html(full_html=False, include_plotlyjs=source, div_id=name)
-    return Html(f"{drawn}<noscript>{html.escape(instead)}</noscript>")
+    return HTML(f"{drawn}<noscript>{html.escape(instead)}</noscript>")

@@ -23,7 +23,8 @@ class Shown:
     """What a cell ends with to show a table or a figure.
 
     ``kind`` is ``TABLE`` or ``FIGURE``, ``facts`` what the build needs: the name, the caption in
-    Markdown, and a table's CSV or a figure's alternative text.
+    Markdown, and a table's CSV or a figure's alternative text; ``html`` is what a front end shows,
+    ``text`` what it shows without HTML.
     """
 
     kind: str
@@ -42,7 +43,10 @@ def show_table(
     source: pd.DataFrame | str | None = None,
     fold: str = "",
 ) -> Shown:
-    """Show a table under a caption, which is a line of Markdown; a ``fold`` hides it under a line.
+    """Show a table under a ``caption``, which is a line of Markdown.
+
+    The ``name`` is that of the book's download, and no other of its chapter's tables and figures
+    has it; a ``fold`` is the line under which a long table is hidden until a reader opens it.
 
     The table's column ``records`` says where each row comes from (``behind``); the book makes links
     to the runs of it, and elsewhere it is not shown. A table that has no such column needs a
@@ -79,7 +83,13 @@ def show_table(
 def show_figure(figure, name: str, alt: str, caption: str) -> Shown:
     """Show a matplotlib figure, and close it.
 
-    ``alt`` is what the figure tells those who do not see it, ``caption`` a line of Markdown.
+    ``name`` is that of the picture's file in the book, ``alt`` what the figure tells those who do
+    not see it, ``caption`` a line of Markdown.
+
+    >>> import matplotlib.pyplot as plt
+    >>> shown = show_figure(plt.figure(), "empty", "Nothing is drawn.", "An empty figure.")
+    >>> "<figcaption>An empty figure.</figcaption>" in shown.html
+    True
     """
     import matplotlib.pyplot as plt
 

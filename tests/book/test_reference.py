@@ -168,7 +168,9 @@ def test_the_equations_are_those_of_the_chapters():
     derived = {
         "".join(equation.split())
         for cell in cells
-        for equation in re.findall(r"\$\$(.*?)\$\$", "".join(cell["source"]), re.DOTALL)
+        for equation in re.findall(
+            r"\$\$(.*?)(?:\\tag\{\d+\}\s*)?\$\$", "".join(cell["source"]), re.DOTALL
+        )
     }
     shown = {
         "".join(equation.split())
