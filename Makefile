@@ -12,10 +12,10 @@ PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env book check-book lab test test-slow lint format reproduce bench missing picture lock clean
+.PHONY: help env book check-book check-chapters lab test test-slow lint format reproduce bench missing picture lock clean
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 env: .venv/.ready  ## make the Python environment in .venv (the other commands do it themselves)
 
@@ -49,6 +49,9 @@ book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book;
 
 check-book: book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
 	$(PYTHON) book/_tools/check.py
+
+check-chapters: _build/.data .venv/.check  ## execute the chapters (profile tiny) and look at each outside of the book: in nbconvert's page and in JupyterLab
+	$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
 
 lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book

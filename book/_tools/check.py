@@ -342,10 +342,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def find_chromium() -> str | None:
+    """Find the browser of this machine."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 def main() -> int:
-    chromium = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
+    chromium = find_chromium()
     if not chromium:
         print("error: Chromium is not installed: apt-get install chromium", file=sys.stderr)
         return 2

@@ -1,0 +1,242 @@
+"""Execute every chapter in the profile tiny and look at it outside of the book (make
+check-chapters): in the notebook itself, in nbconvert's page and in JupyterLab, which trusts it no
+more than any file from elsewhere.
+
+What is wrong is listed with its chapter and cell, and the exit status is 1. The executed chapters
+stay in ``_build/chapters``, screenshots of JupyterLab and the list in ``_build/check``.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import build
+import check
+import outputs
+
+FOLDER = build.BUILD / "chapters"
+SETTINGS = {
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},  # all cells at once
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+LOADED = "[...document.images].every(one => one.complete)"
+
+
+# ---------------------------------------------------------------- executing
+
+
+def fresh(chapter: Path, executed: Path) -> bool:
+    """Say whether a chapter was executed after it and the library last changed."""
+    changed = max(path.stat().st_mtime for path in (chapter, *build.library()))
+    return executed.exists() and executed.stat().st_mtime > changed
+
+
+def execute(chapter: Path) -> tuple[Path, str, float]:
+    """Execute a chapter if it is not fresh: the notebook as far as it came, what papermill said if
+    it failed, and the seconds that it took.
+    """
+    executed, log = FOLDER / chapter.name, FOLDER / "unfinished" / chapter.name
+    if fresh(chapter, executed):
+        return executed, "", 0.0
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for path in (executed, log):
+        path.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "papermill", chapter, log, "--cwd", FOLDER, "-k", "python3"]
+    command += ["-r", "profile", "tiny", "-r", "seeds", "42", "-r", "device", "cpu"]
+    outside = {name: value for name, value in os.environ.items() if name != "SNNL_PLOTLY"}
+    started = time.time()
+    done = subprocess.run(
+        [*command, "--no-progress-bar"], capture_output=True, text=True, env=outside
+    )
+    seconds = time.time() - started
+    if done.returncode:
+        return log, (done.stderr.strip().splitlines() or ["papermill failed"])[-1], seconds
+    os.utime(log, (started, started))  # what changes while it runs it may not have seen
+    log.replace(executed)
+    return executed, "", seconds
+
+
+def broken_cell(log: Path) -> str:
+    """Name the cell that broke the execution off, as far as the notebook tells."""
+    found = outputs.problems_of(json.loads(log.read_text())) if log.exists() else []
+    return next((f", {cell}" for cell, what in found if what.startswith(outputs.RAISED)), "")
+
+
+# ---------------------------------------------------------------- in the browser
+
+
+@contextlib.contextmanager
+def jupyterlab(folder: Path):
+    """Serve a folder with JupyterLab, and yield its address. It has settings of its own, no note
+    of whom this user trusts, and neither a kernel nor a terminal, so that it can run nothing.
+    """
+    with tempfile.TemporaryDirectory() as own, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        places = {name: Path(own) / name for name in ("config", "data", "runtime", "app", "user")}
+        for place in places.values():
+            place.mkdir()
+        (places["app"] / "overrides.json").write_text(json.dumps(SETTINGS))
+        options = ["--no-browser", "--allow-root", "--IdentityProvider.token=", "--ip=127.0.0.1"]
+        options += [f"--port={port}", "--ServerApp.port_retries=0", f"--notebook-dir={folder}"]
+        options += [f"--LabApp.{name}_settings_dir={places[name]}" for name in ("app", "user")]
+        options += [f"--LabApp.workspaces_dir={own}", "--ServerApp.terminals_enabled=False"]
+        options += ["--KernelSpecManager.allowed_kernelspecs=none"]
+        options += ["--KernelSpecManager.ensure_native_kernel=False"]
+        dirs = {f"JUPYTER_{name.upper()}_DIR": str(places[name]) for name in [*places][:3]}
+        with (Path(own) / "log").open("w+") as log:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *options], stderr=log, env=os.environ | dirs
+            )
+            try:
+                _wait(server, f"http://127.0.0.1:{port}/api/status", Path(log.name))
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                server.terminate()
+                server.wait()
+
+
+def _wait(server, address, log, seconds=60):
+    """Wait until a server answers, and raise SnnlError with its last line if it does not."""
+    for _ in range(5 * seconds):
+        with contextlib.suppress(OSError), urllib.request.urlopen(address):
+            return
+        if server.poll() is not None:
+            break
+        time.sleep(0.2)
+    last = (log.read_text().strip().splitlines() or ["it said nothing"])[-1]
+    raise build.SnnlError(f"JupyterLab does not start: {last}")
+
+
+def open_page(context, address: str, own: str):
+    """Open a page that gets nothing from outside of its ``own`` address."""
+    page = context.new_page()
+    page.route(lambda url: not url.startswith((own, "data:", "blob:")), lambda route: route.abort())
+    page.goto(address, wait_until="domcontentloaded")
+    return page
+
+
+def in_nbconvert(context, executed: Path, target: Path) -> list[dict]:
+    """Convert an executed notebook to a page and list what each cell shows there."""
+    from nbconvert import HTMLExporter
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(HTMLExporter(embed_images=True).from_filename(str(executed))[0])
+    page = open_page(context, target.as_uri(), "file:")
+    page.wait_for_function(LOADED)
+    seen = page.evaluate(outputs.SEE)
+    page.close()
+    return seen
+
+
+def in_jupyterlab(context, address: str, name: str, cells: int, picture: Path) -> list[dict]:
+    """Open a notebook in JupyterLab, keep a picture of all of it, and list what each cell shows."""
+    from playwright.sync_api import Error
+
+    page = open_page(context, f"{address}/lab/tree/{name}?reset", address)
+    with contextlib.suppress(Error):  # what is not there after that is told by the comparison
+        count = "document.querySelectorAll('.jp-Notebook .jp-Cell').length"
+        page.wait_for_function(f"{count} >= {cells}", timeout=60_000)
+        page.locator(".jp-Dialog .jp-mod-reject").click(timeout=10_000)  # asks for a kernel
+    sizes, size = [], "document.querySelector('.jp-Notebook')?.innerHTML.length"
+    while len(sizes) < 3 or (len(sizes) < 30 and len({*sizes[-3:]}) > 1):  # until it stands still
+        sizes.append(page.evaluate(size))
+        page.wait_for_timeout(500)
+    page.wait_for_function(LOADED)
+    seen = page.evaluate(outputs.SEE)
+    tall = page.evaluate("document.querySelector('.jp-WindowedPanel-outer')?.scrollHeight || 700")
+    height = min(tall + 200, 16_000)  # more Chromium does not draw
+    page.set_viewport_size({"width": check.DESK["width"], "height": height})
+    page.wait_for_timeout(500)
+    page.screenshot(path=picture)
+    page.close()
+    return seen
+
+
+def look(context, address: str, executed: Path, pictures: Path) -> tuple[dict, str]:
+    """Look at an executed notebook in all three ways: for each problem, (cell, what), where it was
+    seen; and how many figures and tables there should be.
+    """
+    notebook = json.loads(executed.read_text())
+    cells, found = outputs.cells_of(notebook), {}
+    page = executed.parent / "html" / f"{executed.stem}.html"
+    picture = pictures / f"lab-{executed.stem}.png"
+    views = {
+        "notebook": outputs.problems_of(notebook),
+        "nbconvert": outputs.compare(cells, in_nbconvert(context, executed, page)),
+        "JupyterLab": outputs.compare(
+            cells, in_jupyterlab(context, address, executed.name, len(cells), picture)
+        ),
+    }
+    for view, problems in views.items():
+        for problem in dict.fromkeys(problems):
+            found.setdefault(problem, []).append(view)
+    figures, tables = (sum(len(seen[kind]) for _, seen in cells) for kind in ("images", "tables"))
+    return found, f"{figures} figures, {tables} tables"
+
+
+def look_at_all(chromium: str, notebooks: list[Path], pictures: Path) -> list[str]:
+    """Look at executed notebooks of one folder, one after another, and print how long each took;
+    returns what is wrong.
+    """
+    (_, context), *_ = check.browser(chromium)
+    pictures.mkdir(parents=True, exist_ok=True)
+    problems = []
+    with jupyterlab(notebooks[0].parent) as address:
+        for executed in notebooks:
+            started = time.monotonic()
+            found, held = look(context, address, executed, pictures)
+            problems += [
+                f"{executed.stem}, {cell}: {what} [{', '.join(views)}]"
+                for (cell, what), views in found.items()
+            ]
+            seconds = time.monotonic() - started
+            told = f"{held}, {len(found)} problems, looked at in {seconds:.0f} s"
+            print(f"{executed.stem}: {told}", flush=True)
+    return problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="chapters, without .ipynb (default: all)")
+    parser.add_argument("--jobs", type=int, default=2, help="chapters executed at a time")
+    asked = parser.parse_args()
+    chapters = [one for one in build.chapters() if not asked.names or one.stem in asked.names]
+    if unknown := {*asked.names} - {one.stem for one in chapters}:
+        print(f"error: there is no chapter {sorted(unknown)[0]}", file=sys.stderr)
+        return 2
+    if not (chromium := check.find_chromium()):
+        print("error: Chromium is not installed: apt-get install chromium", file=sys.stderr)
+        return 2
+    problems, executed = [], []
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for path, failed, seconds in pool.map(execute, chapters):
+            told = f"executed in {seconds:.0f} s" if seconds else "up to date"
+            print(f"{path.stem}: {told}", flush=True)
+            if failed:
+                problems.append(f"{path.stem}{broken_cell(path)}: it failed: {failed} (see {path})")
+            else:
+                executed.append(path)
+    try:
+        problems += look_at_all(chromium, executed, check.SEEN) if executed else []
+    except build.SnnlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    (check.SEEN / "chapters.txt").write_text("\n".join([*problems, ""]))
+    print(*problems, sep="\n")
+    print(f"{len(chapters)} chapters: {len(problems)} problems; screenshots in {check.SEEN}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
