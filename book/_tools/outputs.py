@@ -31,7 +31,8 @@ SEE = """() => {
       figures: all('figure').length,
       empty: all('figure:not(:has(img, table))').length,
       tables: all('table').map(one => ({
-        caption: prose ? null : one.caption ? one.caption.innerText : '',
+        caption: prose || one.matches('.dataframe') ? null
+          : one.caption ? one.caption.innerText : '',
         rows: one.querySelectorAll('tbody tr').length})),
       unset: all('mjx-merror').length,
       text: parts.map(part => part.innerText).join('\\n')};
@@ -44,14 +45,18 @@ SEE = """() => {
 
 def contents(pages: list[str], texts: list[str], prose: bool) -> dict:
     """List what the browser should find in a cell: the counterpart of ``SEE`` for its HTML. How
-    wide an image is only the browser knows, and a table in prose cannot have a caption.
+    wide an image is only the browser knows; a table in prose, or a data frame, has no caption.
     """
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup("\n".join(pages), "html.parser")
     tables = [
         {
-            "caption": None if prose else table.caption.get_text() if table.caption else "",
+            "caption": None
+            if prose or "dataframe" in table.get("class", [])
+            else table.caption.get_text()
+            if table.caption
+            else "",
             "rows": len(table.select("tbody tr")),
         }
         for table in soup.select("table")

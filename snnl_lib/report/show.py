@@ -73,6 +73,7 @@ def show_table(
     # As the file has them, so that every front end shows the same digits.
     read = pd.read_csv(io.StringIO(csv), dtype=str, keep_default_na=False).drop(columns="records")
     body = read.to_html(index=False, border=0).replace(' style="text-align: right;"', "")
+    body = body.replace(' class="dataframe"', "")  # which this table is not
     body = body.replace("\n", f"\n<caption>{_inline(caption)}</caption>\n", 1)
     if fold:
         body = f"<details>\n<summary>{_inline(fold)}</summary>\n{body}\n</details>"
