@@ -9,6 +9,7 @@ import base64
 import copy
 import csv
 import re
+from itertools import count
 from pathlib import Path
 
 from snnl_lib import results
@@ -31,14 +32,14 @@ def page_of(notebook: dict, chapter: str, folder: Path) -> dict:
 
     Raises ValueError if it quotes or numbers an equation that book/equations.csv does not have.
     """
-    cells, labels = [], equations()
+    cells, labels, numbers = [], equations(), _numbers(chapter)
     for cell in copy.deepcopy(notebook["cells"]):
         if cell["cell_type"] == "markdown":
             cells.append(cell | {"source": _numbered(_text(cell["source"]), chapter, labels)})
             continue
         kept, told = [], []
         for output in cell.get("outputs", []):
-            text = _told(output, folder)
+            text = _told(output, folder, numbers)
             if text is None:
                 kept.append(output)
             else:
@@ -57,13 +58,20 @@ def _text(source):
     return source if isinstance(source, str) else "".join(source)
 
 
-def _told(output, folder):
+def _numbers(chapter):
+    """Count the tables and the figures of a chapter: Table 7.1, of an appendix Table B.1."""
+    appendices = sorted(path.stem for path in (ROOT / "book").glob("appendix_*.ipynb"))
+    of = chr(ord("A") + appendices.index(chapter)) if chapter in appendices else int(chapter[:2])
+    return {kind: map(f"**{kind} {of}.{{}}.** ".format, count(1)) for kind in ("Table", "Figure")}
+
+
+def _told(output, folder, numbers):
     """Return what an output is in a page's MyST, or None if it stays an output."""
     data = output.get("data", {})
     if facts := data.get(TABLE):
         path = folder / "tables" / f"{facts['name']}.csv"
         results.write_atomically(path, facts["csv"])
-        table = _directive("run-table", facts["name"], facts)
+        table = _directive("run-table", facts["name"], facts, numbers["Table"])
         fold = facts["fold"]
         return f"::::{{dropdown}} {fold}\n{table}\n::::" if fold else table
     if facts := data.get(FIGURE):
@@ -71,12 +79,14 @@ def _told(output, folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         picture = re.search(r"base64,([^\"]+)", _text(data["text/html"]))[1]
         path.write_bytes(base64.b64decode(picture))
-        return _directive("figure", f"figures/{path.name}", facts, f":alt: {facts['alt']}\n")
+        alt = f":alt: {facts['alt']}\n"
+        return _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], alt)
     return _text(data["text/markdown"]).strip() if "text/markdown" in data else None
 
 
-def _directive(kind, argument, facts, options=""):
-    return f"```{{{kind}}} {argument}\n{options}:name: {facts['name']}\n\n{facts['caption']}\n```"
+def _directive(kind, argument, facts, numbers, options=""):
+    options += f":name: {facts['name']}\n"
+    return f"```{{{kind}}} {argument}\n{options}\n{next(numbers)}{facts['caption']}\n```"
 
 
 def _numbered(text, chapter, labels):

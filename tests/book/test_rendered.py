@@ -46,10 +46,12 @@ def test_outputs_become_tables_figures_and_sentences_of_the_page(tmp_path):
     assert before == kept  # what is offered for download stays as it was executed
     assert emptied["metadata"] == {"tags": ["remove-cell"]} and emptied["outputs"] == []
     assert told["source"].split("\n\n```")[0] == (
-        "```{run-table} c4-n\n:name: c4-n\n\nA *caption*.\n```\n\n"
-        "::::{dropdown} All rows\n```{run-table} c4-m\n:name: c4-m\n\nA caption.\n```\n::::"
+        "```{run-table} c4-n\n:name: c4-n\n\n**Table 4.1.** A *caption*.\n```\n\n"
+        "::::{dropdown} All rows\n```{run-table} c4-m\n:name: c4-m\n\n**Table 4.2.** A caption.\n```\n::::"
     )
-    assert told["source"].endswith("\n:name: c4-f\n\nAnother caption.\n```\n\nIt is 0.5.")
+    assert told["source"].endswith(
+        "\n:name: c4-f\n\n**Figure 4.1.** Another caption.\n```\n\nIt is 0.5."
+    )
     assert "{figure} figures/c4-f.png\n:alt: What is to be seen.\n" in told["source"]
     assert (tmp_path / "tables" / "c4-n.csv").read_text() == "n,records\n1,quoted\n"
     assert (tmp_path / "figures" / "c4-f.png").read_bytes().startswith(b"\x89PNG")
