@@ -47,7 +47,8 @@ def test_outputs_become_tables_figures_and_sentences_of_the_page(tmp_path):
     assert emptied["metadata"] == {"tags": ["remove-cell"]} and emptied["outputs"] == []
     assert told["source"].split("\n\n```")[0] == (
         "```{run-table} c4-n\n:name: c4-n\n\n**Table 4.1.** A *caption*.\n```\n\n"
-        "::::{dropdown} All rows\n```{run-table} c4-m\n:name: c4-m\n\n**Table 4.2.** A caption.\n```\n::::"
+        "::::{dropdown} All rows\n```{run-table} c4-m\n:name: c4-m\n\n**Table 4.2.** A caption."
+        "\n```\n::::"
     )
     assert told["source"].endswith(
         "\n:name: c4-f\n\n**Figure 4.1.** Another caption.\n```\n\nIt is 0.5."
