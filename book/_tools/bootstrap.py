@@ -26,6 +26,7 @@ _needed = (
     "pyarrow",
     "umap",
     "sentence_transformers",
+    "IPython",
     "markdown_it",
     "seaborn",
     "plotly",

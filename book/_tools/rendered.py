@@ -60,8 +60,9 @@ def _text(source):
 
 def _numbers(chapter):
     """Count the tables and the figures of a chapter: Table 7.1, of an appendix Table B.1."""
-    appendices = sorted(path.stem for path in (ROOT / "book").glob("appendix_*.ipynb"))
-    of = chr(ord("A") + appendices.index(chapter)) if chapter in appendices else int(chapter[:2])
+    numbered = re.match(r"\d+", chapter)
+    others = sorted(path.stem for path in (ROOT / "book").glob("[!0-9]*.ipynb"))
+    of = int(numbered[0]) if numbered else chr(ord("A") + others.index(chapter))
     return {kind: map(f"**{kind} {of}.{{}}.** ".format, count(1)) for kind in ("Table", "Figure")}
 
 

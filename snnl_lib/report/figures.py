@@ -104,6 +104,7 @@ def interactive(figure, name: str, instead: str):
     where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a
     chapter).
     """
+    require("IPython")
     from IPython.display import HTML
 
     source = os.environ.get("SNNL_PLOTLY") or True
