@@ -7,6 +7,7 @@ book's build makes a numbered table or figure of, with links to the runs and a d
 import base64
 import html
 import io
+import re
 from dataclasses import dataclass
 
 import pandas as pd
@@ -72,8 +73,8 @@ def show_table(
     csv = table[[*seen.columns, "records"]].to_csv(index=False)
     # As the file has them, so that every front end shows the same digits.
     read = pd.read_csv(io.StringIO(csv), dtype=str, keep_default_na=False).drop(columns="records")
-    body = read.to_html(index=False, border=0).replace(' style="text-align: right;"', "")
-    body = body.replace(' class="dataframe"', "")  # which this table is not
+    body = read.to_html(index=False, border=0)
+    body = re.sub(' style="[^"]*"| class="dataframe"', "", body)  # each front end has its own
     body = body.replace("\n", f"\n<caption>{_inline(caption)}</caption>\n", 1)
     if fold:
         body = f"<details>\n<summary>{_inline(fold)}</summary>\n{body}\n</details>"
@@ -97,8 +98,8 @@ def show_figure(figure, name: str, alt: str, caption: str) -> Shown:
     file = io.BytesIO()
     figure.savefig(file, format="png")
     plt.close(figure)
-    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    picture = f'<img src="{source}" alt="{html.escape(alt)}">'
+    encoded = base64.b64encode(file.getvalue()).decode()
+    picture = f'<img src="data:image/png;base64,{encoded}" alt="{html.escape(alt)}">'
     below = f"<figcaption>{_inline(caption)}</figcaption>"
     facts = {"name": name, "caption": caption, "alt": alt}
     return Shown(FIGURE, facts, f"<figure>\n{picture}\n{below}\n</figure>", f"{caption}\n\n{alt}")

@@ -157,18 +157,16 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
     [['Orig.', '0.475 ± 0.001 ≠', '0.781 ± 0.001'], ['the paper', '0.51', '0.78']]
     """
     first = [*table.columns[: table.columns.get_loc("model") + 1]]
-    rows, paper = [], None
+    rows = []
     for names, own in table.groupby(first, sort=False):
         scores = own.set_index("metric")
         marked = scores["our verdict"].eq("differs").map({True: " ≠", False: ""})
         row = dict(zip(first, names, strict=True)) | (scores["ours"] + marked).to_dict()
-        behind_all = " ".join(dict.fromkeys(" ".join(own["records"]).split()))
         row |= {name: own[name].iloc[0] for name in ("documents", "runs")}
-        rows.append(row | {"records": behind_all})
-        theirs = scores["paper mean"].to_dict()
-        if theirs != paper or "without collapsed" not in row["model"]:
+        rows.append(row | {"records": " ".join(dict.fromkeys(" ".join(own["records"]).split()))})
+        if "without collapsed" not in row["model"]:
+            theirs = scores["paper mean"].to_dict()
             rows.append({"model": "the paper", **theirs, "records": QUOTED})
-        paper = theirs
     return pd.DataFrame(rows).fillna("")
 
 

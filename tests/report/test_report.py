@@ -409,3 +409,23 @@ def test_seconds_include_shared_training_where_a_record_does_not_time_it_apart()
     )
     told = records.assign(included=report.includes_shared_training(records))
     assert {*told.loc[told["included"], "key"]} == {"old-dec", "old-clusterbert"}
+
+
+def test_a_table_in_the_papers_shape_has_a_row_a_model_and_the_papers_beneath():
+    records = pd.concat(
+        [
+            runs("Orig.", [0.78, 0.781, 0.782], "acc"),
+            runs("LC(D)", [0.5, 0.51, 0.52], "acc"),
+            runs("LC(D)", [0.25], "acc").assign(status="collapsed", seed=9),
+        ]
+    )
+    wide = report.in_papers_shape(report.beside_paper(4, records, metrics=["acc"]))
+    assert wide["model"].tolist() == [
+        *("Orig.", "the paper", "AE", "the paper"),
+        *("LC(D)", "the paper", "LC(D), without collapsed runs", "AE(D)", "the paper"),
+    ]
+    cells = dict(zip(wide["model"], wide["acc"], strict=True))
+    assert cells["Orig."] == "0.781 ± 0.002" and cells["AE"] == "–"
+    assert cells["LC(D), without collapsed runs"] == "0.510 ± 0.025 ≠"  # the paper has 0.88
+    assert wide["acc"].tolist()[1::2][:2] == ["0.78", "0.70"]
+    assert wide.loc[wide["model"] == "the paper", "records"].eq(report.QUOTED).all()
