@@ -256,7 +256,7 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     return (
         f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
         f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
-        f" {runs['seconds'].sum() / 60:,.1f} minutes of computing.{graded}"
+        f" {spell('device')}; {runs['seconds'].sum() / 60:,.1f} minutes of computing.{graded}"
     )
 
 

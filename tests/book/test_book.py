@@ -103,13 +103,13 @@ def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
-def test_every_figure_has_alt_text_and_every_table_a_file(path):
+def test_every_figure_has_alt_text_and_every_table_a_caption_and_a_name_of_its_own(path):
     calls = {"show_table": [], "show_figure": []}
     for cell in code_cells(path):
         for node in ast.walk(ast.parse("".join(cell["source"]))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in calls:
                 calls[node.func.attr].append([ast.unparse(each) for each in node.args])
-    assert all(len(told) > 32 for _, _, caption in calls["show_table"] for told in [caption])
+    assert all(len(caption) > 32 for _, _, caption in calls["show_table"])
     assert all(len(alt) > 32 and caption for _, _, alt, caption in calls["show_figure"])
     names = [arguments[1] for own in calls.values() for arguments in own]
     assert len(names) == len({*names})

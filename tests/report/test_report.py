@@ -83,7 +83,7 @@ def test_a_provenance_says_what_was_clustered_whole_and_what_is_wrong_with_runs(
     rows = results.load_results("images").query("dataset == 'mnist'").drop_duplicates("key").head(6)
     rows = rows.assign(n_train=60, n_test=60, seed=42, seconds=30.0, status="ok", revision=99)
     said = report.provenance(rows, "texts")
-    assert "6 runs of the full profile on mnist: 60 texts, seeds 42" in said
+    assert "6 runs of the full profile on mnist: 60 texts, seeds 42; CPU, one thread (" in said
     assert "60 training and 60 test documents" in report.provenance(rows[:2])
     rows.iloc[0, rows.columns.get_loc("revision")] = 0
     rows.iloc[1:3, rows.columns.get_loc("status")] = "diverged"
