@@ -1084,6 +1084,20 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     )
 
 
+def test_workers_never_see_ctrl_c(packages, results_folder, tmp_path):
+    # One that did would print a traceback from wherever it was, its own housekeeping included.
+    body = LONG_RUNS.partition("    time.sleep")[0]
+    body += "    held = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
+    body += "    return results.Outcome({'acc': float(held)})\n"
+    body += LONG_RUNS[LONG_RUNS.index("\nplan.EXPERIMENTS") :]
+    (tmp_path / "sitecustomize.py").write_text(body)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "snnl_lib", "run", "clustering", *TINY, "--jobs", "2"]
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
+    found = results.load_results("clustering", "tiny")
+    assert set(found.loc[found["metric"] == "acc", "value"]) == {1.0}
+
+
 def test_where_there_is_nothing_to_pack_that_is_said(refused, tmp_path):
     assert "nothing of annealing fits into a pack" in refused(
         "pack", "annealing", str(tmp_path / "out.pack")
