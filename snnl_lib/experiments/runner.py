@@ -121,8 +121,8 @@ def run_all(
     from joblib.externals.loky import get_reusable_executor
 
     calls = (joblib.delayed(_carry_out_and_write)(group, device) for group in groups)
-    with _ctrl_c_held_back():
-        parallel = joblib.Parallel(jobs, return_as="generator_unordered", batch_size=1)(calls)
+    options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _leave_ctrl_c}
+    parallel = joblib.Parallel(jobs, **options)(calls)
     try:
         for records in parallel:
             yield from records
@@ -149,17 +149,9 @@ def _groups(specs, stack):
     ]
 
 
-@contextmanager
-def _ctrl_c_held_back():
-    """Deliver Ctrl-C afterwards; processes started meanwhile never see it: we end them."""
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _leave_ctrl_c():
+    """Leave Ctrl-C to the process that started the workers, which ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _carry_out_and_write(specs, device):
