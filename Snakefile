@@ -38,10 +38,9 @@ ASKED = {name: config.get(name, default) for name, default in DEFAULTS.items()}
 ASKED = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in ASKED.items()}
 NAMES = [*experiments.EXPERIMENTS] if ASKED["experiments"] == "all" else ASKED["experiments"].split(",")
 del ASKED["experiments"]
-SEEDS = {"seeds": ASKED["seeds"] or "42"}  # of what chapters run live; records have the experiments' own seeds where none are asked for
 try:
     dataset = experiments.data.resolve(ASKED["dataset"])
-    experiments.parameters(ASKED | SEEDS, experiments.data.describe(dataset).kind)
+    experiments.parameters(ASKED, experiments.data.describe(dataset).kind)
     for name in NAMES:
         experiments.specs(name, "tiny")  # refuses a name that it does not know
 except SnnlError as error:
@@ -132,7 +131,7 @@ rule chapter:
     log:
         notebook="logs/{chapter}.ipynb",
     params:
-        given=lambda wildcards: build.arguments(CHAPTERS[wildcards.chapter], ASKED | SEEDS),
+        given=lambda wildcards: build.arguments(CHAPTERS[wildcards.chapter], ASKED),
         data=lambda wildcards: build.data_behind(CHAPTERS[wildcards.chapter], ASKED["dataset"]),
     resources:
         mem_mb=5000,

@@ -221,15 +221,27 @@ def results_dir(profile: str = "full") -> Path:
     return full if profile == "full" else rest / profile
 
 
+def chapters_dir(profile: str = "full") -> Path:
+    """Return the folder for the records of a ``profile`` that a chapter makes: never the committed
+    ``results``.
+
+    >>> chapters_dir("tiny") == results_dir("tiny")
+    True
+    """
+    shared = profile != "full" or os.environ.get("SNNL_RESULTS")
+    return results_dir(profile) if shared else results_dir("tiny").with_name("full")
+
+
 # ---------------------------------------------------------------- write and read
 
 
-def write_record(record: Record) -> Path:
+def write_record(record: Record, folder: Path | None = None) -> Path:
     """Write a record, and its curve and points first, each whole or not at all.
 
-    Returns the record's path; raises RecordError if the folder refuses.
+    ``folder``: in place of ``results_dir`` of the record's profile. Returns the record's path;
+    raises RecordError if the folder refuses.
     """
-    folder = results_dir(record.spec.profile) / record.spec.experiment
+    folder = (folder or results_dir(record.spec.profile)) / record.spec.experiment
     path = folder / f"{record.key}.csv"
     for kind, frame, digits in (("curve", record.curve, 6), ("points", record.points, 4)):
         if frame is not None:
@@ -291,22 +303,28 @@ def _rows(path, first=False):
 _BESIDE = (".curve.csv", ".points.csv")  # what a record may have beside it
 
 
-def _record_paths(experiment, profile):
-    """List the files of the records of an experiment (None: of all), sorted."""
-    folders = sorted(results_dir(profile).glob(experiment or "*"))
-    return [
-        path
-        for folder in folders
-        if folder.name != "bench" and folder.is_dir()  # timings are no runs
-        for path in sorted(folder.glob("*.csv"))
-        if not path.name.startswith(".") and not _is_beside(path)
-    ]
+def _record_paths(experiment, profile, by_chapters=False):
+    """List the files of the records of an experiment (None: of all), sorted by folder and name.
+
+    With ``by_chapters`` those that chapters made as well; of one that was merged since, the merged.
+    """
+    found: dict[tuple, Path] = {}
+    places = (chapters_dir(profile), results_dir(profile))
+    for place in places if by_chapters else places[1:]:
+        for path in place.glob(f"{experiment or '*'}/*.csv"):
+            timing = path.parent.name == "bench"  # which is no run
+            if not timing and not path.name.startswith(".") and not _is_beside(path):
+                found[path.parent.name, path.name] = path
+    return [found[name] for name in sorted(found)]
 
 
-def load_results(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
+def load_results(
+    experiment: str | None = None, profile: str = "full", by_chapters: bool = False
+) -> pd.DataFrame:
     """Load the records of an experiment (default: of all) as one tidy frame, one row a metric.
 
-    ``profile`` is the one they were made by, or "full". Columns: those of a record's file
+    ``profile`` is the one they were made by, or "full"; ``by_chapters`` takes those in
+    ``chapters_dir`` as well. Columns: those of a record's file
     (``COLUMNS``), and ``key``, which tells runs apart. An empty frame with the same columns if
     there are none. Raises RecordError if a record is damaged.
 
@@ -317,7 +335,7 @@ def load_results(experiment: str | None = None, profile: str = "full") -> pd.Dat
 
     rows = [
         [*row, path.stem]
-        for path in _record_paths(experiment, profile)
+        for path in _record_paths(experiment, profile, by_chapters)
         for row in _rows(path)
         if row[_PLACE["profile"]] == profile
     ]
@@ -340,8 +358,9 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 
     frames = []
     for row in records.drop_duplicates("key").itertuples():
-        path = results_dir(row.profile) / row.experiment / f"{row.key}.{kind}.csv"
-        if path.exists():
+        places = (results_dir(row.profile), chapters_dir(row.profile))
+        paths = [place / row.experiment / f"{row.key}.{kind}.csv" for place in places]
+        if path := next(filter(Path.exists, paths), None):
             names = "experiment key embedding model alpha seed status".split()
             frames.append(pd.read_csv(path).assign(**{name: getattr(row, name) for name in names}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

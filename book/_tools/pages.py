@@ -16,10 +16,12 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 from _ext.snnl_book import groups, label_of
+from claims_picture import svg_of
 
 from snnl_lib import SnnlError, experiments, report, results
 from snnl_lib.paper import registered_claims
 from snnl_lib.report import claims
+from snnl_lib.report.select import asked_by
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
@@ -61,33 +63,19 @@ def claims_made(
     _refuse_untold(registered_claims(), chapters)
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
-    shown = pd.DataFrame(
-        {
-            "claim": judged["claim"],
-            "the paper": judged["reported"],
-            "ours": [_ours(row) for row in judged.itertuples()],
-            "verdict": judged["verdict"],
-            "page": judged["chapter"],
-            "records": judged["records"],
-        }
-    )
-    more = pd.DataFrame(
-        {
-            "claim": judged["claim"],
-            "grade": judged["grade"],
-            "fragile": judged["fragile"].replace("", "no"),
-            "by rule 1": judged["verdict_1"],
-            "what would change our mind": judged["changes"],
-            "page": judged["chapter"],
-            "records": BUILT,
-        }
-    )
+    shown, more = claims.verdicts(judged), claims.grounds(judged).assign(records=BUILT)
+    for table in (shown, more):
+        table.insert(len(table.columns) - 1, "page", judged["chapter"])
     tables = {"headline": shown[judged["headline"]], "verdicts": _counts(judged)}
     for paper in claims.PAPERS:
         own, name = judged["paper"] == paper, f"claims-{paper.lower()}"
         tables[name] = shown.assign(claim=whole).loc[own].drop(columns="page")
         tables[f"{name}-more"] = more[own]
     tables["claims-contrasts"] = claims.tested(judged)
+    tables["claims-settings"] = moved = claims.by_setting().assign(records=BUILT)
+    links = {chapter: f"{chapter}.html" for chapter in judged["chapter"]}
+    for name, html in (("picture", svg_of(judged, links)), ("settings", _movable(judged, moved))):
+        results.write_atomically(folder / "tables" / f"claims-{name}.html", html)
     tables["claims-sensitivity"] = _sensitivity()
     changed = _changed(judged)
     for kind, own in changed.groupby("kind"):
@@ -96,20 +84,32 @@ def claims_made(
     return tables
 
 
-def _ours(claim):
-    """Our numbers on a claim: mean and interval of one contrast; of several the lowest and the
-    highest mean, if they have one metric in common, and how they came out.
-    """
-    found = sorted(
-        (each for each in claim.contrasts if each["units"]), key=lambda each: each["mean"]
+def _movable(judged, moved):
+    """Make the controls of ``verdicts.js``, hidden until it runs, with every verdict they show."""
+    rows = {
+        f"claims-tab-{paper.lower()}": own["name"].tolist()
+        for paper, own in judged.groupby("paper", sort=False)
+    }
+    verdicts: dict[str, dict[str, str]] = {}
+    for row in moved.itertuples():
+        verdicts.setdefault(f"{row.margin:g} {row.seeds}", {})[row.name] = row.verdict
+
+    def choice(name, label, options, usual):
+        tags = "".join(
+            f'<option value="{escape(value)}"{marked}>{escape(words)}</option>'
+            for value, words in options.items()
+            for marked in [" selected" * (value == usual)]
+        )
+        return f'<label>{label} <select data-setting="{name}">{tags}</select></label>'
+
+    points = {f"{margin:g}": f"{margin:g} points" for margin in moved["margin"].unique()}
+    seeds = {name: name for name in moved["seeds"].unique()}
+    controls = choice("margin", "Margin", points, "1.5") + choice("seeds", "Seeds", seeds, "all")
+    data = json.dumps({"rows": rows, "verdicts": verdicts}).replace("<", "\\u003c")
+    return (
+        f'<div id="verdict-settings" hidden>{controls} <output aria-live="polite"></output></div>'
+        f'<script type="application/json" id="verdict-data">{data}</script>'
     )
-    if len(claim.contrasts) == 1:
-        return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"
-    if len({each["metric"] for each in found}) != 1:
-        return claim.ours
-    (low, _, metric), (high, *_) = (found[place]["ours"].partition(" ") for place in (0, -1))
-    ends = low if low == high else f"from {low} to {high}"
-    return f"{ends} {metric}: {claim.ours}"
 
 
 def _refuse_untold(claimed, chapters):
@@ -389,8 +389,10 @@ def _group(name, group, records, letters):
         f" {first['temperature']}; {settings}"
     )
     seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
+    costly = "--costly " * any(spec.needs for spec in asked_by(records))
     again = (
-        f"python -m snnl_lib run {name} --dataset {first['dataset']} --seeds {seeds} --again --keys"
+        f"python -m snnl_lib run {name} --dataset {first['dataset']} --seeds {seeds} {costly}"
+        "--again --keys"
         f" '{key}'"
     )
     table = f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -536,7 +538,20 @@ def performance_made(
         pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
     )
     tables = {"performance-chapters": chapters_took, "performance-steps": pd.DataFrame(steps)}
-    return tables | {"performance-runs": pd.DataFrame(took)}
+    return tables | {"performance-runs": pd.DataFrame(took), "performance-gpu": _counted_for_gpus()}
+
+
+def _counted_for_gpus():
+    """Say what the rows left to a GPU come to: counted operations, and no measured time."""
+    counted = report.benchmark("operations")
+    grouped = counted.assign(all=counted["teraoperations"] * counted["runs"])
+    grouped = grouped.groupby(["experiment", "row"], sort=False)
+    table = grouped.agg({"dataset": "nunique", "runs": "sum", "all": "sum", "hours": "sum"})
+    table["all"] = table["all"].map("{:,.0f}".format)
+    table["hours"] = table["hours"].map("{:.1f}".format)
+    names = {"dataset": "data sets", "all": "10¹² operations", "hours": "hours, not measured"}
+    table = table.rename(columns=names).reset_index()
+    return table.assign(records=report.benchmark_files("operations"))
 
 
 MADE = {

@@ -18,12 +18,13 @@ from snnl_lib.embeddings.words import VECTORS_PACKAGE
 TRANSFORMERS = tuple(backbones.BACKBONES) + tuple(
     f"{name}-{pooling}" for name in backbones.BACKBONES for pooling in backbones.POOLINGS
 )
+FURTHER_DRAWS = {1: "infersent-random1", 2: "infersent-random2"}
+"""Runs with these seeds use another random encoder each; all other seeds share the first."""
 METHODS = (
     *("spacy", "spacy-word", "tfidf", "sif", "sif-corpus"),
-    *("infersent", "infersent-nli", "infersent-random"),
+    *("infersent", "infersent-nli", "infersent-random", *FURTHER_DRAWS.values()),
     *TRANSFORMERS,
 )
-RANDOM_SEED = 0  # of infersent-random: one encoder for all runs, whatever their own seeds
 PUBLISHED = {  # InferSent's weights and the vectors of the words they know, and where they are from
     "infersent1.pkl": "https://dl.fbaipublicfiles.com/infersent/infersent1.pkl",
     "glove.840B.300d.txt": "https://nlp.stanford.edu/projects/glove/",
@@ -156,13 +157,32 @@ def fingerprint(method: str) -> str:
         weights, _ = published_files()
         return f"{cache.file_fingerprint(weights)}-glove"
     vectors = data.package_fingerprint(VECTORS_PACKAGE)
-    if method == "infersent-random":
-        return f"{vectors}-random{RANDOM_SEED}"
+    if method.startswith("infersent-random"):
+        return f"{vectors}-random{draw_of(method)}"
     if method == "infersent-nli":
         if not packed and not nli.trained_files()[0].exists():
             nli.pairs_folder()  # to train it on
         return f"{vectors}-{nli.trained_key()}"
     return vectors
+
+
+def draw_of(method: str) -> int:
+    """Read which draw of the random encoder a method names: the seed of its weights.
+
+    >>> draw_of("infersent-random"), draw_of("infersent-random2")
+    (0, 2)
+    """
+    return int(method.removeprefix("infersent-random") or 0)
+
+
+def drawn_for(method: str, seed: int) -> str:
+    """Name the embedding of a run with this ``seed``: its ``method``, or for some seeds another
+    draw of ``infersent-random``.
+
+    >>> drawn_for("infersent-random", 42), drawn_for("infersent-random", 2)
+    ('infersent-random', 'infersent-random2')
+    """
+    return FURTHER_DRAWS.get(seed, method) if method == "infersent-random" else method
 
 
 def published_files() -> tuple:

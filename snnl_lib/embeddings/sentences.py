@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from snnl_lib import cache, data, embeddings, told_as, whole_file
@@ -44,14 +44,23 @@ class InferSent(nn.Module):
 
     def __init__(self, word_size=300, units=nli.UNITS):
         super().__init__()
+        self.units = units
         # Named as in the published weights.
         self.enc_lstm = nn.LSTM(word_size, units, bidirectional=True, batch_first=True)
 
     def forward(self, words, lengths):
-        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-        packed, _ = self.enc_lstm(packed)
-        states, _ = pad_packed_sequence(packed, batch_first=True, padding_value=-torch.inf)
-        return states.amax(dim=1)
+        lengths, steps = lengths.to(words.device)[:, None], torch.arange(words.shape[1])
+        steps = steps.to(words.device)
+        beyond = steps >= lengths
+        # Each direction by itself, the second on reversed documents: a packed sequence computes
+        # both step by step, which takes a CPU three times as long.
+        turned = torch.where(beyond, steps, lengths - 1 - steps)[..., None].expand_as(words)
+        weights, start = self.enc_lstm._flat_weights, words.new_zeros(1, len(words), self.units)
+        states = [
+            torch.lstm(inputs, (start, start), part, True, 1, 0.0, self.training, False, True)[0]
+            for inputs, part in ((words, weights[:4]), (words.gather(1, turned), weights[4:]))
+        ]
+        return torch.cat(states, 2).masked_fill(beyond[..., None], -torch.inf).amax(dim=1)
 
 
 def random_encoder(seed=0, word_size=300, units=nli.UNITS) -> InferSent:
@@ -142,8 +151,8 @@ def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
 
 
 def _encode(documents, method, device):
-    if method == "infersent-random":
-        encoder, table = random_encoder(embeddings.RANDOM_SEED), words.word_vectors()
+    if method.startswith("infersent-random"):
+        encoder, table = random_encoder(embeddings.draw_of(method)), words.word_vectors()
     elif method == "infersent-nli":
         encoder, table = load_encoder(trained_weights(device)), words.word_vectors()
     else:
@@ -189,8 +198,8 @@ class _NliClassifier(nn.Module):
         self.encoder = InferSent(word_size, units)
         self.head = nn.Sequential(nn.Linear(8 * units, hidden), nn.ReLU(), nn.Linear(hidden, 3))
 
-    def forward(self, words, lengths):
-        u, v = self.encoder(words, lengths).chunk(2)  # premises first, then hypotheses
+    def forward(self, premises, hypotheses):
+        u, v = self.encoder(*premises), self.encoder(*hypotheses)
         return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
 
 
@@ -215,22 +224,22 @@ def train_nli(pairs, table, *, device="cpu", progress=lambda line: None, checkpo
         _check_pairs(*split)
     if unknown := recipe.keys() - nli.RECIPE.keys():
         raise TypeError(f"the recipe has no {' and no '.join(unknown)}")
-    units, hidden, epochs, batch_size, learning_rate, seed = (nli.RECIPE | recipe).values()
+    units, hidden, epochs, batch_size, rate, seed, precision = (nli.RECIPE | recipe).values()
     table = torch.as_tensor(table, device=device)
     model = build(_NliClassifier, table.shape[1], units, hidden, seed=seed).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     order = torch.Generator().manual_seed(named_seed(seed, "batches"))
 
     def logits(split, index):
-        premises, hypotheses, _ = split
-        documents = [premises[i] for i in index] + [hypotheses[i] for i in index]
-        return model(*_batch(documents, table, device))
+        sides = (_batch([side[i] for i in index], table, device) for side in split[:2])
+        with torch.autocast(torch.device(device).type, getattr(torch, precision)):
+            return model(*sides).float()
 
     @torch.no_grad()
     def accuracy(split):
         model.eval()
         labels, right = torch.as_tensor(split[2]), 0
-        for index in torch.arange(len(labels)).split(batch_size):
+        for index in _batches_by_length(split[0], batch_size):
             right += (logits(split, index).argmax(dim=1).cpu() == labels[index]).sum().item()
         model.train()
         return right / len(labels)
@@ -244,7 +253,7 @@ def train_nli(pairs, table, *, device="cpu", progress=lambda line: None, checkpo
     for epoch in range(state["epoch"], epochs):
         state |= {"epoch": epoch, "epoch_order": order.get_state()}
         name = f"epoch {epoch + 1} of {epochs}"
-        batches = torch.randperm(len(train_labels), generator=order).split(batch_size)
+        batches = _batches_by_length(train[0], batch_size, order)
         for index in batches[state["batch"] :]:
             loss = F.cross_entropy(logits(train, index), train_labels[index].to(device))
             take_step(optimizer, loss)
@@ -265,6 +274,17 @@ def train_nli(pairs, table, *, device="cpu", progress=lambda line: None, checkpo
     scores = state["scores"] | {"nli_test_acc": accuracy(pairs["test"])}
     saved.remove()
     return model.encoder.cpu().eval(), scores
+
+
+def _batches_by_length(documents, batch_size, order=None):
+    """Put documents of similar length together; with ``order``, of fifty batches drawn by it."""
+    lengths = torch.tensor([len(document) for document in documents])
+    if order is None:
+        return lengths.argsort(stable=True).split(batch_size)
+    pools = torch.randperm(len(lengths), generator=order).split(50 * batch_size)
+    sorted_pools = [pool[lengths[pool].argsort(stable=True)] for pool in pools]
+    batches = [batch for pool in sorted_pools for batch in pool.split(batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=order)]
 
 
 def _check_pairs(premises, hypotheses, labels):

@@ -23,6 +23,6 @@ from snnl_lib.experiments.plan import (
     typical_seconds,
     unmet,
 )
-from snnl_lib.experiments.runner import run, run_all
-from snnl_lib.experiments.tasks import Task, load_task, parameters
+from snnl_lib.experiments.runner import make_missing, run, run_all
+from snnl_lib.experiments.tasks import Parameters, Task, load_task, parameters
 from snnl_lib.results import device_name

@@ -69,6 +69,7 @@ class Cell:
         needs: what it costs on a CPU core, where it is left out unless asked for (``--costly``).
         dataset: in place of the data set asked for.
         revision: in place of the experiment's, where a change can move the numbers of this cell.
+        drawn_anew: also run with the further draws of a random encoder, once each.
     """
 
     label: str
@@ -82,6 +83,7 @@ class Cell:
     needs: str = ""
     dataset: str = ""
     revision: int | None = None
+    drawn_anew: bool = False
 
 
 @dataclass(frozen=True)

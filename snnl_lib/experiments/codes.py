@@ -63,6 +63,7 @@ def _first_units(hidden, output):
 
 def autoencoder_training(spec: Spec, train_x, train_y):
     """Ask for the training of a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``) on its inputs."""
+    from snnl_lib.methods.supcon import supervised_contrastive_loss
     from snnl_lib.models import Autoencoder
     from snnl_lib.training import Training, binary_cross_entropy, build, squared_error
 
@@ -75,6 +76,8 @@ def autoencoder_training(spec: Spec, train_x, train_y):
         "steps_per_epoch": spec.get("steps_per_epoch"),
     }
     settings["select"] = _first_units if spec.model == "lc-d" else None
+    is_rival = spec.model == "ae-supcon"
+    settings["regularizer"] = supervised_contrastive_loss if is_rival else None
     return Training(model, train_x, train_y, primary, **settings)
 
 

@@ -53,12 +53,13 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
         return own != images.EMBEDDED if dataset == "auto" else _runs_on(own, corpus, kind)
 
     cells = [cell for cell in grid.cells(settings) if meant(cell.dataset)]
-    seeds = grid.seeds if seeds is None else parse_seeds(seeds)
+    first = grid.seeds if seeds is None else parse_seeds(seeds)
+    draws = embeddings.FURTHER_DRAWS if seeds is None else ()
     return [
         _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid)
-        for place, seed in enumerate(seeds)
+        for place, seed in enumerate((*first, *draws))
         for cell in cells
-        if cell.seeds is None or place < cell.seeds
+        if (cell.drawn_anew if place >= len(first) else place < (cell.seeds or len(first)))
     ]
 
 
@@ -171,8 +172,13 @@ def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | 
 
 def key(spec: Spec) -> str | None:
     """Name the record that a run made here would have, or None if its data is not at hand."""
-    found = fingerprint(spec.dataset, spec.embedding, spec.get("task"))
+    found = fingerprint_of(spec)
     return found and spec.key(found)
+
+
+def fingerprint_of(spec: Spec) -> str | None:
+    """Name the data behind a run, or None if they are not all at hand."""
+    return fingerprint(*_needed(spec)[:3])
 
 
 def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
@@ -194,7 +200,8 @@ def _needed(spec):
         spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent"))
     ):
         modules += ("spacy",)  # stop words and vectors, which a pack brings
-    return spec.dataset, spec.embedding, spec.get("task"), modules, spec.needs
+    embedding = embeddings.drawn_for(spec.embedding, spec.seed)
+    return spec.dataset, embedding, spec.get("task"), modules, spec.needs
 
 
 _RESOURCES = {

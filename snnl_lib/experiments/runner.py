@@ -15,9 +15,11 @@ import inspect
 import signal
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from snnl_lib import data, embeddings, results
 from snnl_lib.data import pack
 from snnl_lib.experiments import plan, short_texts
 from snnl_lib.experiments.cells import DRAWN, TEXTS
-from snnl_lib.experiments.tasks import Task, load_task
+from snnl_lib.experiments.tasks import Parameters, Task, load_task
 from snnl_lib.results import Outcome, Record, Spec
 
 FAILURES = (RuntimeError, ValueError, ArithmeticError, MemoryError)
@@ -98,9 +100,15 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
 
 
 def run_all(
-    specs: list[Spec], device: str = "auto", jobs: int = 1, progress: bool = False, stack: int = 1
+    specs: list[Spec],
+    device: str = "auto",
+    jobs: int = 1,
+    progress: bool = False,
+    stack: int = 1,
+    folder: Path | None = None,
 ) -> Iterator[Record]:
-    """Carry out runs, write each record as it finishes and yield it.
+    """Carry out runs, write each record as it finishes (to ``folder``, or where records of its
+    profile are) and yield it.
 
     ``jobs`` processes work side by side, one torch thread each. With a ``stack`` of more than one,
     up to so many runs that are alike are trained together. Interrupting loses only the runs under
@@ -109,7 +117,7 @@ def run_all(
     groups = _groups(specs, stack)
     if jobs == 1:
         for group in groups:
-            yield from _written(group, device, progress)
+            yield from _written(group, device, progress, folder)
         return
     for name in {spec.dataset for spec in specs} - {DRAWN}:
         data.load_dataset(name)  # fetched once, before the workers start
@@ -120,7 +128,7 @@ def run_all(
     import joblib
     from joblib.externals.loky import get_reusable_executor
 
-    calls = (joblib.delayed(_carry_out_and_write)(group, device) for group in groups)
+    calls = (joblib.delayed(_carry_out_and_write)(group, device, folder) for group in groups)
     options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _leave_ctrl_c}
     parallel = joblib.Parallel(jobs, **options)(calls)
     try:
@@ -133,6 +141,27 @@ def run_all(
         # Workers left over would carry out the next call's runs in this call's environment,
         # and write the records to this call's folder.
         get_reusable_executor().shutdown(wait=True)
+
+
+def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -> None:
+    """Make the runs of experiments with a chapter's seeds that are not recorded yet.
+
+    They are those of its profile, on its data set or on ``dataset``, and for which ``only`` (a
+    function of a spec) is true. Prints a line for each run made, and counts those that cannot be
+    made here, with the reason. Records go to ``results.chapters_dir``.
+    """
+    chosen, folder = (asked.profile, dataset or asked.dataset), results.chapters_dir(asked.profile)
+    for name in names:
+        with suppress(data.DataError):  # which the reasons below tell
+            plan.runnable(plan.specs(name, *chosen, asked.seeds), asked.device)
+        rows = [row for row in plan.status(name, *chosen, asked.seeds) if row[1] != "done"]
+        rows = [row for row in rows if only is None or only(row[0])]
+        made = {path.stem for path in folder.glob(f"{name}/*.csv")}
+        todo = [spec for spec, _, why in rows if not why and plan.key(spec) not in made]
+        for record in run_all(todo, asked.device, folder=folder):
+            print(f"{record.spec}: {record.status}, {record.seconds:.0f} s")
+        for why, count in Counter(why for _, _, why in rows if why).items():
+            print(f"{name}: {count} of these seeds' runs are not made: {why}")
 
 
 def _groups(specs, stack):
@@ -154,15 +183,15 @@ def _leave_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _carry_out_and_write(specs, device):
+def _carry_out_and_write(specs, device, folder):
     """What a worker does, which can send a list, and no generator."""
-    return list(_written(specs, device, progress=False))
+    return list(_written(specs, device, False, folder))
 
 
-def _written(specs, device, progress):
+def _written(specs, device, progress, folder):
     """Write each record as its run ends, and yield it."""
     for record in _carry_out(specs, plan.check_device(device), progress):
-        results.write_record(record)
+        results.write_record(record, folder)
         yield record
 
 
@@ -203,7 +232,7 @@ def _begin(spec, device, progress):
     """Draw a run's documents; nothing of it is carried out yet, and its seconds begin."""
     experiment = plan.EXPERIMENTS[spec.experiment]
     reads_texts = spec.model in short_texts.TRAINED or spec.experiment == "retrieval"
-    embedding = TEXTS if reads_texts else spec.embedding
+    embedding = TEXTS if reads_texts else embeddings.drawn_for(spec.embedding, spec.seed)
     task = load_task(spec.dataset, embedding, spec.seed, spec.n_train, spec["n_test"], device)
     return _Run(spec, task, _steps(experiment.run, spec, task, device, progress))
 
@@ -309,7 +338,7 @@ def _record(run, device):
         where += ", with weights rounded to float16"
     if run.stack > 1:
         where += f", in a stack of {run.stack}"
-    found = plan.fingerprint(spec.dataset, spec.embedding, spec.get("task"))
+    found = plan.fingerprint_of(spec)
     made = found, scores, len(task.train_x), len(task.test_x), run.seconds, where
     ended = outcome.status, outcome.reason, outcome.curve, outcome.points
     commit = packed.facts["commit"] if packed else results.commit()

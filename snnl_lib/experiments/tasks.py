@@ -9,7 +9,7 @@ import numpy as np
 
 from snnl_lib import data, embeddings, results
 from snnl_lib.experiments import plan
-from snnl_lib.experiments.cells import DRAWN, PROFILES, TEXTS
+from snnl_lib.experiments.cells import DRAWN, PAPER_SEEDS, PROFILES, TEXTS
 from snnl_lib.experiments.images import DIMENSIONS
 from snnl_lib.experiments.plan import ExperimentError
 from snnl_lib.recipes import named_seed
@@ -17,12 +17,13 @@ from snnl_lib.recipes import named_seed
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a chapter runs live."""
+    """What a chapter runs live (``seeds``), and the seeds that its tables show (None: all)."""
 
     profile: str
     seeds: tuple[int, ...]
     dataset: str
     device: str
+    shown: tuple[int, ...] | None = None
 
     def __str__(self):
         seeds = ", ".join(str(seed) for seed in self.seeds)
@@ -62,8 +63,11 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
         fitting = ", ".join(name for name in names if data.describe(name).kind == kind)
         wrong = f"the data set {dataset!r} holds {held}, and this chapter is about {kind}"
         raise ExperimentError(f"{wrong}: choose auto or one of {fitting}")
-    seeds, device = plan.parse_seeds(namespace["seeds"]), plan.check_device(namespace["device"])
-    return Parameters(namespace["profile"], seeds, dataset, device)
+    profile, device = namespace["profile"], plan.check_device(namespace["device"])
+    given = namespace["seeds"] not in ([], "", "[]")
+    seeds = plan.parse_seeds(namespace["seeds"]) if given else PAPER_SEEDS[:1]
+    shown = seeds if given and profile == "full" else None
+    return Parameters(profile, seeds, dataset, device, shown)
 
 
 @dataclass(frozen=True)

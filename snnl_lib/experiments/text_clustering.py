@@ -27,6 +27,12 @@ RIVALS = {
     "umap": "UMAP",
     "gmm": "Gaussian mixture",
 }
+SAME_NETWORK = {
+    ("ffn-layer", 0): "plain classifier's last hidden layer",
+    ("ffn-layer", 100): "last hidden layer of a classifier with Eq. 4",
+    ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
+}
+"""Codes of networks like those of the tables, trained with the same labels in another way."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 UMAP_REVISION = 2  # since then UMAP's ties are broken at random
 
@@ -56,15 +62,18 @@ def table_cells(profile: dict) -> Iterator[Cell]:
     for embedding, n_train in numbers_of_documents(profile).items():
         for model, label in LABELS.items():
             settings = settings_of(profile, model)
-            yield Cell(label, embedding, model, ALPHAS[model], settings, n_train=n_train)
+            more = {"n_train": n_train, "drawn_anew": embedding == "infersent-random"}
+            yield Cell(label, embedding, model, ALPHAS[model], settings, **more)
     if profile["sentence_vectors"]:
-        once = "once half an hour to embed the documents and seven hours to train the encoder"
+        once = "once an hour to train the encoder and ten minutes to embed the documents"
         needs, more = f"five minutes on a CPU core, and {once}", {"n_train": INFERSENT_DOCUMENTS}
-        settings = settings_of(profile, "ae-d")
-        yield Cell("AE(D)", "infersent-nli", "ae-d", 100, settings, **more, seeds=3, needs=needs)
-        for model, label in LABELS.items():
-            settings = settings_of(profile, model)
-            yield Cell(label, "infersent", model, ALPHAS[model], settings, **more)
+        for embedding, extra in (
+            ("infersent-nli", {"seeds": 3, "needs": needs}),
+            ("infersent", {}),
+        ):
+            for model, label in LABELS.items():
+                settings = settings_of(profile, model)
+                yield Cell(label, embedding, model, ALPHAS[model], settings, **more, **extra)
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
@@ -114,6 +123,11 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
                 settings["standardize"] = True
             more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else None}
             yield Cell(label, embedding, model, 0, settings, **more)
+    for (model, alpha), label in SAME_NETWORK.items():
+        of_classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
+        settings = settings_of(profile, "ae-d") if model == "ae-supcon" else of_classifier
+        seeds = 3 if model == "ae-supcon" else None
+        yield Cell(label, "spacy", model, alpha, settings, seeds=seeds)
 
 
 # ---------------------------------------------------------------- runs
@@ -190,7 +204,15 @@ def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
 def run_rival(spec: Spec, task, device, progress) -> Outcome:
     """Cluster the test documents in another way; scores are those of what was clustered."""
     from snnl_lib import metrics
+    from snnl_lib.training import forward
 
+    if spec.model == "ae-supcon":
+        return (yield from run_codes(spec, task, device, progress))
+    if spec.model == "ffn-layer":
+        training = classification.training_of(spec, task.train_x, task.train_y, task.classes)
+        curve, layer = (yield training).curve, f"hidden{len(spec['hidden_sizes'])}"
+        test_codes = forward(training.model, task.test_x, layer=layer)
+        return codes.score_codes(spec, task, test_codes, curve, None)
     clusters, clustered = cluster_by_rival(spec, task)
     return Outcome(metrics.clustering_scores(clustered, clusters, task.test_y))
 

@@ -16,7 +16,7 @@ from snnl_lib.report.select import (
     withdrawn,
 )
 from snnl_lib.report.show import show_figure, show_table
-from snnl_lib.report.statistics import interval, paired
+from snnl_lib.report.statistics import by_unit, interval, paired
 from snnl_lib.report.tables import (
     COMPUTED,
     FORMS,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from snnl_lib.report.judgement import Setting, judge_contrast
 from snnl_lib.report.rows import Book
 from snnl_lib.report.select import select
 
-__all__ = ["PAPERS", "VARIANTS", "describe", "judge", "of", "rule_1", "sensitivity", "tested"]
-__all__ += ["verdicts"]
+__all__ = ["PAPERS", "VARIANTS", "by_setting", "describe", "grounds", "judge", "of", "rule_1"]
+__all__ += ["sensitivity", "tested", "verdicts"]
 
 FALSE_DISCOVERIES = 0.05  # two-sided
 FIVE, CORRECTED = "the paper's five seeds alone", "Benjamini-Hochberg"
 MARGINS = {"a margin of 1 point": 0.01, "a margin of 2 points": 0.02}
+POINTS = (0.5, 1, 1.5, 2, 3)
+SEEDS = {"all": None, FIVE: frozenset(PAPER_SEEDS), "its first three": frozenset(PAPER_SEEDS[:3])}
 VARIANTS = (FIVE, *MARGINS, CORRECTED)
 """What a verdict that is not fragile stands."""
 UNITS = {"seed": "seeds", "encoder": "encoders", "corpus": "corpora"}
@@ -46,7 +49,7 @@ def judge(
     that of rule 1. Raises ClaimError if a declaration names no cell of the plan, or several.
     """
     claims = registered_claims() if claims is None else claims
-    book = _book(claims, records)
+    book = _book(claims, records, seeds)
     found = _verdicts(claims, book, seeds)
     made, kinds = found.pop("rule 2")
     frozen = rule_1()
@@ -78,12 +81,30 @@ def sensitivity(
     return pd.DataFrame(rows, columns=["judged with", *columns, "fragile"])
 
 
-def of(chapter: str) -> pd.DataFrame:
-    """Judge all claims, and keep the rows of ``judge`` that a chapter tells.
+def by_setting(
+    records: pd.DataFrame | None = None, claims: Sequence[Claim] | None = None
+) -> pd.DataFrame:
+    """Judge all claims with other margins (``POINTS``) and other seeds (``SEEDS``) than rule 2's.
+
+    Returns a row a claim and setting: name, margin (in points), seeds (in words), verdict.
+    """
+    claims = registered_claims() if claims is None else claims
+    book, rows = _book(claims, records), []
+    for points, (words, seeds) in product(POINTS, SEEDS.items()):
+        setting = Setting(seeds, points / 100)
+        for claim in claims:
+            verdict = _whole(claim, [_told(claim, each, book, setting) for each in claim.contrasts])
+            rows.append({"name": claim.name, "margin": points, "seeds": words, "verdict": verdict})
+    return pd.DataFrame(rows)
+
+
+def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+    """Judge all claims by these seeds (default: all that are recorded), and keep the rows of
+    ``judge`` that a chapter tells.
 
     Raises ClaimError if it tells none.
     """
-    judged = judge()
+    judged = judge(seeds=seeds)
     if chapter not in set(judged["chapter"]):
         told = ", ".join(sorted(set(judged["chapter"])))
         raise ClaimError(f"no claim is told in the chapter {chapter!r}: choose one of {told}")
@@ -91,14 +112,41 @@ def of(chapter: str) -> pd.DataFrame:
 
 
 def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
-    """Make of rows of ``judge`` a table of claims for a page, which ``write_table`` takes."""
-    names = {"where": "where", "reported": "the paper", "ours": "ours", "interval": "95 % interval"}
-    names |= {"grade": "grade", "verdict": "verdict", "verdict_1": "by rule 1"}
-    return judged[["claim", *names, "records"]].rename(columns=names)
+    """Make of rows of ``judge`` a table of claims: claim, the paper, ours, verdict, records."""
+    ours = [_ours(row) for row in judged.itertuples()]
+    shown = judged[["claim", "reported", "verdict", "records"]].assign(ours=ours)
+    columns = ["claim", "the paper", "ours", "verdict", "records"]
+    return shown.rename(columns={"reported": "the paper"})[columns]
+
+
+def grounds(judged: pd.DataFrame) -> pd.DataFrame:
+    """Make of rows of ``judge`` a table of what verdicts stand on, to be folded under ``verdicts``.
+
+    Columns: claim, grade, fragile, by rule 1, what would change our mind, records.
+    """
+    names = {"verdict_1": "by rule 1", "changes": "what would change our mind"}
+    table = judged.assign(fragile=judged["fragile"].replace("", "no")).rename(columns=names)
+    return table[["claim", "grade", "fragile", *names.values(), "records"]]
+
+
+def _ours(claim):
+    """Our numbers on a claim: mean and interval of one contrast; of several the lowest and the
+    highest mean, if they have one metric in common, and how they came out.
+    """
+    found = sorted(
+        (each for each in claim.contrasts if each["units"]), key=lambda each: each["mean"]
+    )
+    if len(claim.contrasts) == 1:
+        return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"
+    if len({each["metric"] for each in found}) != 1:
+        return claim.ours
+    (low, _, metric), (high, *_) = (found[place]["ours"].partition(" ") for place in (0, -1))
+    ends = low if low == high else f"from {low} to {high}"
+    return f"{ends} {metric}: {claim.ours}"
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
-    """Make of rows of ``judge`` a table of their contrasts for a page, which ``write_table`` takes.
+    """Make of rows of ``judge`` a table of their contrasts.
 
     Columns: claim, contrast, test, ours, 95 % interval, over (units), verdict, records.
     """
@@ -148,11 +196,11 @@ def rule_1(folder: Path | None = None) -> dict[str, str]:
     return dict(zip(table["claim"], table["verdict"], strict=True))
 
 
-def _book(claims, records):
+def _book(claims, records, seeds=None):
     if records is None:
         rows = (row for c in claims for each in c.contrasts for _, row in each.cells)
         names = dict.fromkeys(row["experiment"] for row in rows)
-        found = [select(name) for name in names if name in EXPERIMENTS]
+        found = [select(name, seeds=seeds) for name in names if name in EXPERIMENTS]
         records = pd.concat(found, ignore_index=True) if found else select("clustering", seeds=())
     return Book(records)
 
@@ -283,6 +331,10 @@ def _ends(counts):
     return " to ".join(dict.fromkeys(map(str, (min(counts), max(counts))))) if counts else "–"
 
 
+def _without(judged):
+    return "too few runs" if judged.runs else "not recorded"  # for the best of so many
+
+
 def _contrast_row(judged):
     """Describe a judged contrast for tables: numbers as they are, and as they are printed."""
     contrast, found = judged.contrast, judged.found
@@ -294,7 +346,7 @@ def _contrast_row(judged):
     made |= found._asdict()
     return made | {
         "test": " ".join(filter(None, (contrast.test, contrast.words))),
-        "ours": f"{mean} ({contrast.metric})" if found.units else "not recorded",
+        "ours": f"{mean} ({contrast.metric})" if found.units else _without(judged),
         "interval": f"{low} to {high}" if found.units > 1 else "–",
         "counted": f"{found.units} {UNITS[contrast.unit] if found.units != 1 else contrast.unit}",
         "seeds": _ends(judged.seeds),

@@ -23,6 +23,8 @@ _LOOKS = {
 }
 PALETTE = {label: colour for label, (colour, _) in _LOOKS.items()}
 MARKERS = {label: marker for label, (_, marker) in _LOOKS.items()}
+_OTHERS = [("#0072B2", "o"), ("#E69F00", "s"), ("#009E73", "D"), ("#CC79A7", "^")]
+_OTHERS += [("#D55E00", "v"), ("#56B4E9", "P")]  # in turn, of groups that are no rows of a table
 
 
 def style() -> None:
@@ -78,6 +80,52 @@ def _draw_seeds(axis, records, paper, metric, name):
     axis.set_ylabel(name + (" (lower is better)" if metric in LOWER_IS_BETTER else ""))
     if metric == "chs":
         axis.set_yscale("log")
+
+
+def forest(
+    rows: pd.DataFrame, title: str, xlabel: str = "difference", groups: dict[str, str] | None = None
+):
+    """Draw differences as a forest plot: one line each, the first on top, beside a line at zero.
+
+    ``rows`` has the columns ``label``, ``mean``, ``low`` and ``high``, both bounds nan where there
+    is no interval (a hollow mark), and may have ``group``, by which colour and marker go, and
+    ``paper``, the paper's own value (nan: none). A mean of nan leaves a line empty. ``groups`` maps
+    the groups to their words in the legend, in its order (default: their names; "" is left out).
+    Raises ValueError if a column is missing, a mean is not within its interval, or a group has no
+    words or no colour is left for it.
+    """
+    require("matplotlib")
+    import matplotlib.pyplot as plt
+
+    if lacking := [name for name in ("label", "mean", "low", "high") if name not in rows]:
+        raise ValueError(f"a forest plot needs the columns {', '.join(lacking)}")
+    rows = pd.DataFrame({"group": "", "paper": np.nan}, index=rows.index).assign(**rows)
+    within = rows["mean"].between(rows["low"] - 1e-9, rows["high"] + 1e-9)  # but for rounding
+    if len(odd := rows[~within & rows[["low", "high"]].notna().any(axis=1)]):
+        raise ValueError(f"the mean of {odd['label'].iloc[0]!r} is not within its interval")
+    groups = {name: name for name in rows["group"]} if groups is None else groups
+    mark, looks = {"linestyle": "", "markersize": 7, "markeredgewidth": 1.6}, {}
+    for name, own in zip(groups, _OTHERS, strict=False):
+        looks[name] = mark | dict(zip(("color", "marker"), _LOOKS.get(name, own), strict=True))
+    if unknown := [name for name in rows["group"] if name not in looks]:
+        raise ValueError(f"no words or no colour for the group {unknown[0]!r}")
+    hollow, theirs = {"markerfacecolor": "white"}, mark | {"color": "black", "marker": "|"}
+    figure, axis = plt.subplots(figsize=(8.2, 0.27 * len(rows) + 1.5), layout="constrained")
+    axis.axvline(0, color="black", linewidth=1.2, zorder=1)
+    for y, row in enumerate(rows.itertuples()):
+        axis.hlines(y, row.low, row.high, color=looks[row.group]["color"], linewidth=2.4)
+        axis.plot(row.mean, y, **looks[row.group] | ({} if within.iloc[y] else hollow))
+        axis.plot(row.paper, y, **theirs | {"markersize": 13})
+    axis.set_yticks(range(len(rows)), rows["label"], fontsize=9)
+    axis.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+    signs = {groups[name]: look for name, look in looks.items() if name}
+    if (rows["mean"].notna() & ~within).any():
+        signs["no interval"] = mark | hollow | {"color": "grey", "marker": "o"}
+    signs |= {"the paper": theirs} if rows["paper"].notna().any() else {}
+    handles = [plt.Line2D([], [], **look, label=label) for label, look in signs.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
 
 
 def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):

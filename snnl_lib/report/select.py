@@ -9,6 +9,7 @@ from itertools import chain
 import pandas as pd
 
 from snnl_lib import SnnlError, data, results
+from snnl_lib.embeddings import FURTHER_DRAWS
 from snnl_lib.experiments import EXPERIMENTS, specs
 from snnl_lib.report.labels import SHORT_LABELS
 from snnl_lib.results import Spec
@@ -34,8 +35,8 @@ def select(
 
     A record belongs to a cell if their specs have the same identity, whatever the seed; one that
     belongs to none is left out (``orphans``). ``dataset`` and ``embedding`` take the records on one
-    (default: on all); ``seeds`` those of some seeds (default: all that are recorded); ``profile``
-    is that of the records and of the grid.
+    (default: on all); ``seeds`` those of some seeds, made by chapters as well (default: all
+    that are recorded); ``profile`` is that of the records and of the grid.
 
     Adds to the columns of ``results.load_results``: ``label`` (of the row), ``reading`` (None in
     the main setting), ``asked`` (training documents asked for, which may differ within a row:
@@ -45,7 +46,7 @@ def select(
     >>> list(select("clustering", embedding="spacy")["label"].unique())
     ['Orig.', 'AE', 'LC(D)', 'AE(D)']
     """
-    records = results.load_results(experiment, profile)
+    records = results.load_results(experiment, profile, by_chapters=seeds is not None)
     for column, wanted in (("dataset", dataset), ("embedding", embedding)):
         if wanted is not None:
             records = records[records[column] == wanted]
@@ -140,32 +141,33 @@ def recorded(
 ) -> pd.DataFrame:
     """Select an experiment's records on one ``dataset``, each row on the most documents it has.
 
-    ``embedding`` None takes all; ``seeds`` None takes the experiment's own, ``"all"`` all there
-    are; ``model`` takes that model's runs only; ``profile`` is that of the records. Adds ``label``
-    and ``stale`` (``select``).
+    ``embedding`` None takes all; ``seeds`` None takes the experiment's own and those of a random
+    encoder's further draws, ``"all"`` all there are; ``model`` takes that model's runs only;
+    ``profile`` is that of the records. Adds ``label`` and ``stale`` (``select``).
 
     >>> records = recorded("clustering", "ag_news", model="ae-d")
     >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())
     (['AE(D)'], [42, 73, 1024, 1234, 31415926])
     """
-    if seeds is None or seeds == "all":
-        seeds = EXPERIMENTS[experiment].seeds if seeds is None else None
-    records = select(experiment, profile, dataset, embedding, seeds)
+    records = select(experiment, profile, dataset, embedding, None if seeds == "all" else seeds)
+    if seeds is None:
+        drawn = records["embedding"].eq("infersent-random") & records["seed"].isin(FURTHER_DRAWS)
+        records = records[drawn | records["seed"].isin(EXPERIMENTS[experiment].seeds)]
     if model is not None:
         records = records[records["model"] == model]
     return most_documents(records).drop(columns=["reading", "asked"])
 
 
-def short_texts(experiment: str = "clusterbert", profile: str = "full") -> pd.DataFrame:
+def short_texts(experiment: str = "clusterbert", profile: str = "full", seeds=None) -> pd.DataFrame:
     """Select an experiment's records of a ``profile`` on short texts, on any number of documents.
 
-    Adds ``method`` (the row's label without the reading), ``clusterer``, ``reading``, ``asked``
-    (documents), ``task`` and ``stale``.
+    ``seeds`` None takes all there are. Adds ``method`` (the row's label without the reading),
+    ``clusterer``, ``reading``, ``asked`` (documents), ``task`` and ``stale``.
 
     >>> list(short_texts("retrieval")["task"].unique())
     ['trecqa', 'denoise']
     """
-    records = select(experiment, profile)
+    records = select(experiment, profile, seeds=seeds)
     settings = records["settings"].map(json.loads)
     rows = zip(records["label"], records["reading"], strict=True)
     methods = [label.removesuffix(f", {reading}") for label, reading in rows]

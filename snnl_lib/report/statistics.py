@@ -27,6 +27,22 @@ def interval(values) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def by_unit(records: pd.DataFrame) -> pd.Series:
+    """Take the values of a row's runs, one a unit: that of each run, but one mean of all runs on
+    one draw of a random encoder, which share its weights.
+
+    ``records`` hold one metric, with columns ``value``, ``key`` and ``fingerprint``.
+
+    >>> columns = {"value": [0.8, 0.9, 0.5], "key": ["a", "b", "c"]}
+    >>> prints = ["x-random0", "x-random0", "x-random1"]
+    >>> by_unit(pd.DataFrame(columns | {"fingerprint": prints})).round(2).tolist()
+    [0.85, 0.5]
+    """
+    drawn = records["fingerprint"].str.extract(r"-(random\d+)", expand=False)
+    units = records["value"].groupby(drawn.fillna(records["key"]), sort=False)
+    return units.mean().dropna()
+
+
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Compare two rows on a metric, by differences paired by seed.
 

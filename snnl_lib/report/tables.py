@@ -9,9 +9,9 @@ from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import paper_table
 from snnl_lib.report.judgement import judge_value
 from snnl_lib.report.select import asked_by, stale
-from snnl_lib.report.statistics import LOWER_IS_BETTER, interval, paired
+from snnl_lib.report.statistics import LOWER_IS_BETTER, by_unit, interval, paired
 
-_INFERSENT = ("infersent-random", "infersent-nli", "infersent")
+_INFERSENT = ("infersent-nli", "infersent-random", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
 """Our embeddings, and the columns of the paper's tables beside which they stand."""
 
@@ -110,19 +110,20 @@ def _beside(label, metric, paper, ours):
         "runs": count_runs(ours),
         "records": behind(ours),
     }
-    values = ours["value"].dropna()
+    values = by_unit(ours)
     if values.empty:
         verdict = "not attempted" if ours.empty else "no run ended with a number"
         return row | {"our verdict": verdict}
     theirs, mean = paper.loc["mean", "value"], values.mean()
-    best = values.min() if metric in LOWER_IS_BETTER else values.max()
+    runs = ours["value"]
+    best = runs.min() if metric in LOWER_IS_BETTER else runs.max()
     low, high = interval(values)
     spread = show_number((high - low) / 2, metric)
     return row | {
         "our mean": show_number(mean, metric),
         "95 % interval": show_interval(low, high, metric),
         "ours": show_number(mean, metric) + (f" ± {spread}" if np.isfinite(low) else ""),
-        "sd": show_number(values.std(), metric),
+        "sd": show_number(runs.std(), metric),
         "our best": show_number(best, metric),
         "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
         "our verdict": judge_value(ours, metric, theirs).verdict,

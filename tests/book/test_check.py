@@ -81,6 +81,16 @@ def test_a_score_in_a_column_of_its_own_is_compared_too_where_one_setting_is_beh
     assert "the mean of chs is" in line and line.endswith("and 1 in the table")
 
 
+def test_a_mean_over_random_encoders_counts_each_of_them_once(site):
+    records = report.recorded("clustering", "ag_news", "infersent-random")
+    assert {1, 42, 73} <= set(records["seed"])
+    table = report.means(records[records["label"] == "Orig."], ["acc", "dbi"])
+    assert check.differences(offered(site, table)) == []
+    plain = records[(records["label"] == "Orig.") & (records["metric"] == "dbi")]["value"].mean()
+    (line,) = check.differences(offered(site, table.assign(dbi=f"{plain:.3f}")))
+    assert "the mean of dbi is" in line
+
+
 def test_a_record_that_does_not_exist_and_a_file_changed_on_the_way_are_named(site, beside):
     odd = beside.assign(
         records=beside["records"].str.replace("clustering/", "clusterings/", regex=False)

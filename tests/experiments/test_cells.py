@@ -29,6 +29,9 @@ TEXTS = {
     ("knn", 0): "nearest neighbours",
     ("supcon", 100): "supervised contrastive",
     ("ffn-knn", 0): "neighbours in Baseline",
+    ("ffn-layer", 0): "plain classifier's last hidden layer",
+    ("ffn-layer", 100): "last hidden layer of a classifier with Eq. 4",
+    ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
     ("ffn-knn", 100): "neighbours in SNNL 100",
 }
 IMAGES = TEXTS | {

@@ -978,3 +978,47 @@ def test_the_recorded_orig_row_comes_out_again():
         and found["sil"] == pytest.approx(0.10, abs=0.015)
         and found["dbi"] == pytest.approx(2.72, abs=0.1)
     )
+
+
+# ---------------------------------------------------------------- what chapters make
+
+
+@pytest.fixture
+def two_folders(tmp_path, monkeypatch):
+    """A folder of committed records and one of those that chapters make; both are empty."""
+    committed, made = tmp_path / "committed", tmp_path / "made"
+    monkeypatch.setattr(results, "results_dir", lambda profile="full": committed)
+    monkeypatch.setattr(results, "chapters_dir", lambda profile="full": made)
+    return committed, made
+
+
+def test_what_a_chapter_makes_is_kept_apart_and_made_once(two_folders, capsys):
+    committed, made = two_folders
+    asked = experiments.Parameters("tiny", (5, 6), "newsgroups4", "cpu")
+
+    def main_setting(spec):
+        return not spec.get("reading")
+
+    wanted = [spec for spec in specs("annealing", "tiny", "auto", (5, 6)) if main_setting(spec)]
+    experiments.make_missing(asked, "annealing", dataset="auto", only=main_setting)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == len(wanted) > 2 and all(": ok, " in line for line in said)
+    assert not committed.exists() and len(list(made.glob("annealing/*.csv"))) >= len(wanted)
+    experiments.make_missing(asked, "annealing", dataset="auto", only=main_setting)
+    assert capsys.readouterr().out == ""
+    assert results.load_results("annealing", "tiny").empty
+    both = results.load_results("annealing", "tiny", by_chapters=True)
+    assert {*both["seed"]} == {5, 6} and both["key"].nunique() == len(wanted)
+    assert len(results.load_curves(both)) > len(wanted)
+
+
+def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
+    two_folders, capsys, monkeypatch
+):
+    some = specs("annealing", "tiny", "auto", (5, 6))[:3]
+    rows = [(some[0], "missing", "no room"), (some[1], "stale", "no room"), (some[2], "done", "")]
+    monkeypatch.setattr(plan, "status", lambda *asked: rows)
+    monkeypatch.setattr(plan, "runnable", lambda *asked: [])
+    asked = experiments.Parameters("tiny", (5, 6), "newsgroups4", "cpu")
+    experiments.make_missing(asked, "annealing")
+    assert capsys.readouterr().out == ("annealing: 2 of these seeds' runs are not made: no room\n")

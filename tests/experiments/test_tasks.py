@@ -45,6 +45,17 @@ def test_a_chapters_parameters_are_checked_and_returned():
     assert parameters(GOOD | {"seeds": "42,73"}) == found
 
 
+@pytest.mark.parametrize("none", [[], "", "[]"])
+def test_without_seeds_42_runs_live_and_the_tables_show_all(none):
+    found = parameters(GOOD | {"seeds": none, "profile": "full"})
+    assert (found.seeds, found.shown) == ((42,), None)
+
+
+def test_seeds_choose_those_of_the_tables_in_profile_full_alone():
+    assert parameters(GOOD | {"profile": "full"}).shown == (42, 73)
+    assert parameters(GOOD).shown is None and parameters(GOOD).seeds == (42, 73)
+
+
 def test_a_chapters_data_set_auto_is_resolved(empty_cache):
     assert parameters(GOOD | {"dataset": "auto"}).dataset == "newsgroups4"
     assert parameters(GOOD | {"dataset": "auto"}, "short texts").dataset == "newsgroups20_openings"

@@ -19,12 +19,14 @@ from snnl_lib.experiments import PROFILES, Task, load_task
 from snnl_lib.experiments.codes import autoencoder_training, entanglement, scale_to_unit
 from snnl_lib.experiments.text_clustering import (
     RIVALS,
+    SAME_NETWORK,
     reading_cells,
     run_codes,
     run_rival,
     spherical_kmeans,
     table_cells,
 )
+from snnl_lib.methods.supcon import supervised_contrastive_loss
 from snnl_lib.training import (
     binary_cross_entropy,
     forward,
@@ -42,15 +44,20 @@ def test_the_tables_have_rows_on_averaged_and_on_sentence_vectors():
     found = grid("clustering")
     models = ("pca", "ae", "lc-d", "ae-d")
     expected = {("spacy", model, 20_000, False): 5 for model in models}
-    for embedding in ("infersent-random", "infersent"):
-        expected |= {(embedding, model, 10_000, False): 5 for model in models}  # Sec. 3.5
-    assert Counter(
-        (spec.embedding, spec.model, spec.n_train, bool(spec.needs)) for spec in found
-    ) == expected | {("infersent-nli", "ae-d", 10_000, True): 3}
+    for model in models:  # Sec. 3.5; with a random encoder, two further draws of it
+        expected |= {("infersent-random", model, 10_000, False): 7}
+        expected |= {
+            ("infersent", model, 10_000, False): 5,
+            ("infersent-nli", model, 10_000, True): 3,
+        }
+    assert (
+        Counter((spec.embedding, spec.model, spec.n_train, bool(spec.needs)) for spec in found)
+        == expected
+    )
     assert {spec.seed for spec in found if spec.embedding == "infersent-nli"} == {42, 1234, 73}, (
         "the first three, or they would not be paired"
     )
-    assert {spec.seed for spec in found} == FIVE
+    assert {spec.seed for spec in found if spec.embedding != "infersent-random"} == FIVE
     for spec in found:
         layers = {"pca": None, "ae": "none", "lc-d": "code[:100]", "ae-d": "sum"}[spec.model]
         alpha, temperature = (100, "annealed") if spec.model in ("lc-d", "ae-d") else (0, "none")
@@ -153,7 +160,7 @@ def test_every_rival_sees_the_documents_of_its_table_and_sentence_vectors_as_it_
     )
     assert rows == {("spacy", model, 20_000, False): 5 for model in RIVALS} | {
         ("infersent-random", model, 10_000, model not in ("kmeans", "gmm")): 5 for model in RIVALS
-    }
+    } | {("spacy", "ffn-layer", 20_000, False): 10, ("spacy", "ae-supcon", 20_000, False): 3}
     assert set(RIVALS) == {
         "lda",
         "logreg",
@@ -163,7 +170,28 @@ def test_every_rival_sees_the_documents_of_its_table_and_sentence_vectors_as_it_
         "umap",
         "gmm",
     }
-    assert {(spec["kmeans_starts"], spec.alpha) for spec in found} == {(10, 0)}
+    assert {spec["kmeans_starts"] for spec in found} == {10}
+    trained = {(spec.model, spec.alpha) for spec in found if spec.model not in RIVALS}
+    assert trained == {*SAME_NETWORK}
+    assert all(spec.alpha == 0 for spec in found if spec.model in RIVALS)
+
+
+def test_rivals_with_the_same_network_are_trained_as_its_rows_are_but_for_the_loss():
+    found = {spec.model: spec for spec in grid("clustering-rivals") if spec.alpha}
+    own = {spec.model: spec for spec in grid("clustering") if spec.embedding == "spacy"}
+    (classifier,) = {
+        spec.settings
+        for spec in grid("classification")
+        if (spec.embedding, spec.model) == ("spacy", "ffn")
+    }
+    assert found["ae-supcon"].settings == own["ae-d"].settings
+    assert dict(found["ffn-layer"].settings) == dict(classifier) | {"kmeans_starts": 10}
+    regularizers = []
+    for model in ("ae-supcon", "ae-d"):
+        task = made_up_task()
+        spec = replace(found["ae-supcon"], model=model)
+        regularizers.append(autoencoder_training(spec, task.train_x, task.train_y).regularizer)
+    assert regularizers == [supervised_contrastive_loss, None]
 
 
 # ---------------------------------------------------------------- readings

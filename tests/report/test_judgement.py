@@ -653,7 +653,7 @@ def two_claims(monkeypatch):
     other = replace(claim(contrast((1, PCA), (-1, AE)), name="other"), paper="image")
     monkeypatch.setattr(claims, "registered_claims", lambda: (claim(BEATS), other))
     records = pd.concat([made(AED, UP), BASE])
-    monkeypatch.setattr(claims, "select", lambda experiment: records)
+    monkeypatch.setattr(claims, "select", lambda experiment, seeds: records)
     monkeypatch.setattr(claims, "rule_1", lambda: {"words": "partly"})
 
 

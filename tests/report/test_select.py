@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from snnl_lib import report, results
+from snnl_lib import experiments, report, results
 from snnl_lib.experiments import EXPERIMENTS, specs
 from snnl_lib.experiments.cells import PAPER_SEEDS
 
@@ -55,6 +55,9 @@ def test_every_committed_record_belongs_to_a_cell_of_the_plan(monkeypatch):
             for name, seed in zip(joined["experiment"], joined["seed"], strict=True)
         ]
     ]
+    drawn = further["fingerprint"].str.contains("-random[12]$")  # one run a draw and row
+    assert further["seed"][drawn].isin([1, 2]).all()
+    further = further[~drawn]
     assert set(further["experiment"]) == {"classification"} and len(further) == 30
 
 
@@ -231,3 +234,16 @@ def test_withdrawn_scores_stand_beside_the_same_runs_made_anew(results_folder):
     assert found.loc[(42, "nmi_geometric"), ["then", "now"]].tolist() == [0.65, 0.04]
     assert found.loc[(42, "acc"), "records"] == f"clusterbert/{new.stem}"
     assert found.loc[1234, "now"].isna().all() and not found.loc[1234, "records"].any()
+
+
+def test_records_that_chapters_made_are_shown_for_the_seeds_asked_for_and_to_nobody_else(
+    monkeypatch, tmp_path
+):
+
+    committed, made = tmp_path / "committed", tmp_path / "made"
+    monkeypatch.setattr(results, "results_dir", lambda profile="full": committed)
+    monkeypatch.setattr(results, "chapters_dir", lambda profile="full": made)
+    asked = experiments.Parameters("tiny", (5,), "newsgroups4", "cpu")
+    experiments.make_missing(asked, "annealing", dataset="auto")
+    shown = report.select("annealing", "tiny", seeds=(5,))
+    assert {*shown["seed"]} == {5} and report.select("annealing", "tiny").empty

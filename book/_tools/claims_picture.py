@@ -1,0 +1,96 @@
+"""The picture of all claims: what each comparison found, beside the papers' words, as an SVG whose
+names lead to their chapters.
+"""
+
+import io
+import re
+import textwrap
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+
+from snnl_lib.report import figures
+from snnl_lib.report.contrasts import FRACTIONS, base
+
+PAPERS = {"text": "text paper", "image": "image paper", "ClusterBERT": "ClusterBERT"}
+_SIGNS = {
+    "as the paper says": ("#0072B2", "o", ("reproduced", "matches")),
+    "the opposite, or another number": ("#D55E00", "X", ("contradicted", "differs")),
+    "undecided": ("#767676", "|", ("undecided",)),
+}
+_SPAN = 45  # points to either side that the picture of all claims shows
+
+
+def figure_of(judged: pd.DataFrame, links: dict[str, str]):
+    """Draw all claims: a line each with its comparisons, the paper's number and the verdict.
+
+    ``judged`` are rows of ``claims.judge``. Of each comparison of a score that is a fraction its
+    mean and 95 % interval in points, of a number its distance from the paper's; colour and mark are
+    those of its own verdict, a triangle at the edge is one that lies beyond it. ``links``, chapter
+    -> address, are what the names lead to in an SVG.
+    """
+    import matplotlib.pyplot as plt
+
+    signs = {word: (colour, mark) for colour, mark, words in _SIGNS.values() for word in words}
+    figure, axis = plt.subplots(figsize=(11, 0.25 * len(judged) + 1.8))
+    axis.axvline(0, color="black", linewidth=1)
+    for y, claim in enumerate(judged.itertuples()):
+        known = [each for each in claim.contrasts if base(each["metric"]) in FRACTIONS]
+        known = [each for each in known if each["units"] and each["verdict"] in signs]
+        for place, each in enumerate(known):
+            colour, mark = signs[each["verdict"]]
+            level = each["value"] if each["test"].startswith(("= v", "at least v")) else 0
+            mean, low, high = (100 * (each[name] - level) for name in ("mean", "low", "high"))
+            spot = y + 0.5 * (place + 0.5) / len(known) - 0.25
+            axis.hlines(spot, max(low, -_SPAN), min(high, _SPAN), color=colour, linewidth=1.4)
+            mark = mark if abs(mean) <= _SPAN else ">" if mean > 0 else "<"
+            axis.plot(np.clip(mean, -_SPAN, _SPAN), spot, mark, color=colour, markersize=4.5)
+        words = textwrap.shorten(claim.reported, 44, placeholder=" …")
+        kind = re.sub(r" \((?!\d).*", "", claim.kind)  # without the reason, but with its counts
+        axis.text(_SPAN + 3, y, kind, va="center", fontsize=8)
+        axis.text(_SPAN + 33, y, words, va="center", fontsize=8, color="#555555")
+    for paper, first in (~judged["paper"].duplicated()).groupby(judged["paper"]):
+        y = first.to_numpy().argmax() + judged.index.get_loc(first.index[0])
+        axis.axhline(y - 0.5, color="black", linewidth=0.8)
+        axis.text(1 - _SPAN, y - 0.15, PAPERS[paper], fontsize=8, weight="bold", va="center")
+    axis.set_yticks(range(len(judged)), judged["name"].str.replace("-", " "), fontsize=8)
+    for tick, chapter in zip(axis.get_yticklabels(), judged["chapter"], strict=True):
+        tick.set_url(links.get(chapter))
+    axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))
+    below = "points: right of 0 as claimed; of a number its distance from the paper's"
+    axis.set_xlabel(below, fontsize=9)
+    for place, title in ((3, "verdict"), (33, "the paper")):
+        axis.text(_SPAN + place, -1.1, title, fontsize=9, weight="bold")
+    handles = [
+        plt.Line2D([], [], color=colour, marker=mark, label=label)
+        for label, (colour, mark, _) in _SIGNS.items()
+    ]
+    axis.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.04), ncols=3, fontsize=8)
+    return figure
+
+
+def svg_of(judged: pd.DataFrame, links: dict[str, str]) -> str:
+    """Return the picture as an SVG element as wide as its page, with what it tells in words."""
+    import matplotlib.pyplot as plt
+
+    counts = judged["kind"].str.replace(r" \(.*", "", regex=True).value_counts()
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    alt = f"All {len(judged)} claims with the differences found and their intervals: {told}."
+    file = io.StringIO()
+    with mpl.rc_context():
+        figures.style()
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "claims"})
+        drawn = figure_of(judged, links)
+        drawn.savefig(file, format="svg", metadata={"Date": None})
+        plt.close(drawn)
+    svg = file.getvalue()[file.getvalue().index("<svg") :]
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace(' target="_blank"', "")  # a link within the book
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = svg.replace("<svg", '<svg role="group"', 1)
+    title = re.search(r"<svg[^>]*>", svg)[0]
+    svg = svg.replace(title, f"{title}<title>{alt}</title>", 1)
+    scrolls = 'tabindex="0" role="region" aria-label="Picture of all claims"'  # on a phone
+    return f'<div class="claims-picture" {scrolls}>{svg}</div>'
