@@ -206,7 +206,8 @@ def _spread(judged, metric):
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Summarise records of any profile: a row a label, the mean of each of the metrics over seeds.
+    """Summarise records of any profile: a row a label, the mean of each of the metrics over seeds
+    (over encoders, where several were drawn).
 
     >>> from snnl_lib.report.select import recorded
     >>> table = means(recorded("clustering", "ag_news"), ["acc"])
@@ -216,7 +217,7 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     rows, scored = [], records.loc[records["metric"].isin(metrics), "label"]
     for label in scored.unique():
         ours = records[records["label"] == label]
-        scores = ours.groupby("metric")["value"].mean().reindex(metrics)
+        scores = {name: by_unit(ours[ours["metric"] == name]).mean() for name in metrics}
         row = {"model": label} | {name: show_number(score, name) for name, score in scores.items()}
         runs = count_runs(ours.drop_duplicates("key"))
         rows.append(row | {"runs": runs, "records": behind(ours)})
