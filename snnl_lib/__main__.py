@@ -1,4 +1,5 @@
-"""The command line: ``python -m snnl_lib``, and list, missing, run, merge, pack, nli, data, claims.
+"""The command line: ``python -m snnl_lib``, and list, missing, run, merge, pack, nli, data, claims,
+cluster.
 
 ``--help`` says what each does.
 """
@@ -9,12 +10,22 @@ import os
 import sys
 import time
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 # Before torch and numpy are imported: one thread a process, as the records promise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from snnl_lib import SnnlError, data, embeddings, experiments, full_disk_told, results
+from snnl_lib import (
+    SnnlError,
+    data,
+    embeddings,
+    experiments,
+    full_disk_told,
+    own_texts,
+    results,
+    whole_file,
+)
 from snnl_lib.data import pack
 from snnl_lib.embeddings import nli
 
@@ -76,6 +87,21 @@ def _parser():
     add = command("data", _data, "list the data sets, or fetch one")
     add("action", nargs="?", choices=["fetch"], help="fetch: get a data set into the cache")
     add("name", nargs="?", help="the data set, or the data package, to fetch")
+
+    add = command(
+        "cluster", _cluster, "cluster texts of your own, and show what is in each cluster"
+    )
+    add("texts", type=Path, help="a file of texts: .csv, .tsv, .jsonl, or .txt with one a line")
+    add("--column", help="the column of the texts (default: the only one)")
+    add("--k", default="auto", help="how many clusters (default: auto, by the silhouette)")
+    known = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
+    add("--method", default="minilm", help=f"{known} (default: minilm)")
+    add("--seeds", nargs="+", default=["42"], help="the first makes the clusters, the others say "
+        "how far they agree with it (default: 42)")  # fmt: skip
+    add("--out", type=Path, help="write the table here (.csv), with a column cluster")
+    add("--save", type=Path, help="keep the model in this folder (clusterbert)")
+    add("--model", type=Path, help="no new clusters: those of a model that was kept")
+    add("--device", default="auto", help=DEVICES)
 
     add = command("claims", _claims, "print the papers' claims with their verdicts")
     add("name", nargs="*", help="names of claims (default: all)")
@@ -302,6 +328,67 @@ def _list(args):
         print(f"{name}: {experiment.title}")
         print(f"  embeddings {vectors}; models {models}; revision {experiment.revision}")
     return 0
+
+
+def _cluster(args):
+    """Cluster a file of texts; what is in each cluster is printed, and the table written."""
+    table, column = own_texts.read_table(args.texts, args.column)
+    device, (seed, *others) = experiments.check_device(args.device), _seeds(args)
+    if args.out and (args.out.suffix != ".csv" or not args.out.parent.is_dir()):
+        raise SnnlError(f"--out must be a .csv file in a folder that is there, got {args.out}")
+    if args.save and args.method != "clusterbert":
+        raise SnnlError("only a model of --method clusterbert is kept by --save: name it, too")
+    texts = table[column].fillna("").astype(str).str.strip()
+    said = texts[texts != ""]
+    blank = f", and {len(texts) - len(said)} rows without a text" if len(said) < len(texts) else ""
+    print(f"{args.texts}: {len(said):,} texts{blank}", flush=True)
+    if args.model:
+        from snnl_lib.methods import ClusterBERT
+
+        model = ClusterBERT.load(args.model)
+        found = own_texts.Clustering(model.predict([*said]), model.transform([*said]), model)
+    else:
+        found = _found_clusters([*said], args, device, seed, others)
+    shown = own_texts.describe_clusters([*said], found.clusters, found.vectors, nearest=1)
+    for row in shown.itertuples():
+        print(
+            f"{row.cluster:>4} {row.size:>6,}  {', '.join(row.words)}\n{'':13}{row.nearest[0][:85]}"
+        )
+    if args.out:
+        import pandas as pd
+
+        clusters = pd.Series(found.clusters, said.index, dtype="Int64").reindex(table.index)
+        with whole_file(args.out) as file:
+            table.assign(cluster=clusters).to_csv(file, index=False)
+        print(f"{args.out}: the table with a column cluster")
+    if args.save:
+        found.model.save(args.save)
+        print(f"{args.save}: the model; new texts: cluster FILE --model {args.save}")
+    return 0
+
+
+def _found_clusters(texts, args, device, seed, others):
+    """Choose k if asked, say how long it takes, cluster, and compare the seeds."""
+    from sklearn.metrics import adjusted_rand_score
+
+    k, bar = args.k, "ClusterBERT" if sys.stderr.isatty() else None
+    if k == "auto":
+        tried = own_texts.silhouettes(own_texts.embed_texts(texts, args.method, device), seed=seed)
+        k = own_texts.best_k(tried)
+        rows = ", ".join(f"{row.k}: {row.silhouette:.3f}" for row in tried.itertuples())
+        print(f"k: {k}, of the largest silhouette ({rows})")
+    elif not k.isdecimal():
+        raise SnnlError(f"--k must be a whole number or auto, got {k!r}")
+    minutes = own_texts.typical_minutes(len(texts), args.method) * (1 + len(others))
+    if minutes > 0:  # not where nothing is recorded
+        print(f"about {math.ceil(minutes)} min on a CPU core, by measured ones", flush=True)
+    cluster = partial(own_texts.cluster_texts, texts, int(k), args.method, device=device)
+    folder = data.cache_dir() / "clusterbert"
+    first, *rest = [cluster(seed=one, progress=bar, folder=folder) for one in (seed, *others)]
+    for one, found in zip(others, rest, strict=True):
+        agreement = adjusted_rand_score(first.clusters, found.clusters)
+        print(f"seed {one}: agrees with seed {seed} by an adjusted Rand index of {agreement:.2f}")
+    return first
 
 
 def _claims(args):

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from snnl_lib import data, embeddings, experiments, results
+from snnl_lib import data, embeddings, experiments, own_texts, results
 from snnl_lib.__main__ import main
 from snnl_lib.embeddings import nli
 from snnl_lib.experiments import plan
@@ -1107,3 +1107,70 @@ def test_where_there_is_nothing_to_pack_that_is_said(refused, tmp_path):
         "pack", "annealing", str(tmp_path / "out.pack")
     )
     assert not (tmp_path / "out.pack").exists()
+
+
+# ---------------------------------------------------------------- texts of one's own
+
+
+@pytest.fixture
+def wines(tmp_path):
+    """A file with forty texts on wine, forty on lists, and two rows without a text."""
+    rows = [f"wine {colour} {year}" for colour in ("red", "white") for year in range(1990, 2010)]
+    rows += [f"list {deed} {size}" for deed in ("sorted", "appended") for size in range(20)]
+    path = tmp_path / "texts.csv"
+    lines = ["id,title", *(f"{i},{text}" for i, text in enumerate(rows)), "80,", "81, "]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_cluster_shows_what_is_in_each_cluster_and_writes_the_table(command, packages, wines):
+    out = wines.with_name("out.csv")
+    asked = ("--column", "title", "--k", "2", "--method", "tfidf", "--out", out)
+    status, said, _ = command("cluster", str(wines), *map(str, asked))
+    assert status == 0 and "80 texts, and 2 rows without a text" in said
+    first, second = (line.split() for line in said.splitlines() if re.match(r" +\d +\d+  ", line))
+    assert {first[1], second[1]} == {"40"} and {"wine,", "list,"} <= {*first, *second}
+    with out.open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["id"] for row in rows] == [str(i) for i in range(82)]
+    assert len({row["cluster"] for row in rows[:40]}) == 1
+    assert rows[0]["cluster"] != rows[40]["cluster"] and rows[80]["cluster"] == ""
+
+
+def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
+    asked = ("--column", "title", "--method", "tfidf", "--seeds", "1", "2")
+    status, said, _ = command("cluster", str(wines), *asked)
+    assert status == 0 and re.search(r"^k: \d, of the largest silhouette \(2: 0\.\d+", said, re.M)
+    assert re.search(r"^seed 2: agrees with seed 1 by an adjusted Rand index of ", said, re.M)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--k", "2"), "name the column of the texts: choose one of id, title"),
+        (("--column", "title", "--k", "many"), "--k must be a whole number or auto"),
+        (("--column", "title", "--k", "81"), "from 1 to the number of texts, 80, got 81"),
+        (("--column", "title", "--method", "bert"), "there is no method 'bert'"),
+        (("--column", "title", "--out", "out.txt"), "--out must be a .csv file"),
+        (("--column", "title", "--out", "nowhere/out.csv"), "in a folder that is there"),
+        (("--column", "title", "--save", "model"), "only a model of --method clusterbert is kept"),
+        (("--column", "title", "--model", "nowhere"), "nowhere"),
+    ],
+)
+def test_cluster_refuses_what_it_cannot_do_in_one_sentence(refused, wines, arguments, told):
+    assert told in refused("cluster", str(wines), *arguments)
+
+
+def test_a_model_that_was_kept_tells_the_clusters_of_new_texts(
+    command, packages, own_cache, wines, tmp_path, monkeypatch
+):
+    brief = {"warm_up": 0, "adaptation_epochs": 1, "clustering_epochs": 1, "hardening_epochs": 1}
+    brief = functools.partial(own_texts.Recipe, reclusterings=1, **brief)
+    monkeypatch.setattr(own_texts, "Recipe", brief)
+    model, asked = tmp_path / "model", ("--column", "title", "--out")
+    outs = [str(tmp_path / name) for name in ("first.csv", "later.csv")]
+    made = ("--k", "2", "--method", "clusterbert", "--save", str(model))
+    assert command("cluster", str(wines), *asked, outs[0], *made)[0] == 0
+    assert command("cluster", str(wines), *asked, outs[1], "--model", str(model))[0] == 0
+    first, later = (Path(out).read_text() for out in outs)
+    assert first == later

@@ -1,0 +1,152 @@
+"""Texts of one's own: files, the number of clusters, clusters and what is in them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snnl_lib import own_texts
+from snnl_lib.own_texts import TextsError
+
+WINES = ["red wine", "a dry red wine", "white wine", "wine from the south"]
+LISTS = ["sort a list", "a sorted list", "append to a list", "the length of a list"]
+TEXTS = [f"{text} {word}" for text in WINES + LISTS for word in ("today", "again", "please")]
+TOPICS = np.repeat([0, 1], 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("texts.csv", 'id,title\n1,"red, dry"\n2,\n3,NA\n'),
+        ("texts.tsv", "id\ttitle\n1\tred, dry\n2\t\n3\tNA\n"),
+        ("texts.jsonl", '{"id": 1, "title": "red, dry"}\n{"id": 2, "title": ""}\n'
+                        '{"id": 3, "title": "NA"}\n'),
+    ],
+)  # fmt: skip
+def test_a_text_is_read_as_it_stands_in_the_file(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    table, column = own_texts.read_table(tmp_path / name, "title")
+    assert column == "title" and table["title"].tolist() == ["red, dry", "", "NA"]
+
+
+def test_lines_and_an_only_column_need_no_name(tmp_path):
+    (tmp_path / "a.txt").write_text("red, dry\nsort, a list\n")
+    table, column = own_texts.read_table(tmp_path / "a.txt")
+    assert (column, table[column].tolist()) == ("text", ["red, dry", "sort, a list"])
+    (tmp_path / "a.csv").write_text("said\nyes\n")
+    assert own_texts.read_table(tmp_path / "a.csv")[1] == "said"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "told"),
+    [
+        ("a.csv", None, None, "could not be read"),
+        ("a.csv", "", None, "could not be read"),
+        ("a.csv", "id,title\n1,x\n", None, "name the column of the texts: choose one of id, title"),
+        ("a.csv", "id,title\n1,x\n", "titles", "it has no column 'titles'"),
+        ("a.csv", "id,title\n1,\n2, \n", "title", "has no text in its column title"),
+        ("a.jsonl", "{", None, "could not be read"),
+        ("a.xlsx", "x", None, "does not end in one of .csv"),
+        ("a.txt", b"\xff\xfe\xfa", None, "in UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_serve_is_told_in_one_sentence(tmp_path, name, content, column, told):
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    elif content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(TextsError) as error:
+        own_texts.read_table(tmp_path / name, column)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def blobs(k, each=40, seed=0):
+    centers = 12 * np.eye(k)[np.repeat(np.arange(k), each)]
+    return centers + np.random.default_rng(seed).normal(size=centers.shape)
+
+
+@pytest.mark.parametrize("k", [2, 4, 10])
+def test_k_is_that_of_clusters_that_lie_apart(k):
+    table = own_texts.silhouettes(blobs(k), seed=3)
+    assert own_texts.best_k(table) == k
+    assert table["k"].max() <= k * 40 / own_texts.TEXTS_A_CLUSTER
+    assert table["silhouette"].between(-1, 1).all()
+
+
+def test_k_is_chosen_by_directions_and_neither_by_lengths_nor_by_order():
+    vectors = blobs(5)
+    longer = vectors * np.random.default_rng(1).uniform(1, 50, size=(len(vectors), 1))
+    mixed = vectors[np.random.default_rng(2).permutation(len(vectors))]
+    for same in (longer, mixed):
+        assert own_texts.best_k(own_texts.silhouettes(same, seed=3)) == 5
+
+
+def test_of_many_vectors_a_part_chooses_k(monkeypatch):
+    monkeypatch.setattr(own_texts, "LOOKED_AT", 120)
+    table = own_texts.silhouettes(blobs(4, each=100), seed=3)
+    assert table["k"].max() == 6 and own_texts.best_k(table) == 4
+
+
+def test_too_few_vectors_and_vectors_all_alike_choose_no_k():
+    with pytest.raises(TextsError, match="at least 40 texts, and there are 39: name k"):
+        own_texts.silhouettes(blobs(3, each=13))
+    with pytest.warns(match="distinct clusters"):
+        table = own_texts.silhouettes(np.ones((60, 3)))
+    with pytest.raises(TextsError, match="all texts are alike"):
+        own_texts.best_k(table)
+
+
+@pytest.mark.parametrize("method", ["tfidf", "sif-corpus", "minilm"])
+def test_texts_on_two_topics_fall_into_them_by_every_method(method):
+    found = own_texts.cluster_texts(TEXTS, 2, method, seed=1)
+    assert len(found.vectors) == len(TEXTS) and found.model is None
+    agree = (found.clusters == TOPICS).mean()
+    assert max(agree, 1 - agree) > 0.9
+
+
+def test_the_seed_settles_the_clusters():
+    first, same, other = (
+        own_texts.cluster_texts(TEXTS, 6, "tfidf", seed=seed).clusters.tolist()
+        for seed in (1, 1, 2)
+    )
+    assert first == same != other
+
+
+@pytest.mark.parametrize(
+    ("texts", "k", "method", "told"),
+    [
+        (TEXTS, 2, "bert", "there is no method 'bert': choose one of tfidf, sif-corpus"),
+        ([], 2, "tfidf", "texts must be strings that are not empty"),
+        (["a word", " "], 2, "tfidf", "texts must be strings that are not empty"),
+        (["a word", None], 2, "tfidf", "texts must be strings that are not empty"),
+        (TEXTS, 25, "tfidf", "from 1 to the number of texts, 24, got 25"),
+        (TEXTS, 2.0, "tfidf", "got 2.0"),
+        (TEXTS, True, "tfidf", "got True"),
+    ],
+)
+def test_what_cannot_be_clustered_is_told(texts, k, method, told):
+    with pytest.raises(TextsError, match=told):
+        own_texts.cluster_texts(texts, k, method)
+
+
+def test_clusters_are_shown_with_their_own_words_and_the_texts_in_their_middle():
+    vectors = np.zeros((len(TEXTS), 2))
+    vectors[:, 0], vectors[:, 1] = TOPICS, np.tile([5.0, 0.0, -5.0], 8)
+    clusters = np.where(TOPICS == 1, 0, 7)
+    clusters[0] = 0  # one of the wines
+    shown = own_texts.describe_clusters(TEXTS, clusters, vectors, words=2, nearest=2)
+    assert shown["cluster"].tolist() == [0, 7] and shown["size"].tolist() == [13, 11]
+    assert shown["words"][0][0] == "list" and shown["words"][1][0] == "wine"
+    assert all(text.endswith("again") for text in shown["nearest"][1])
+    with pytest.raises(TextsError, match="no word could be counted"):
+        own_texts.describe_clusters(["the", "of"], np.array([0, 1]), np.eye(2))
+
+
+def test_minutes_are_those_measured_with_the_most_texts(tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
+    assert np.isnan(own_texts.typical_minutes(100, "minilm"))
+    (tmp_path / "bench").mkdir()
+    rows = [("minilm", 300, 60.0), ("minilm", 3000, 300.0), ("tfidf", 9000, 1.0)]
+    table = pd.DataFrame(rows, columns=["method", "texts", "seconds"])
+    table.to_csv(tmp_path / "bench" / "own-texts-cpu.csv", index=False)
+    assert own_texts.typical_minutes(6000, "minilm") == pytest.approx(10)
+    assert np.isnan(own_texts.typical_minutes(6000, "clusterbert"))
