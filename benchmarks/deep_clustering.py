@@ -120,7 +120,11 @@ def fits(x, seed):
         "initial_clustering_params": kmeans,
     }
     steps = {"max_steps": updates * CLUSTERING, "update_interval": updates, "tolerance": 0}
-    yield "DEC", "snnl_lib", ours.DEC(K, seed=seed, **steps).fit(x, normalized).predict(x)
+    yield (
+        "DEC",
+        "snnl_lib",
+        ours.DEC(K, seed=seed, **steps).fit(x, autoencoder=normalized).predict(x),
+    )
     yield (
         "DEC",
         THEIRS,
@@ -132,7 +136,7 @@ def fits(x, seed):
         ).dec_labels_,
     )
     idec = ours.IDEC(K, seed=seed, gamma=0.1, **steps)
-    yield "IDEC", "snnl_lib", idec.fit(x, normalized).predict(x)
+    yield "IDEC", "snnl_lib", idec.fit(x, autoencoder=normalized).predict(x)
     weights = {
         "clustering_loss_weight": 0.1,
         "ssl_loss_weight": 1.0,
@@ -145,7 +149,11 @@ def fits(x, seed):
             deep.IDEC, **trained, **weights, clustering_optimizer_params={"lr": 1e-3}
         ).dec_labels_,
     )
-    yield "VaDE", "snnl_lib", ours.VaDE(K, seed=seed, epochs=CLUSTERING).fit(x, own).predict(x)
+    yield (
+        "VaDE",
+        "snnl_lib",
+        ours.VaDE(K, seed=seed, epochs=CLUSTERING).fit(x, autoencoder=own).predict(x),
+    )
     trained["initial_clustering_params"] = mixture | {"covariance_type": "diag"}
     bound = {
         "ssl_loss_fn": lambda output, x: (
@@ -163,7 +171,7 @@ def fits(x, seed):
             clustering_optimizer_params={"lr": 2e-3},
         ).vade_labels_,
     )
-    yield "N2D", "snnl_lib", ours.N2D(K, seed=seed).fit(x, own).clusters
+    yield "N2D", "snnl_lib", ours.N2D(K, seed=seed).fit(x, autoencoder=own).clusters
     manifold = {
         "n_components": K,
         "n_neighbors": 20,

@@ -49,7 +49,7 @@ def autoencoder(path):
 def deep(method, **settings):
     def fitted(path):
         model, _ = pretrain(POINTS, 3, epochs=1, seed=1, normalize=method is not VaDE)
-        found = method(3, seed=1, checkpoint=path, **settings).fit(POINTS, model)
+        found = method(3, seed=1, checkpoint=path, **settings).fit(POINTS, autoencoder=model)
         return [
             *found.autoencoder.state_dict().values(),
             torch.as_tensor(found.predict(POINTS)),

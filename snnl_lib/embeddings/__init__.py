@@ -7,6 +7,7 @@ them, so that listing runs stays quick.
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -60,6 +61,8 @@ def embed(
     - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a transformer as
       published, the texts as they are; ``minilm-cls`` takes the vector of the first piece where
       ``minilm`` takes the mean (``transformers.SentenceEncoder``).
+    - the path of a folder with another transformer, also with ``-cls`` or ``-mean`` after it
+      (``backbones.parse``).
 
     Args:
         texts: N strings, as published.
@@ -74,6 +77,7 @@ def embed(
 
     Raises:
         EmbeddingError: an unknown method, weights that are not there.
+        BackboneError: a folder without settings, tokenizer or weights.
         CacheError: a cache file that is damaged or cannot be written.
         ValueError: an empty list, or ``fit_texts`` without a word that could be counted or has a
             vector.
@@ -84,8 +88,11 @@ def embed(
            [0.84, 0.55],
            [0.  , 0.  ]], dtype=float32)
     """
-    if method not in METHODS:
-        known = ", ".join(METHODS)
+    method = str(method)
+    paths = method, method.removesuffix("-cls"), method.removesuffix("-mean")
+    of_folder = method not in METHODS and any(Path(path).is_dir() for path in paths)
+    if not of_folder and method not in METHODS:
+        known = f"{', '.join(METHODS)}, or give the path of a transformer's folder"
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {known}")
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
@@ -97,11 +104,12 @@ def embed(
         return words.mean_vectors(texts)
     if method == "spacy-word":
         return words.mean_vectors(words.own_rows(texts))
-    if method in TRANSFORMERS:
+    if of_folder or method in TRANSFORMERS:
         from snnl_lib.embeddings import transformers
 
         name, pooling = backbones.parse(method)
-        facts = {"method": method, "backbone": backbones.cache_key(name)}
+        facts = {"method": f"{Path(name).name}-{pooling}" if of_folder else method}
+        facts["backbone"] = backbones.cache_key(name)
         compute = partial(transformers.embed_texts, texts, name, pooling, device)
         return cached_vectors(facts, [texts], compute)
     if fit_texts is None or method == "spacy":

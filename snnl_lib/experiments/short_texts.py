@@ -168,9 +168,9 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
     training = pretraining(vectors, k + 1, normalize=True, updates=updates, **settings)
     yield training
     idec = IDEC(k, max_steps=updates, device=device, progress=progress, **settings)
-    start = replace(idec, max_steps=0).fit(vectors, training.model).predict(vectors)
-    raise_if_diverged(idec.fit(vectors, training.model))
-    return idec.predict(vectors), idec.codes(vectors), start
+    start = replace(idec, max_steps=0).fit(vectors, autoencoder=training.model).predict(vectors)
+    raise_if_diverged(idec.fit(vectors, autoencoder=training.model))
+    return idec.predict(vectors), idec.transform(vectors), start
 
 
 def clustered(vectors: np.ndarray, labels: np.ndarray, *how):

@@ -17,19 +17,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.base import ClusterMixin, TransformerMixin
 from torch import nn
 
 from snnl_lib import told_as, whole_file
 from snnl_lib.cache import Checkpoint, CheckpointError
 from snnl_lib.embeddings import backbones
-from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods import _fitting
+from snnl_lib.methods._texts import TextEstimator
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder, delete_words
 from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.training import build, named_seed, take_step
 
+ASSIGN = ("kmeans", "head")
 FIRST_CONFIDENCE = 0.6
 """Mean probability of the likeliest cluster where the head starts: neither blind nor sure."""
 
@@ -117,12 +119,14 @@ def batches_of_like_length(lengths, batch_size, generator):
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
-@dataclass(eq=False)
-class ClusterBERT:
+@dataclass(eq=False, repr=False)
+class ClusterBERT(ClusterMixin, TransformerMixin, TextEstimator):
     """Algorithm 1: domain adaptation, clustering, hardening, each on a sum of two losses (Eq. 4).
 
-    After ``fit``:
+    A scikit-learn estimator that takes texts. ``labels_``, ``predict`` and ``fit_predict`` follow
+    ``assign``. After ``fit``:
 
+    - ``labels_``: int array [N], the clusters of the texts.
     - ``embeddings``: a dictionary with a float32 array [N + others, D] for each stage, by the names
       ``start``, ``domain adaptation``, ``clustering`` and ``hardening``. The paper clusters these,
       with k-means.
@@ -135,8 +139,9 @@ class ClusterBERT:
 
     Args:
         k: the number of clusters.
-        backbone: a name of ``backbones.BACKBONES``.
-        recipe: a ``Recipe``.
+        backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
+            has saved a BERT or RoBERTa and its tokenizer.
+        recipe: a ``Recipe``; default: the paper's, as far as it says.
         seed: settles the order of the texts, the words deleted, dropout, k-means and the weights
             that are new.
         device: as torch names it; on a GPU it computes in bfloat16 where that does no harm
@@ -145,6 +150,8 @@ class ClusterBERT:
         folder: where a checkpoint is kept after each stage and, within one, every ten minutes; a
             later call with the same texts, seed and recipe goes on from it. Stage 1 is shared by
             recipes that differ later. None keeps none. A damaged one is a CheckpointError.
+        assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
+            or ``head`` (the head's own clusters, after stage 2 or 3).
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
@@ -164,9 +171,15 @@ class ClusterBERT:
     device: str | torch.device = "cpu"
     progress: str | None = None
     folder: Path | None = None
+    assign: str = "kmeans"
 
-    def __post_init__(self):
-        self.recipe, self.device = self.recipe or Recipe(), torch.device(self.device)
+    @property
+    def _recipe(self):
+        return self.recipe or Recipe()
+
+    @property
+    def _device(self):
+        return torch.device(self.device)
 
     def fit(self, texts: list[str], others: list[str] = (), stages: int = 3):
         """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3. Returns self.
@@ -176,16 +189,20 @@ class ClusterBERT:
         than half of the clusters are warned of.
 
         Raises:
-            ValueError: texts that are none, k that is not a whole number from 1 to N, or another
-                pooling than ``cls`` and ``mean``.
+            ValueError: texts that are none, k that is not a whole number from 1 to N, another
+                pooling than ``cls`` and ``mean``, or an unknown ``assign``.
             BackboneError: a backbone that is not here, or cannot decode.
             CheckpointError: a checkpoint that is damaged or cannot be written.
         """
-        self.pieces = tokenize(texts, self.backbone)
+        if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
+            possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
+            raise ValueError(f"assign must be {possible}, got {self.assign!r} and {stages} stages")
+        self.pieces = self._cut(texts, anew=True)
         _fitting.check_clusters(self.k, len(texts), "texts")
-        self._others = tokenize(others, self.backbone) if len(others) else None
+        self._others = self._cut(others) if len(others) else None
         self._build()
         self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
+        self._centers = self._labels = None
         self.seconds = 0.0
         for stage in range(self._restore(stages), stages + 1):
             started = time.perf_counter()
@@ -200,21 +217,46 @@ class ClusterBERT:
         return self
 
     def embed(self, texts: list[str]) -> np.ndarray:
-        """Return the embeddings of any N texts as float32 array [N, D], after ``fit``.
+        """Return the embeddings of any N texts, as ``transform`` does."""
+        return self.transform(texts)
 
-        Raises ValueError for texts that are none.
-        """
-        return self._encode(tokenize(texts, self.backbone))
+    @property
+    def labels_(self) -> np.ndarray:
+        """The clusters of the texts that it was fitted on, int array [N]."""
+        self._check_fitted()
+        if self.assign == "head":
+            return self.clusters
+        self._cluster()
+        return self._labels
+
+    def _cluster(self):
+        """Find the centroids of the last embeddings, once somebody asks for them."""
+        if self._centers is None:
+            vectors = list(self.embeddings.values())[-1][: len(self.pieces)]
+            kmeans = _fitting.k_means(vectors, self.k, named_seed(self.seed, "kmeans"))
+            self._centers = kmeans.cluster_centers_
+            self._labels = self._assign(vectors)
+
+    def _assign(self, vectors):
+        """Return the clusters of embeddings [N, D], int array [N], by what ``assign`` asks for."""
+        from sklearn.metrics import pairwise_distances_argmin
+
+        if self.assign == "head":
+            if self.clusters is None:
+                raise ValueError('the head has no clusters before stage 2: take assign="kmeans"')
+            return self._probabilities(vectors).argmax(dim=1).cpu().numpy()
+        self._cluster()
+        return pairwise_distances_argmin(vectors, self._centers)
 
     def _encode(self, pieces):
-        return encode(self.encoder, pieces, device=self.device)
+        return encode(self.encoder, pieces, device=self._device)
 
     def _build(self):
-        self.encoder = load_encoder(self.backbone, self.recipe.pooling).to(self.device)
+        self.encoder = load_encoder(self.backbone, self._recipe.pooling).to(self._device)
         decoder = build(Decoder, self.backbone, self.encoder, self.pieces, seed=self.seed)
-        self.decoder = decoder.to(self.device)
-        transformer, frozen = self.encoder.transformer, self.recipe.frozen
-        self.head = nn.Linear(transformer.config.hidden_size, self.k).to(self.device)
+        self.decoder = decoder.to(self._device)
+        transformer, frozen = self.encoder.transformer, self._recipe.frozen
+        self.head = nn.Linear(transformer.config.hidden_size, self.k).to(self._device)
         if frozen:
             for part in (transformer.embeddings, *transformer.encoder.layer[:frozen]):
                 part.requires_grad_(False)
@@ -238,17 +280,17 @@ class ClusterBERT:
         trained = self._trained().items()
         brought_along = [value for name, value in trained if name.startswith("encoder.")]
         new = [value for name, value in trained if not name.startswith("encoder.")]
-        rate, new_rate = self.recipe.learning_rate, self.recipe.new_rate
+        rate, new_rate = self._recipe.learning_rate, self._recipe.new_rate
         self._optimizer = _fitting.adam_at_two_rates(brought_along, rate, new, new_rate)
         self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
         self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
         seed = named_seed(self.seed, f"dropout, {stage}")
-        with _fitting.separate_random_numbers(self.device, seed):
+        with _fitting.separate_random_numbers(self._device, seed):
             yield
 
     def _epochs(self, stage):
         """List a stage's epochs: number, lambda of Eq. 4, whether targets are made before it."""
-        recipe = self.recipe
+        recipe = self._recipe
         if stage == 1:
             return [(epoch, 0, False) for epoch in range(-recipe.warm_up, recipe.adaptation_epochs)]
         if stage == 2:
@@ -267,7 +309,7 @@ class ClusterBERT:
         saved = Checkpoint(path, **parts)
         reached = saved.restore() or {"epoch": -math.inf, "rows": self._rows, "targets": None}
         self._rows, targets = reached["rows"], reached["targets"]
-        targets = None if targets is None else targets.to(self.device)
+        targets = None if targets is None else targets.to(self._device)
         for epoch, weight, makes_targets in self._epochs(stage):
             if self.diverged or epoch < reached["epoch"]:
                 continue
@@ -286,7 +328,7 @@ class ClusterBERT:
         if stage == 3:
             return target_distribution(self._predictions())
         embeddings = self._encode(self.pieces)
-        seed = named_seed(self.seed, f"targets {epoch // self.recipe.clustering_epochs}")
+        seed = named_seed(self.seed, f"targets {epoch // self._recipe.clustering_epochs}")
         kmeans = _fitting.k_means(embeddings, self.k, seed)
         clusters = kmeans.labels_
         if before is None:
@@ -296,13 +338,15 @@ class ClusterBERT:
                 self.head.bias.copy_(torch.as_tensor(bias))
         else:
             clusters = match_clusters(clusters, before.argmax(dim=1).cpu().numpy(), self.k)
-        return torch.as_tensor(np.eye(self.k, dtype=np.float32)[clusters], device=self.device)
+        return torch.as_tensor(np.eye(self.k, dtype=np.float32)[clusters], device=self._device)
 
-    @torch.no_grad()
     def _predictions(self):
         """Return p of Eq. 2 for the clean texts, [N, k]."""
-        embeddings = torch.as_tensor(self._encode(self.pieces), device=self.device)
-        return self.head(embeddings).softmax(dim=1)
+        return self._probabilities(self._encode(self.pieces))
+
+    @torch.no_grad()
+    def _probabilities(self, embeddings):
+        return self.head(torch.as_tensor(embeddings, device=self._device)).softmax(dim=1)
 
     def _epoch(self, stage, epoch, weight, targets, saved, resumed=None):
         """Pass once over the texts with Eq. 4, ``weight`` being lambda.
@@ -317,14 +361,14 @@ class ClusterBERT:
         if resumed:
             first, sums, drawn_from = resumed["batch"], resumed["sums"], resumed["drawn_from"]
             self._order.set_state(drawn_from)
-        sums = sums.to(self.device)
-        batches = batches_of_like_length(lengths, self.recipe.batch_size, self._order)
+        sums = sums.to(self._device)
+        batches = batches_of_like_length(lengths, self._recipe.batch_size, self._order)
         name = self.progress and f"{self.progress}: {STAGES[stage]} {epoch}"
         brought_along = self._optimizer.param_groups[0]["params"]
         for parameter in brought_along:
             parameter.requires_grad_(epoch >= 0)
         for i in _fitting.progress_bar(name, first, len(batches), unit="batch"):
-            chosen = torch.as_tensor(batches[i], device=self.device)
+            chosen = torch.as_tensor(batches[i], device=self._device)
             losses = self._losses(batches[i], weight, None if targets is None else targets[chosen])
             take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])
             sums = sums + torch.stack(losses).detach()
@@ -347,14 +391,14 @@ class ClusterBERT:
 
     def _losses(self, batch, weight, targets):
         """Return Eqs. 1 and 3 of a batch of texts; the one that has no weight is 0."""
-        pieces, ratio = self.pieces, self.recipe.deletion
+        pieces, ratio = self.pieces, self._recipe.deletion
         clean = [pieces.ids[i] for i in batch]
         noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
-        reconstruction = clustering = torch.zeros((), device=self.device)
-        with _fitting.mixed_precision(self.device):
-            embedding = self.encoder(*pieces.batch(noisy, self.device))
+        reconstruction = clustering = torch.zeros((), device=self._device)
+        with _fitting.mixed_precision(self._device):
+            embedding = self.encoder(*pieces.batch(noisy, self._device))
             if weight < 1:
-                reconstruction = self.decoder(embedding, *pieces.batch(clean, self.device))
+                reconstruction = self.decoder(embedding, *pieces.batch(clean, self._device))
         if weight:
             clustering = clustering_loss(self.head(embedding.float()), targets)
         return reconstruction, clustering
@@ -364,15 +408,15 @@ class ClusterBERT:
     def _checkpoint(self, stage, suffix=""):
         """Name a stage's checkpoint after all that settles it."""
         later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
-        facts = {name: own for name, own in asdict(self.recipe).items() if name not in later}
+        facts = {name: own for name, own in asdict(self._recipe).items() if name not in later}
         facts |= {"backbone": backbones.cache_key(self.backbone), "torch": torch.__version__}
-        facts |= {"device": self.device.type, "seed": self.seed, "words": "of the texts"}
+        facts |= {"device": self._device.type, "seed": self.seed, "words": "of the texts"}
         facts |= {"k": self.k} if stage > 1 else {}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for pieces in (self.pieces, self._others):
             for ids in pieces.ids if pieces else ():
                 digest.update(ids.tobytes() + b"|")
-        name = f"{self.backbone}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
+        name = f"{Path(self.backbone).name}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
         return Path(self.folder) / name
 
     def _end_stage(self, stage, started):
@@ -417,3 +461,22 @@ class ClusterBERT:
             self.seconds = made.get("seconds", math.nan)  # unknown of files made before it was kept
             self.clusters = None if clusters is None else clusters.numpy()
         return stage + 1
+
+    # ------------------------------------------------ what is saved
+
+    def _state(self):
+        self._cluster()
+        tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
+        tensors |= {"centers": self._centers, "labels": self._labels}
+        if self.clusters is not None:
+            tensors["clusters"] = self.clusters
+        return tensors, {"pooling": self._recipe.pooling}
+
+    def _restore(self, tensors, facts, folder):
+        super()._restore(tensors, facts, folder)
+        weight = tensors["head.weight"]
+        self.head = nn.Linear(weight.shape[1], self.k, device=self._device)
+        self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
+        names = ("centers", "labels", "clusters")
+        found = [tensors[name].cpu().numpy() if name in tensors else None for name in names]
+        self._centers, self._labels, self.clusters = found

@@ -1,8 +1,10 @@
 """Deep clustering without labels, on vectors or pixels: DEC, IDEC, VaDE and N2D.
 
-All start from one autoencoder d-500-500-2000-c and back (``pretrain``), which they copy, and are
-used as scikit-learn's clusterings are: ``IDEC(10, seed=42).fit(features, autoencoder)`` and then
-``predict(features)``. A run that breaks down does not raise: ``diverged`` says why.
+They are scikit-learn's estimators: ``IDEC(10, seed=42).fit_predict(X)`` clusters the rows of X,
+``predict`` assigns new ones and ``transform`` returns their codes. All start from an autoencoder
+d-500-500-2000-c and back, which they train themselves, or copy from
+``fit(X, autoencoder=autoencoder)`` (``pretrain``), so that several can share one. A clustering that
+breaks down does not raise: ``diverged`` says why.
 
 DEC and IDEC take an autoencoder of normalised features with a linear output (``normalize=True``),
 as their papers do; VaDE one of the features as they are, in its own likelihood. N2D takes either:
@@ -22,12 +24,14 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from sklearn.base import ClusterMixin, TransformerMixin
 from torch import nn
 from torch.nn.utils import skip_init
 
 from snnl_lib import require, training
 from snnl_lib.cache import Checkpoint
 from snnl_lib.methods._fitting import check_clusters, k_means, progress_bar
+from snnl_lib.methods._saving import Estimator
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
 from snnl_lib.recipes import BATCH_SIZE
@@ -147,9 +151,9 @@ def _scaled(features, autoencoder):
     return features if scale is None else features * np.float32(scale)
 
 
-@dataclass(eq=False)
-class _Method:
-    """What the four share: ``fit``, ``codes``, ``predict``, ``curve`` and ``diverged``."""
+@dataclass(eq=False, repr=False)
+class _Method(ClusterMixin, TransformerMixin, Estimator):
+    """What the four share: where they start, ``transform``, ``save`` and ``load``."""
 
     k: int
     _: KW_ONLY
@@ -157,41 +161,81 @@ class _Method:
     device: str = "cpu"
     progress: str | None = None
     checkpoint: Path | None = None
+    pretrain_epochs: int = 200
+    code_size: int | None = None
 
     _NORMALIZED = None  # whether it takes an autoencoder of normalised features; None: either
+    _FITTED = ()  # names of the tensors that it predicts by, beside the autoencoder's
 
-    def __post_init__(self):
-        self.curve, self.diverged = pd.DataFrame(), ""
+    def _start(self, X, autoencoder):
+        """Check X [N, D] and take a copy of the autoencoder, or pretrain one.
 
-    def _start(self, features, autoencoder):
-        """Check the features [N, D] and take a copy of the autoencoder.
-
-        Returns the features on the device, scaled for it, and batches of their indices without end.
+        Returns X as it was checked, what of it is on the device, scaled for the autoencoder, and
+        batches of indices without end.
         """
-        features = _scaled(features, autoencoder)
-        check_clusters(self.k, len(features), "points")
-        if self._NORMALIZED not in (None, autoencoder.scale is not None):
+        X = self._validated(X, reset=True)
+        check_clusters(self.k, len(X), "points")
+        if autoencoder is None:
+            code_size, settings = self.code_size or self.k, {"seed": self.seed}
+            settings |= {"epochs": self.pretrain_epochs, "normalize": bool(self._NORMALIZED)}
+            settings |= {"device": self.device, "progress": self.progress}
+            autoencoder, history = pretrain(X, code_size, **settings)
+            training.raise_if_diverged(history)
+        elif self._NORMALIZED not in (None, autoencoder.scale is not None):
             wanted = f"pretrain(..., normalize={self._NORMALIZED})"
             raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
+        features = _scaled(X, autoencoder)
         self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
         shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
         order = batches(len(features), BATCH_SIZE, shuffling)
-        return torch.as_tensor(features, device=self.device), order
+        return X, torch.as_tensor(features, device=self.device), order
 
-    def _end(self, rows, parameters):
+    def _end(self, X, rows=(), parameters=()):
         """Keep the curve, and look for what the last step may have broken, which no loss shows."""
         self.autoencoder.eval()
         self.curve = pd.DataFrame(rows)
         if not self.diverged and not all(values.isfinite().all() for values in parameters):
             self.diverged = "the weights were not finite after the last step"
+        self.labels_ = self._assign(X)
         return self
 
     def _parameter(self, values):
         return nn.Parameter(torch.as_tensor(values, dtype=torch.float32, device=self.device))
 
-    def codes(self, features):
-        """Return the codes of features [N, D], as float32 array [N, c]."""
-        return forward(self.autoencoder.eval(), _scaled(features, self.autoencoder), layer="code")
+    def predict(self, X):
+        """Return the cluster of each row of X [N, D], as int array [N] of numbers in [0, k).
+
+        Raises ValueError for an X that is empty, not finite or of another width, NotFittedError
+        before ``fit``.
+        """
+        return self._assign(self._validated(X))
+
+    def transform(self, X):
+        """Return the codes of X [N, D], as float32 array [N, c]. Raises as ``predict``."""
+        return self._codes(self._validated(X))
+
+    def _codes(self, X):
+        return forward(self.autoencoder.eval(), _scaled(X, self.autoencoder), layer="code")
+
+    def _state(self):
+        network = self.autoencoder
+        tensors = {f"autoencoder.{name}": value for name, value in network.state_dict().items()}
+        facts = {name: getattr(network, name) for name in ("unit_range", "scale")}
+        return tensors | {name: getattr(self, name) for name in self._FITTED}, {"network": facts}
+
+    def _restore(self, tensors, facts, folder):
+        network = {name: tensors[f"autoencoder.{name}.bias"] for name in ("output", "code")}
+        sizes = map(len, network.values())
+        self.autoencoder = ClusteringAutoencoder(*sizes, **facts["network"]).to(self.device).eval()
+        weights = {name: tensors[f"autoencoder.{name}"] for name in self.autoencoder.state_dict()}
+        self.autoencoder.load_state_dict(weights)
+        for name in self._FITTED:
+            setattr(self, name, tensors[name])
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
 
 
 # ---------------------------------------------------------------- DEC and IDEC
@@ -231,7 +275,7 @@ def _divergence(q, target):
     return F.kl_div(q.log(), target, reduction="batchmean")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DEC(_Method):
     """Deep embedded clustering (Xie, Girshick and Farhadi, 2016).
 
@@ -239,12 +283,12 @@ class DEC(_Method):
     the assignments q (Eq. 1) become their own sharpened targets p (Eq. 3), by the divergence
     KL(p || q) (Eq. 2), here its mean over points. The decoder is thrown away. Stochastic gradient
     descent with a rate of 0.01 (Sec. 4.3) and a momentum of 0.9, batches of 256. The autoencoder
-    is one of ``pretrain(..., normalize=True)``; features are scaled as for it. With ``max_steps=0``
+    is one of ``pretrain(..., normalize=True)``; X is scaled as for it. With ``max_steps=0``
     it is k-means on the pretrained codes.
 
-    After ``fit``: ``curve`` has a row each time the targets are computed: ``step``, ``loss`` (the
-    divergence, mean over points) and ``changed`` (a share); ``diverged`` says why it stopped early,
-    or nothing.
+    After ``fit``: ``labels_`` [N] are the clusters of X, ``n_features_in_`` is D; ``curve`` has a
+    row each time the targets are computed: ``step``, ``loss`` (the divergence, mean over points)
+    and ``changed`` (a share); ``diverged`` says why it stopped early, or nothing.
 
     Args:
         k: the number of clusters.
@@ -257,10 +301,12 @@ class DEC(_Method):
         progress: name of a progress bar, None for none.
         checkpoint: file from which a training that was killed goes on, and which goes at its end;
             None keeps none.
+        pretrain_epochs: of the autoencoder, where ``fit`` is given none.
+        code_size: units of that autoencoder's code; default: k, as N2D's authors have it (DEC,
+            IDEC and VaDE: 10).
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
-    >>> autoencoder, _ = pretrain(x, code_size=2, normalize=True, epochs=20, seed=42)
-    >>> clusters = DEC(3, seed=42, max_steps=20).fit(x, autoencoder).predict(x)
+    >>> clusters = DEC(3, seed=42, max_steps=20, pretrain_epochs=20).fit_predict(x)
     >>> np.unique(clusters, return_counts=True)[1]
     array([20, 20, 20])
     """
@@ -270,7 +316,7 @@ class DEC(_Method):
     update_interval: int = 140
     tolerance: float = 0.001
 
-    _NORMALIZED = True
+    _NORMALIZED, _FITTED = True, ("centroids",)
 
     def _optimizer(self, parameters):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
@@ -279,14 +325,15 @@ class DEC(_Method):
         """Return the loss of a batch x [B, D] with targets [B, k]."""
         return _divergence(soft_assignment(self.autoencoder.encode(x)[0], self.centroids), target)
 
-    def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
+    def fit(self, X, y=None, *, autoencoder=None):
+        """Cluster X [N, D]; ``y`` is ignored. Returns self.
 
-        Returns self. Raises ValueError for bad features, k > N, or an autoencoder of features that
-        were not normalised.
+        A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
+        ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
+        features that were not normalised; Diverged where the pretraining breaks down.
         """
-        x, order = self._start(features, autoencoder)
-        kmeans = k_means(self.codes(features), self.k, named_seed(self.seed, "centroids"), 20)
+        X, x, order = self._start(X, autoencoder)
+        kmeans = k_means(self._codes(X), self.k, named_seed(self.seed, "centroids"), 20)
         self.centroids = self._parameter(kmeans.cluster_centers_)
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)
@@ -299,7 +346,7 @@ class DEC(_Method):
         for step in progress_bar(self.progress, start, self.max_steps):
             if step % self.update_interval == 0:
                 saved.save_if_due(step=step, rows=rows, assigned=torch.as_tensor(assigned))
-                q = self.memberships(features)
+                q = self._memberships(X)
                 changed, assigned = float(np.mean(q.argmax(axis=1) != assigned)), q.argmax(axis=1)
                 q = torch.as_tensor(q, device=self.device)
                 target = target_distribution(q)
@@ -313,20 +360,25 @@ class DEC(_Method):
             batch = next(order).to(self.device)
             take_step(optimizer, self._loss(x[batch], target[batch]))
         saved.remove()
-        return self._end(rows, parameters)
+        return self._end(X, rows, parameters)
+
+    def memberships(self, X):
+        """Return q of Eq. 1 for X [N, D], as float32 array [N, k] whose rows sum to 1.
+
+        Raises as ``predict``, which takes the largest.
+        """
+        return self._memberships(self._validated(X))
 
     @torch.no_grad()
-    def memberships(self, features):
-        """Return q of Eq. 1 for features [N, D], as float32 array [N, k] whose rows sum to 1."""
-        codes = torch.as_tensor(self.codes(features), device=self.device)
+    def _memberships(self, X):
+        codes = torch.as_tensor(self._codes(X), device=self.device)
         return soft_assignment(codes, self.centroids).cpu().numpy()
 
-    def predict(self, features):
-        """Return the cluster of each of the features [N, D], in [0, k): the largest membership."""
-        return self.memberships(features).argmax(axis=1)
+    def _assign(self, X):
+        return self._memberships(X).argmax(axis=1)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IDEC(DEC):
     """Improved deep embedded clustering (Guo, Gao, Liu and Yin, 2017): DEC that keeps the decoder.
 
@@ -336,13 +388,13 @@ class IDEC(DEC):
     ``gamma`` of 0.1 D does here, since Adam minds no common factor; as printed, the centroids
     hardly count, and codes that the pretraining left on the move leave them behind. Adam with a
     ``learning_rate`` of 0.001, as the authors have it for MNIST. ``k``, ``seed``, ``max_steps``,
-    ``update_interval``, ``tolerance``, ``device``, ``progress`` and ``checkpoint`` are DEC's, and
-    so are ``curve`` and ``diverged``.
+    ``update_interval``, ``tolerance``, ``device``, ``progress``, ``checkpoint``,
+    ``pretrain_epochs`` and ``code_size`` are DEC's, and so is what there is after ``fit``.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
     >>> autoencoder, _ = pretrain(x, code_size=2, normalize=True, epochs=40, seed=42)
     >>> idec = IDEC(3, seed=42, max_steps=20, learning_rate=1e-4)
-    >>> clusters = idec.fit(x, autoencoder).predict(x)
+    >>> clusters = idec.fit(x, autoencoder=autoencoder).predict(x)
     >>> np.unique(clusters, return_counts=True)[1]
     array([20, 20, 20])
     """
@@ -365,7 +417,7 @@ class IDEC(DEC):
 # ---------------------------------------------------------------- VaDE
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class VaDE(_Method):
     """Variational deep embedding (Jiang, Zheng, Tan, Tang and Zhou, 2017).
 
@@ -380,11 +432,11 @@ class VaDE(_Method):
 
     After ``fit``: ``curve`` has a row for each epoch: ``epoch`` and ``loss`` (the negative of the
     evidence lower bound, Eq. 12, mean over points). ``k``, ``seed``, ``device``, ``progress``,
-    ``checkpoint`` and ``diverged`` are what they are in DEC.
+    ``checkpoint``, ``pretrain_epochs``, ``code_size``, ``labels_`` and ``diverged`` are what they
+    are in DEC.
 
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
-    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=20, seed=42)
-    >>> vade = VaDE(3, seed=42, epochs=2).fit(x, autoencoder)
+    >>> vade = VaDE(3, seed=42, epochs=2, pretrain_epochs=20).fit(x)
     >>> vade.predict(x).shape, list(vade.curve.columns)
     ((60,), ['epoch', 'loss'])
     """
@@ -392,16 +444,17 @@ class VaDE(_Method):
     _: KW_ONLY
     epochs: int = 300
 
-    _NORMALIZED = False
+    _NORMALIZED, _FITTED = False, ("logits", "means", "log_variances")
 
-    def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
+    def fit(self, X, y=None, *, autoencoder=None):
+        """Cluster X [N, D]; ``y`` is ignored. Returns self.
 
-        Returns self. Raises ValueError for bad features, k > N, or an autoencoder of normalised
-        features.
+        A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
+        ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
+        normalised features; Diverged where the pretraining breaks down.
         """
-        x, order = self._start(features, autoencoder)
-        self._start_mixture(self.codes(features))
+        X, x, order = self._start(X, autoencoder)
+        self._start_mixture(self._codes(X))
         parameters = [*self.autoencoder.parameters(), *self.spread.parameters()]
         parameters += [self.logits, self.means, self.log_variances]
         optimizer = torch.optim.Adam(parameters, lr=0.002, fused=True)
@@ -427,7 +480,7 @@ class VaDE(_Method):
                 break
             saved.save_if_due(epoch=epoch + 1, rows=rows)
         saved.remove()
-        return self._end(rows, parameters)
+        return self._end(X, rows, parameters)
 
     def _start_mixture(self, codes):
         """Start the prior from a mixture of the codes, and every code's variance from its mean."""
@@ -468,12 +521,9 @@ class VaDE(_Method):
         return (self.autoencoder.error(output, x).sum(dim=1) + gaussian + cluster).mean()
 
     @torch.no_grad()
-    def predict(self, features):
-        """Return the cluster of each of the features [N, D], a whole number in [0, k).
-
-        It is the most probable one of the code's mean (Eq. 16).
-        """
-        codes = torch.as_tensor(self.codes(features), device=self.device)
+    def _assign(self, X):
+        """Return the most probable cluster of the mean of each code (Eq. 16)."""
+        codes = torch.as_tensor(self._codes(X), device=self.device)
         return self.log_joint(codes).argmax(dim=1).cpu().numpy()
 
 
@@ -500,7 +550,7 @@ def fit_umap(vectors, seed, **settings):
     return mapping, mapping.fit_transform((vectors + 1e-3 * lengths * noise).astype(np.float32))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class N2D(_Method):
     """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021).
 
@@ -508,39 +558,72 @@ class N2D(_Method):
     then a Gaussian mixture with full covariances. Nothing is trained beyond the autoencoder. Needs
     umap-learn, and two points more than clusters (``fit`` raises ValueError).
 
-    After ``fit``: ``manifold`` [N, k] is what was clustered, ``clusters`` [N] the result. ``k`` and
-    ``seed`` are the number of clusters and what settles UMAP and the mixture; ``device`` is where
-    the codes are computed. ``progress`` and ``checkpoint`` are taken as by the other methods, and
-    have no effect.
+    UMAP cannot be kept without pickle, nor lay new points twice alike, so ``predict`` does without
+    it: a new point is put where its ``NEIGHBOURS`` nearest of the fitted codes lie on the map, on
+    average, weighted by the inverse of their distance, and the mixture says its cluster. A point
+    that it was fitted on lies where it lay.
+
+    After ``fit``: ``manifold`` [N, k] is what was clustered, ``clusters`` [N], also ``labels_``,
+    the result. ``k`` and ``seed`` are the number of clusters and what settles UMAP and the mixture;
+    ``device`` is where the codes are computed. ``checkpoint`` is taken as by the other methods, and
+    has no effect. ``progress``, ``pretrain_epochs`` and ``code_size`` are those of the pretraining,
+    as in DEC.
 
     >>> x = np.random.default_rng(42).random((60, 5))
-    >>> autoencoder, _ = pretrain(x, code_size=2, epochs=1, seed=42)
-    >>> N2D(2, seed=42).fit(x, autoencoder).manifold.shape
+    >>> N2D(2, seed=42, pretrain_epochs=1).fit(x).manifold.shape
     (60, 2)
     """
 
-    def fit(self, features, autoencoder):
-        """Cluster features [N, D] from a pretrained autoencoder, which is left as it is.
+    NEIGHBOURS = 20  # as many as UMAP looks at
+    _FITTED = ("fitted_codes", "manifold")
+    _MIXTURE = ("weights_", "means_", "covariances_", "precisions_cholesky_")
 
-        Returns self. Raises ValueError for bad features, or k > N - 2.
+    def fit(self, X, y=None, *, autoencoder=None):
+        """Cluster X [N, D]; ``y`` is ignored. Returns self.
+
+        A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
+        ValueError for an X that is empty or not finite, or for k > N - 2; Diverged where the
+        pretraining breaks down.
         """
         from sklearn.mixture import GaussianMixture
 
-        points = len(self._start(features, autoencoder)[0])
-        if points < self.k + 2:
+        X, x, _ = self._start(X, autoencoder)
+        if len(x) < self.k + 2:
             needed = f"the number of clusters and 2 more, {self.k + 2}, which UMAP needs"
-            raise ValueError(f"the number of points must be at least {needed}, got {points}")
+            raise ValueError(f"the number of points must be at least {needed}, got {len(x)}")
         settings = {"n_components": self.k, "n_neighbors": 20, "min_dist": 0.0}
-        seed = named_seed(self.seed, "umap")
-        self.umap, self.manifold = fit_umap(self.codes(features), seed, **settings)
+        seed, self.fitted_codes = named_seed(self.seed, "umap"), self._codes(X)
+        _, self.manifold = fit_umap(self.fitted_codes, seed, **settings)
         seed = named_seed(self.seed, "centroids")
         self.mixture = GaussianMixture(self.k, n_init=10, random_state=seed)
         self.clusters = self.mixture.fit_predict(self.manifold.astype(np.float64))
+        self._lay()
+        self._end(X)
+        self.labels_ = self.clusters
         return self
 
-    def predict(self, features):
-        """Return the cluster of each of other features [N, D], a whole number in [0, k).
+    def _lay(self):
+        """Get ready to put new points on the map."""
+        from sklearn.neighbors import KNeighborsRegressor
 
-        UMAP lays them among those it was fitted on.
-        """
-        return self.mixture.predict(self.umap.transform(self.codes(features)).astype(np.float64))
+        neighbours = min(self.NEIGHBOURS, len(self.manifold))
+        self.map = KNeighborsRegressor(neighbours, weights="distance")
+        self.map.fit(self.fitted_codes, self.manifold)
+
+    def _assign(self, X):
+        return self.mixture.predict(self.map.predict(self._codes(X)).astype(np.float64))
+
+    def _state(self):
+        tensors, facts = super()._state()
+        return tensors | {name: getattr(self.mixture, name) for name in self._MIXTURE}, facts
+
+    def _restore(self, tensors, facts, folder):
+        from sklearn.mixture import GaussianMixture
+
+        super()._restore(tensors, facts, folder)
+        for name in self._FITTED:
+            setattr(self, name, tensors[name].cpu().numpy())
+        self.mixture, self.clusters = GaussianMixture(self.k), self.labels_
+        for name in self._MIXTURE:
+            setattr(self.mixture, name, tensors[name].cpu().numpy())
+        self._lay()

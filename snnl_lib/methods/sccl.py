@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from sklearn.base import ClusterMixin, TransformerMixin
 from torch import nn
 
 from snnl_lib.cache import Checkpoint
-from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods import _fitting
+from snnl_lib.methods._texts import TextEstimator
 from snnl_lib.methods.deep_clustering import soft_assignment, target_distribution
 from snnl_lib.methods.tsdae import delete_words
 from snnl_lib.training import batches, build, named_seed, take_step
@@ -49,25 +50,26 @@ def _projection(units):
     return nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, PROJECTION))
 
 
-@dataclass(eq=False)
-class SCCL:
+@dataclass(eq=False, repr=False)
+class SCCL(ClusterMixin, TransformerMixin, TextEstimator):
     """Contrast two views of each text and sharpen its soft assignment to k centroids (Eqs. 3-7).
 
     The views are "deletion and dropout": the text with a fifth of its words deleted, read twice
     under the backbone's dropout, while the paper prefers words put in by another transformer. The
     targets' cluster sizes are those of the batch (Sec. 3.2).
 
-    After ``fit``:
+    A scikit-learn estimator that takes texts. After ``fit``:
 
     - ``embeddings``: float32 array [N, D].
-    - ``clusters``: int array [N], each text's nearest centroid.
+    - ``labels_``, also ``clusters``: int array [N], each text's nearest centroid.
     - ``curve``: a frame with a row every 100 steps: ``step``, and the mean ``contrastive`` and
       ``clustering`` losses since the row before.
     - ``diverged``: why it stopped early, or an empty text.
 
     Args:
         k: the number of clusters.
-        backbone: a name of ``backbones.BACKBONES``.
+        backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
+            has saved a transformer and its tokenizer.
         pooling: ``cls`` or ``mean``; default: the backbone's own.
         steps: batches it is trained on, 1,000 in the ClusterBERT paper.
         batch_size: 400 in SCCL's own experiments; never more than there are texts.
@@ -104,8 +106,9 @@ class SCCL:
     progress: str | None = None
     checkpoint: Path | None = None
 
-    def __post_init__(self):
-        self.device = torch.device(self.device)
+    @property
+    def _device(self):
+        return torch.device(self.device)
 
     def fit(self, texts: list[str]):
         """Fine-tune on N texts and return self.
@@ -117,22 +120,22 @@ class SCCL:
                 pooling than ``cls`` and ``mean``.
             BackboneError: a backbone that is not here.
         """
-        pieces = tokenize(texts, self.backbone)
+        pieces = self._cut(texts, anew=True)
         _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)
         new = [*self._projection.parameters(), self._centroids]
-        own, rate, new_rate = [*self._encoder.parameters()], self.learning_rate, self.new_rate
+        own, rate, new_rate = [*self.encoder.parameters()], self.learning_rate, self.new_rate
         optimizer = _fitting.adam_at_two_rates(own, rate, new, new_rate)
         shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
         deletion = np.random.default_rng(named_seed(self.seed, "deletion"))
-        parts = {"encoder": self._encoder, "projection": self._projection}
+        parts = {"encoder": self.encoder, "projection": self._projection}
         parts |= {"centroids": self._centroids, "optimizer": optimizer, "deletion": deletion}
         saved = Checkpoint(self.checkpoint, **parts)
         self.diverged = ""
-        with _fitting.separate_random_numbers(self.device, named_seed(self.seed, "dropout")):
-            self._encoder.train()
+        with _fitting.separate_random_numbers(self._device, named_seed(self.seed, "dropout")):
+            self.encoder.train()
             reached = saved.restore() or {"step": 0, "rows": [], "sums": torch.zeros(2)}
-            start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self.device)
+            start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self._device)
             order = batches(len(texts), min(self.batch_size, len(texts)), shuffling)
             bar = _fitting.progress_bar(self.progress, start, self.steps)
             for step, batch in zip(bar, islice(order, start, None), strict=False):
@@ -150,20 +153,31 @@ class SCCL:
                 saved.save_if_due(step=step + 1, rows=rows, sums=sums)
         saved.remove()
         self.curve = pd.DataFrame(rows)
-        self.embeddings = encode(self._encoder, pieces, device=self.device)
-        q = soft_assignment(torch.as_tensor(self.embeddings), self._centroids.detach().cpu())
-        self.clusters = q.argmax(dim=1).numpy()
+        self.embeddings = encode(self.encoder, pieces, device=self._device)
+        self.labels_ = self.clusters = self._assign(self.embeddings)
         return self
+
+    def _assign(self, vectors):
+        """Return the nearest centroid of each of the embeddings [N, D], int array [N]."""
+        q = soft_assignment(torch.as_tensor(vectors), self._centroids.detach().cpu())
+        return q.argmax(dim=1).numpy()
+
+    def _state(self):
+        return {"centroids": self._centroids}, {"pooling": self.encoder.pooling}
+
+    def _restore(self, tensors, facts, folder):
+        super()._restore(tensors, facts, folder)
+        self._centroids, self.clusters = tensors["centroids"], self.labels_
 
     def _build(self, pieces):
         """Load the encoder, and start the centroids from k-means on its embeddings."""
-        self._encoder = load_encoder(self.backbone, self.pooling)
-        embeddings = encode(self._encoder, pieces, device=self.device)
+        self.encoder = load_encoder(self.backbone, self.pooling)
+        embeddings = encode(self.encoder, pieces, device=self._device)
         seed = named_seed(self.seed, "centroids")
         centers = _fitting.k_means(embeddings, self.k, seed).cluster_centers_
-        self._centroids = nn.Parameter(torch.as_tensor(centers, device=self.device))
+        self._centroids = nn.Parameter(torch.as_tensor(centers, device=self._device))
         projection = build(_projection, embeddings.shape[1], seed=self.seed)
-        self._projection = projection.to(self.device)
+        self._projection = projection.to(self._device)
 
     def _losses(self, pieces, batch, random):
         """Return the contrastive and the clustering loss of a batch of texts (Eqs. 2 and 6)."""
@@ -171,10 +185,10 @@ class SCCL:
         texts = [(pieces.ids[i], pieces.words[i]) for i in batch]
 
         def read(ids):
-            return self._encoder(*pieces.batch(ids, self.device)).float()
+            return self.encoder(*pieces.batch(ids, self._device)).float()
 
         views = [[delete_words(*text, self.deletion, random) for text in texts] for _ in range(2)]
-        with _fitting.mixed_precision(self.device):
+        with _fitting.mixed_precision(self._device):
             first, second, codes = map(read, [*views, clean])
         contrastive = contrastive_loss(self._projection(first), self._projection(second))
         q = soft_assignment(codes, self._centroids)

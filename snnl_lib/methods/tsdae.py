@@ -54,6 +54,10 @@ class _KnownPieces(nn.Module):
         place, rows = self.place[ids], (self.weight, self.others)  # the others: of new texts only
         return F.embedding(place, rows[0] if place.max() < len(rows[0]) else torch.cat(rows))
 
+    def whole(self):
+        """Return the rows [V, D] of all pieces in the order of their numbers."""
+        return torch.cat([self.weight, self.others])[self.place]
+
 
 class _KeptPieces(nn.Module):
     """An output layer of the first rows of a word embedding's ``weight``."""

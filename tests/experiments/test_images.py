@@ -948,9 +948,9 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
 ):
     fitted, fit = [], getattr(deep_clustering, kind).fit
 
-    def noting(self, features, autoencoder):
+    def noting(self, features, *, autoencoder):
         fitted.append((self, features, autoencoder))
-        return fit(self, features, autoencoder)
+        return fit(self, features, autoencoder=autoencoder)
 
     monkeypatch.setattr(getattr(deep_clustering, kind), "fit", noting)
     outcome = outcome_of(run_deep(tiny(model), task, "cpu", None))
@@ -964,7 +964,7 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
     ) == {"vade": 2}.get(model, 4)
     ((found, clusters, labels),) = scored
     assert (
-        np.array_equal(found, method.codes(task.test_x))
+        np.array_equal(found, method.transform(task.test_x))
         and np.array_equal(clusters, method.predict(task.test_x))
         and labels is task.test_y
     )
@@ -1004,7 +1004,9 @@ def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training
 def test_idec_with_the_mean_over_pixels_weighs_the_clusters_by_their_number(task, monkeypatch):
     asked, fit = [], methods.IDEC.fit
     monkeypatch.setattr(
-        methods.IDEC, "fit", lambda self, *args: asked.append(self.gamma) or fit(self, *args)
+        methods.IDEC,
+        "fit",
+        lambda self, *x, **how: asked.append(self.gamma) or fit(self, *x, **how),
     )
     for spec in specs("images", "tiny", "mnist", 42):
         if spec.model == "idec":
@@ -1026,7 +1028,7 @@ def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkey
         def __init__(self, k, **settings):
             self.own = k, settings["seed"], settings["device"]
 
-        def fit(self, features, autoencoder):
+        def fit(self, features, *, autoencoder):
             fitted.append((self.own, features, weights(autoencoder)))
             self.manifold, self.clusters, self.curve = (
                 features[:, :4],

@@ -50,7 +50,7 @@ def deep(method, **settings):
     def cluster(vectors):
         normalize = method in (DEC, IDEC)
         autoencoder, _ = pretrain(vectors, K, epochs=10, seed=42, normalize=normalize)
-        method_ = method(K, seed=42, **settings).fit(vectors, autoencoder)
+        method_ = method(K, seed=42, **settings).fit(vectors, autoencoder=autoencoder)
         return method_.clusters if method is N2D else method_.predict(vectors)
 
     return cluster

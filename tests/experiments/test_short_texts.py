@@ -194,7 +194,7 @@ def asked(monkeypatch):
         device: str
         progress: str | None
 
-        def fit(self, vectors, autoencoder):
+        def fit(self, vectors, *, autoencoder):
             found.setdefault("idec", []).append(self)
             self.diverged, self.curve = method.diverged, method.curve
             return self
