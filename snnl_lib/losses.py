@@ -6,6 +6,7 @@ to use, fast and exact for any batch and temperature.
 """
 
 import math
+import warnings
 from numbers import Integral, Real
 
 import torch
@@ -16,6 +17,10 @@ from snnl_lib._pairs import PairLosses, Settings
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
 OPTIONS = ("distance", "reduction", "chunk_size", "ignore_index")
+LONELY = (  # without a number, for Python shows a sentence once for each place that it comes from
+    "more than half of the anchors have no class mate in their batch and thus no loss: take larger "
+    "batches, a sampler that groups by label, or more neighbours as references"
+)
 
 
 def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
@@ -110,10 +115,15 @@ def soft_nearest_neighbor_loss(
         ignore_index: a label of points and references that count as absent, such as -1, which in
             scikit-learn means "no label"; or None. They have no loss (0 under ``"none"``), are
             nobody's neighbour, get gradient 0 and may hold NaN.
-        check_finite: False skips the look for NaN, for training loops that do their own.
+        check_finite: False skips the look for NaN and the one for class mates, for training loops
+            that do their own.
 
     Returns:
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
+
+    Warns:
+        UserWarning: more than half of the anchors have no class mate (looked at on a CPU in eager
+            mode; shown once for each line that calls).
 
     Raises:
         TypeError: features that are not floating point, or labels that are not integers.
@@ -142,6 +152,7 @@ def soft_nearest_neighbor_loss(
     features = _known_rows(features, labels, "features", ignore_index, check_finite)
     if features.dtype in (torch.float16, torch.bfloat16):
         features = features.float()
+    anchors = labels  # which those of the references may join
     settings = Settings(features.shape[-2], distance, chunk_size, ignore_index, reduction != "none")
     if references is not None or reference_labels is not None:
         _check_rows(references, reference_labels, "references", "reference_labels", "R")
@@ -155,6 +166,8 @@ def soft_nearest_neighbor_loss(
     if torch.is_tensor(temperature):
         temperature = temperature.reshape(())  # [1] would broadcast into the loss's shape and dtype
     losses, has_mate = PairLosses.apply(features, labels, temperature, settings)
+    if _looked_at(features, check_finite) and _mostly_lonely(has_mate, anchors, ignore_index):
+        warnings.warn(LONELY, stacklevel=2)
     return losses / has_mate.clamp_min(1).to(losses.dtype) if reduction == "mean" else losses
 
 
@@ -259,7 +272,8 @@ def composite_loss(
             least entangled layer only), or a list of names to sum over.
         ignore_index: a label of rows that Eq. 4 shall not see, such as -1, which in scikit-learn
             means "no label"; or None. It does not touch the primary loss.
-        check_finite: False skips the look for NaN, for training loops that do their own.
+        check_finite: False skips the look for NaN and the one for class mates, for training loops
+            that do their own.
 
     Returns:
         The composite loss, a tensor [...]; for alpha = 0 the primary loss itself.
@@ -320,14 +334,29 @@ def _known_rows(features, labels, name, ignore_index, check_finite):
     """Return the features with zeros in rows to be ignored, the others looked through for NaN."""
     if ignore_index is not None:
         features = features.masked_fill((labels.long() == ignore_index)[..., None], 0)
-    looks = check_finite and features.device.type == "cpu" and not torch.compiler.is_compiling()
     # The sum at once, where a look at each would take longer than the loss of a small batch; it
     # can overflow by itself.
-    if looks and not math.isfinite(features.detach().sum()):
+    if _looked_at(features, check_finite) and not math.isfinite(features.detach().sum()):
         wrong = features[~torch.isfinite(features)].tolist()
         if wrong:
             raise ValueError(f"{name} must be finite, got {wrong[0]} among them")
     return features
+
+
+def _looked_at(features, wanted):
+    """Tell whether values may decide what is said: a GPU would wait, and a compiled graph break."""
+    return wanted and features.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _mostly_lonely(has_mate, labels, ignore_index):
+    """Tell whether more than half of the anchors, [..., B] labels, have no class mate.
+
+    Those to be ignored do not count, and are themselves counted only where they can matter.
+    """
+    mates = int(has_mate.sum() if has_mate.ndim else has_mate)
+    if 2 * mates >= labels.numel() or ignore_index is None:
+        return 2 * mates < labels.numel()
+    return 2 * mates < int((labels.long() != ignore_index).sum())
 
 
 def _require(holds, name, expected, value):
