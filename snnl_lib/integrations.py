@@ -65,7 +65,7 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
             raise ValueError(f'temperature "annealed" needs epoch, {advice}; got {epoch!r}')
         self.model, self.epoch = model, epoch  # the trainer looks for the name model
         self.gather_across_devices = gather_across_devices
-        self.loss = SoftNearestNeighborLoss(temperature, **options)
+        self.criterion = SoftNearestNeighborLoss(temperature, **options)
 
     def forward(self, sentence_features, labels):
         if len(sentence_features) != 1:
@@ -74,12 +74,12 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
         embeddings = self.model(sentence_features[0])["sentence_embedding"]
         if self.gather_across_devices:
             embeddings, labels = gathered(embeddings, labels)
-        return self.loss(embeddings, labels, epoch=self.epoch and self.epoch())
+        return self.criterion(embeddings, labels, epoch=self.epoch and self.epoch())
 
     def get_config_dict(self):
         """Return the settings (a dict), which the trainer writes into the model card."""
         names = ("temperature", "distance", "ignore_index")
-        settings = {name: getattr(self.loss, name) for name in names}
+        settings = {name: getattr(self.criterion, name) for name in names}
         return settings | {"gather_across_devices": self.gather_across_devices}
 
     @property

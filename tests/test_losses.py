@@ -4,6 +4,7 @@ properties and its edges.
 
 import decimal
 import math
+import warnings
 import weakref
 from decimal import Decimal
 from itertools import pairwise
@@ -30,6 +31,7 @@ from snnl_lib.losses import (
 )
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore:more than half of the anchors")  # seen below
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 DISTANCES = ["cosine", "sqeuclidean"]
@@ -1552,6 +1554,97 @@ def test_the_look_for_nan_in_features_with_a_gradient_gives_no_warning():
         soft_nearest_neighbor_loss(X.clone().requires_grad_(), Y).backward()
     finally:
         torch.set_warn_always(False)
+
+
+# ---------------------------------------------------------------- anchors without a class mate
+
+ALONE = "more than half of the anchors have no class mate in their batch"
+
+
+def warnings_of(labels, **options):
+    """What the loss of so many random rows says, called three times."""
+    labels = torch.tensor(labels)
+    features = torch.randn(*labels.shape, 3, generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            soft_nearest_neighbor_loss(features, labels, **options)
+    return said
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_lonely_anchors_in_the_majority_are_told_once(reduction, chunk_size, temperature):
+    options = {"reduction": reduction, "chunk_size": chunk_size, "temperature": temperature}
+    (said,) = warnings_of([0, 0, 1, 2, 3], **options)
+    assert str(said.message).startswith(ALONE) and said.category is UserWarning
+    assert said.filename == __file__
+    assert not warnings_of([0, 0, 1, 2], **options)  # a half is not more than that
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([-1, -1, -1, -1, -1, 0, 0], False),
+        ([-1, -1, -1, -1, -1, 0, 0, 1, 2, 3], True),
+        ([-1, -1, -1, -1, -1, 0, 0, 1, 2], False),
+        ([-1, -1, -1], False),  # no anchor at all
+        ([0, 1, -1], True),
+    ],
+)
+def test_rows_to_be_ignored_are_no_lonely_anchors(labels, told, reduction):
+    assert bool(warnings_of(labels, ignore_index=-1, reduction=reduction)) == told
+
+
+def test_unsigned_labels_are_compared_with_the_one_to_be_ignored():
+    labels = torch.tensor([255, 255, 255, 0, 0], dtype=torch.uint8)
+    with warnings.catch_warnings(action="error"):
+        soft_nearest_neighbor_loss(torch.randn(5, 3), labels, ignore_index=255)
+
+
+def test_class_mates_among_the_references_keep_anchors_company():
+    more = {"references": torch.randn(4, 3), "reference_labels": torch.tensor([1, 2, 3, 3])}
+    assert not warnings_of([0, 0, 1, 2, 3], **more)
+    assert not warnings_of([7, 8, 1, 2], **more)
+    assert warnings_of([7, 8, 9, 2, 3], **more)
+    lonely = {"reference_labels": torch.tensor([4, 5, 6, 7])}  # references are no anchors
+    assert not warnings_of([0, 0, 1, 2], **more | lonely)
+
+
+def test_lonely_anchors_are_counted_over_all_batches():
+    assert warnings_of([[0, 0, 0], [0, 1, 2], [0, 1, 2]])
+    assert not warnings_of([[0, 0, 0], [0, 0, 0], [0, 1, 2]])
+
+
+def test_the_modules_say_it_too_and_who_does_his_own_checks_is_not_told():
+    features, labels = torch.randn(3, 3), torch.arange(3)
+    with pytest.warns(UserWarning, match=ALONE):
+        SoftNearestNeighborLoss()(features, labels)
+    composite = dict(alpha=1, temperature=1.0)
+    with pytest.warns(UserWarning, match=ALONE):
+        composite_loss(torch.zeros(()), {"layer": features}, labels, **composite)
+    with warnings.catch_warnings(action="error"):
+        soft_nearest_neighbor_loss(features, labels, check_finite=False)
+        composite_loss(
+            torch.zeros(()), {"layer": features}, labels, **composite, check_finite=False
+        )
+
+
+def test_a_compiled_loss_is_one_graph_and_does_not_look_for_lonely_anchors():
+    features, labels = torch.randn(3, 3, requires_grad=True), torch.arange(3)
+    compiled = torch.compile(soft_nearest_neighbor_loss, backend="eager", fullgraph=True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert compiled(features, labels) == 0
+    assert not [warning for warning in said if ALONE in str(warning.message)]
+
+
+def test_on_the_meta_device_nobody_looks_for_lonely_anchors():
+    features, labels = torch.empty(3, 3, device="meta"), torch.empty(3, dtype=int, device="meta")
+    with warnings.catch_warnings(action="error"):
+        soft_nearest_neighbor_loss(features, labels)
 
 
 # ---------------------------------------------------------------- Eq. 6
