@@ -39,5 +39,17 @@ def paper_short_texts() -> pd.DataFrame:
     return pd.read_csv(_file("clusterbert"), keep_default_na=False)
 
 
+def later_results() -> pd.DataFrame:
+    """Read what other works report on ClusterBERT's six corpora, each number read at its source.
+
+    Columns: method, year (of the source), corpus, form (of the corpus, where it is not ours), acc
+    and nmi (0 to 1; nan: not there), texts, backbone, labels, protocol, source, cite, address,
+    read (what of the source was read). A row without a corpus was looked for, and none of its
+    numbers could be read.
+    """
+    empty = {"acc": "", "nmi": ""}
+    return pd.read_csv(_file("later"), dtype={"year": str}, keep_default_na=False, na_values=empty)
+
+
 def _file(name):
     return Path(__file__).with_name(f"{name}.csv")
