@@ -13,6 +13,7 @@ from collections import Counter
 from html import escape
 from pathlib import Path
 
+import later_page
 import nbformat
 import pandas as pd
 from _ext.snnl_book import groups, label_of
@@ -560,6 +561,7 @@ MADE = {
     "runs": runs_made,
     "status": status_made,
     "performance": performance_made,
+    "later_results": lambda folder, chapters, records: later_page.tables(),
 }
 """What makes the tables of each page, by its name; each takes the folder, the chapters and all
 records.
