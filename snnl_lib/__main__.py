@@ -33,7 +33,7 @@ NAMES = "a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the te
 DEVICES = "auto, cpu or cuda (default: auto)"
 
 
-def _parser():
+def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a branch
     parser = argparse.ArgumentParser(
         prog="python -m snnl_lib", description="Runs and records of the executable book."
     )
@@ -283,9 +283,9 @@ def _data(args):
         if found:
             here = f"yes, from {found[2]} ({found[1]})"
         first, second = form.documents
-        what, count = "documents", f"{first:,} train, {second:,} test"
+        what, count = _things(entry.kind), f"{first:,} train, {second:,} test"
         if entry.kind == "retrieval":
-            what, count = "queries", f"{first:,} dev, {second:,} test"
+            count = f"{first:,} dev, {second:,} test"
         elif not second:
             count = f"{first:,}, clustered whole"
         if entry.kind != "retrieval":
@@ -306,6 +306,11 @@ def _data(args):
     return 0
 
 
+def _things(kind):
+    """What a data set of a kind consists of."""
+    return {"retrieval": "queries", "images": "images"}.get(kind, "documents")
+
+
 def _fetch(name):
     if not name:
         known = ", ".join(data.available_datasets() + data.available_packages())
@@ -314,7 +319,7 @@ def _fetch(name):
         print(f"{name}: verified, in {data.package_path(name)}")
         return 0
     _, folder, place, parts = data.read(name)
-    what = "queries" if data.describe(name).kind == "retrieval" else "documents"
+    what = _things(data.describe(name).kind)
     count = " + ".join(f"{len(part):,}" for part in parts if len(part))
     print(f"{name}: {count} {what}, verified, in {folder} ({place})")
     return 0

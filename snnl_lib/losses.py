@@ -72,7 +72,7 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     return (losses * has_mate).sum(dim=-1) / has_mate.sum(dim=-1).clamp_min(1)
 
 
-def soft_nearest_neighbor_loss(
+def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     features,
     labels,
     temperature=1.0,
@@ -242,7 +242,7 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in ("temperature", *OPTIONS))
 
 
-def composite_loss(
+def composite_loss(  # noqa: PLR0913 - a public name, fixed
     primary,
     hidden,
     labels,

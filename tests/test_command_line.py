@@ -131,6 +131,7 @@ def test_data_lists_every_data_set_with_whether_it_is_at_hand_its_size_and_terms
         size = {
             "short texts": "documents: [\\d,]+, clustered whole;",
             "retrieval": "queries:   [\\d,]+ dev, [\\d,]+ test$",
+            "images": "images:    [\\d,]+ train, [\\d,]+ test;",
         }
         size = size.get(data.describe(name).kind, "documents: [\\d,]+ train, [\\d,]+ test;")
         assert re.search(

@@ -203,7 +203,9 @@ class _NliClassifier(nn.Module):
         return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
 
 
-def train_nli(pairs, table, *, device="cpu", progress=lambda line: None, checkpoint=None, **recipe):
+def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and both are resumed
+    pairs, table, *, device="cpu", progress=lambda line: None, checkpoint=None, **recipe
+):
     """Train an encoder on natural-language-inference pairs and score it on held-out ones.
 
     Args:

@@ -11,7 +11,7 @@ from snnl_lib.experiments.cells import DRAWN
 from snnl_lib.experiments.short_texts import RANKINGS
 
 
-def write(specs: list, out: Path, tell=print) -> list[str]:
+def write(specs: list, out: Path, tell=print) -> list[str]:  # noqa: C901, PLR0912 - kinds of data
     """Write what runs need into one file, which is not to be committed; returns what it holds.
 
     What cannot go into it is told, and the runs on that are left out. Raises SnnlError if nothing

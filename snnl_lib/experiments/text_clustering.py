@@ -76,7 +76,7 @@ def table_cells(profile: dict) -> Iterator[Cell]:
                 yield Cell(label, embedding, model, ALPHAS[model], settings, **more, **extra)
 
 
-def reading_cells(profile: dict) -> Iterator[Cell]:
+def reading_cells(profile: dict) -> Iterator[Cell]:  # noqa: C901 - one grid, row by row
     """What the text leaves open, one choice changed at a time."""
 
     def cell(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from snnl_lib import report
+from snnl_lib.__main__ import main
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
 from snnl_lib.experiments.short_texts import DATASETS, PUBLISHED, RANKINGS
 from snnl_lib.paper import registered_claims
@@ -16,12 +17,25 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_runs_and_leaves_a_gradient():
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(example.strip().splitlines()) <= 7
+def test_the_examples_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts, loss = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(loss.strip().splitlines()) <= 7
     scope = {}
-    exec(example, scope)
+    exec(loss, scope)
     assert scope["features"].grad.abs().sum() > 0
+    exec(texts, scope)
+    assert len(scope["model"].labels_) == len(scope["texts"])
+    assert (tmp_path / "my-clusters").is_dir()
+
+
+def test_the_command_that_clusters_texts_runs_as_it_stands(tmp_path, monkeypatch, packages):
+    (command,) = re.findall(r"^python -m snnl_lib (cluster .*)$", README, re.MULTILINE)
+    rows = [f"{subject} {n}" for subject in ("wine", "list", "rain") for n in range(10)]
+    (tmp_path / "texts.csv").write_text("title\n" + "\n".join(rows) + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 0
+    assert "cluster" in (tmp_path / "clusters.csv").read_text().splitlines()[0]
 
 
 def test_the_make_commands_exist():
