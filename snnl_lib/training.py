@@ -146,6 +146,7 @@ class Training:
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
         select: (hidden, output) -> dict of the tensors that the loss sees; default: all hidden
             layers.
+        ignore_index: a label of rows that Eq. 4 shall not see, or None.
         regularizer: (tensor, labels, temperature) -> loss of one value, summed over what is seen in
             place of Eq. 4; for rivals.
         steps_per_epoch: default: once over the documents. With another number of steps an epoch
@@ -173,6 +174,7 @@ class Training:
     steps_per_epoch: int | None = None
     after_epoch: Callable | None = None
     checkpoint: Path | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self):
         if not math.isfinite(self.alpha):
@@ -191,7 +193,7 @@ class Training:
         shapes = [
             (name, value.shape, value.dtype) for name, value in self.model.state_dict().items()
         ]
-        numbers = self.epochs, self.layers, self.learning_rate, self.batch_size
+        numbers = self.epochs, self.layers, self.learning_rate, self.batch_size, self.ignore_index
         functions = id(self.primary), id(self.select)
         alone = id(self) if self.regularizer or list(self.model.buffers()) else None
         return str(modules), str(shapes), str(numbers), self.steps_per_epoch, functions, alone
@@ -380,6 +382,7 @@ class _Stack:
                     alpha=self._of(self._of(self.alphas, chosen), at),
                     temperature=temperature,
                     layers=first.layers,
+                    ignore_index=first.ignore_index,
                     check_finite=False,  # once an epoch is enough: each look would stall a GPU
                 )
                 total = total.index_copy(0, self.index(at), composite)

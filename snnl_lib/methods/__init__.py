@@ -1,7 +1,10 @@
-"""Methods that cluster without labels: on vectors or pixels, and by fine-tuning a transformer."""
+"""Methods as scikit-learn's estimators: clusterings without labels, of vectors or pixels and by
+fine-tuning a transformer, and codes that labels have disentangled.
+"""
 
 from snnl_lib.methods.clusterbert import ClusterBERT
 from snnl_lib.methods.deep_clustering import DEC, IDEC, N2D, VaDE
+from snnl_lib.methods.disentangled import DisentangledAutoencoder
 from snnl_lib.methods.sccl import SCCL
 
-__all__ = ["DEC", "IDEC", "N2D", "SCCL", "ClusterBERT", "VaDE"]
+__all__ = ["DEC", "IDEC", "N2D", "SCCL", "ClusterBERT", "DisentangledAutoencoder", "VaDE"]

@@ -23,7 +23,10 @@ KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
 
 
 class Estimator(BaseEstimator):
-    """What can be saved and loaded; a subclass says what is kept (``_state``, ``_restore``)."""
+    """What can be saved and loaded.
+
+    A subclass says what of it is kept (``_saved_parts``), and takes it back (``_load_parts``).
+    """
 
     def save(self, folder) -> None:
         """Keep what was fitted in a ``folder``, for ``load``: parameters and weights, no pickle.
@@ -41,12 +44,12 @@ class Estimator(BaseEstimator):
         if theirs and (not folder.is_dir() or any(folder.iterdir())):
             advice = "name another folder, or remove it"
             raise SnnlError(f"{folder} is there, and is no model saved before: {advice}")
-        tensors, facts = self._state()
+        tensors, facts = self._saved_parts()
         tensors = {name: torch.as_tensor(value).detach().cpu() for name, value in tensors.items()}
         tensors = {name: value.contiguous() for name, value in tensors.items()}
         facts = {"class": type(self).__name__, "snnl_lib": __version__} | facts
         facts["parameters"] = self.get_params(deep=False)
-        facts["kept"] = {name: getattr(self, name) for name in KEPT if hasattr(self, name)}
+        facts["kept"] = {name: vars(self)[name] for name in KEPT if name in vars(self)}
         with full_disk_told(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
@@ -82,7 +85,7 @@ class Estimator(BaseEstimator):
             model.device = device
             for key, value in kept.items():
                 setattr(model, key, np.array(value) if isinstance(value, list) else value)
-            model._restore(load_file(folder / TENSORS, device=str(device)), facts, folder)
+            model._load_parts(load_file(folder / TENSORS, device=str(device)), facts, folder)
         return model
 
     def _save_further(self, folder):
@@ -92,19 +95,22 @@ class Estimator(BaseEstimator):
         advice = "call fit first, or load a saved one"
         check_is_fitted(self, msg=f"this %(name)s is not fitted: {advice}")
 
-    def _validated(self, X, reset=False, **more):
+    def _validated(self, X, reset=False, **labels):
         """Return X as a float32 array [N, D] of finite numbers, of the fitted width.
 
-        Raises ValueError in one sentence.
+        With ``y`` among the ``labels`` both are returned. Raises ValueError in one sentence.
         """
         if not reset:
             self._check_fitted()
         try:
-            X = validate_data(self, X, reset=reset, **more)
+            found = validate_data(self, X, reset=reset, **labels)
         except ValueError as error:
             reason = str(error).split("\n")[0].rstrip(".:")
-            raise ValueError(f"{reason}: X must be finite numbers [N, D]") from None
-        return X.astype(np.float32, copy=False)
+            wanted = "X must be finite numbers [N, D]" + (", and y labels [N]" if labels else "")
+            raise ValueError(f"{reason}: {wanted}") from None
+        X, *y = found if labels else [found]
+        X = X.astype(np.float32, copy=False)
+        return (X, *y) if labels else X
 
 
 def _plain(value):

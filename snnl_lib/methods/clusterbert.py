@@ -177,10 +177,6 @@ class ClusterBERT(ClusterMixin, TransformerMixin, TextEstimator):
     def _recipe(self):
         return self.recipe or Recipe()
 
-    @property
-    def _device(self):
-        return torch.device(self.device)
-
     def fit(self, texts: list[str], others: list[str] = (), stages: int = 3):
         """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3. Returns self.
 
@@ -464,7 +460,7 @@ class ClusterBERT(ClusterMixin, TransformerMixin, TextEstimator):
 
     # ------------------------------------------------ what is saved
 
-    def _state(self):
+    def _saved_parts(self):
         self._cluster()
         tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
         tensors |= {"centers": self._centers, "labels": self._labels}
@@ -472,8 +468,8 @@ class ClusterBERT(ClusterMixin, TransformerMixin, TextEstimator):
             tensors["clusters"] = self.clusters
         return tensors, {"pooling": self._recipe.pooling}
 
-    def _restore(self, tensors, facts, folder):
-        super()._restore(tensors, facts, folder)
+    def _load_parts(self, tensors, facts, folder):
+        super()._load_parts(tensors, facts, folder)
         weight = tensors["head.weight"]
         self.head = nn.Linear(weight.shape[1], self.k, device=self._device)
         self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})

@@ -217,13 +217,13 @@ class _Method(ClusterMixin, TransformerMixin, Estimator):
     def _codes(self, X):
         return forward(self.autoencoder.eval(), _scaled(X, self.autoencoder), layer="code")
 
-    def _state(self):
+    def _saved_parts(self):
         network = self.autoencoder
         tensors = {f"autoencoder.{name}": value for name, value in network.state_dict().items()}
         facts = {name: getattr(network, name) for name in ("unit_range", "scale")}
         return tensors | {name: getattr(self, name) for name in self._FITTED}, {"network": facts}
 
-    def _restore(self, tensors, facts, folder):
+    def _load_parts(self, tensors, facts, folder):
         network = {name: tensors[f"autoencoder.{name}.bias"] for name in ("output", "code")}
         sizes = map(len, network.values())
         self.autoencoder = ClusteringAutoencoder(*sizes, **facts["network"]).to(self.device).eval()
@@ -613,14 +613,14 @@ class N2D(_Method):
     def _assign(self, X):
         return self.mixture.predict(self.map.predict(self._codes(X)).astype(np.float64))
 
-    def _state(self):
-        tensors, facts = super()._state()
+    def _saved_parts(self):
+        tensors, facts = super()._saved_parts()
         return tensors | {name: getattr(self.mixture, name) for name in self._MIXTURE}, facts
 
-    def _restore(self, tensors, facts, folder):
+    def _load_parts(self, tensors, facts, folder):
         from sklearn.mixture import GaussianMixture
 
-        super()._restore(tensors, facts, folder)
+        super()._load_parts(tensors, facts, folder)
         for name in self._FITTED:
             setattr(self, name, tensors[name].cpu().numpy())
         self.mixture, self.clusters = GaussianMixture(self.k), self.labels_

@@ -106,10 +106,6 @@ class SCCL(ClusterMixin, TransformerMixin, TextEstimator):
     progress: str | None = None
     checkpoint: Path | None = None
 
-    @property
-    def _device(self):
-        return torch.device(self.device)
-
     def fit(self, texts: list[str]):
         """Fine-tune on N texts and return self.
 
@@ -162,11 +158,11 @@ class SCCL(ClusterMixin, TransformerMixin, TextEstimator):
         q = soft_assignment(torch.as_tensor(vectors), self._centroids.detach().cpu())
         return q.argmax(dim=1).numpy()
 
-    def _state(self):
+    def _saved_parts(self):
         return {"centroids": self._centroids}, {"pooling": self.encoder.pooling}
 
-    def _restore(self, tensors, facts, folder):
-        super()._restore(tensors, facts, folder)
+    def _load_parts(self, tensors, facts, folder):
+        super()._load_parts(tensors, facts, folder)
         self._centroids, self.clusters = tensors["centroids"], self.labels_
 
     def _build(self, pieces):

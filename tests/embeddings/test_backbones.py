@@ -6,10 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from conftest import SHORT_TEXTS as TEXTS
 
 from snnl_lib import data
-from snnl_lib.embeddings import backbones
+from snnl_lib.embeddings import EmbeddingError, backbones, embed
 from snnl_lib.embeddings.backbones import MAX_PIECES, BackboneError, tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder, load_language_model
 
@@ -107,3 +108,115 @@ def test_the_fingerprint_is_that_of_the_weights(
     weights = tmp_path / "data" / "backbones" / "roberta-base" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     assert backbones.fingerprint("roberta-base") != before
+
+
+# ---------------------------------------------------------------- folders of one's own
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A folder with a random BERT of two layers that reads 40 pieces, as transformers saves it."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("models") / "my-bert"
+    words = sorted({word for text in TEXTS for word in text.split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    numbers = {word: number for number, word in enumerate(vocabulary)}
+    BertTokenizerFast(vocab=numbers, model_max_length=40).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 40}
+    BertModel(BertConfig(vocab_size=len(numbers), **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_minilm_as_a_folder_is_minilm(packages, tmp_path):
+    with backbones.backbone_folder("minilm") as folder:
+        shutil.copytree(folder, tmp_path / "mine")
+    name = str(tmp_path / "mine")
+    np.testing.assert_array_equal(embed(TEXTS, name), embed(TEXTS, "minilm"))
+    np.testing.assert_array_equal(embed(TEXTS, f"{name}-cls"), embed(TEXTS, "minilm-cls"))
+    assert backbones.at_hand(name) and backbones.parse(f"{name}-cls") == (name, "cls")
+
+
+def test_a_bert_of_ones_own_embeds_as_transformers_does_and_cuts_what_it_cannot_read(
+    bert, own_cache
+):
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = [*TEXTS, "sort a list " * 30]
+    pieces = AutoTokenizer.from_pretrained(bert)(
+        texts, padding=True, truncation=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        hidden = AutoModel.from_pretrained(bert).eval()(**pieces)[0]
+    mask = pieces["attention_mask"][..., None]
+    expected = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
+    np.testing.assert_allclose(embed(texts, str(bert)), expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(embed(texts, f"{bert}-cls"), hidden[:, 0].numpy(), atol=1e-5)
+    assert tokenize(texts, str(bert)).cut == 1
+
+
+def test_the_pooling_of_a_folder_is_what_sentence_transformers_keeps_in_it(bert, tmp_path):
+    shutil.copytree(bert, tmp_path / "mine")
+    assert backbones.parse(tmp_path / "mine")[1] == "mean"
+    (tmp_path / "mine" / "1_Pooling").mkdir()
+    settings = tmp_path / "mine" / "1_Pooling" / "config.json"
+    settings.write_text('{"pooling_mode_cls_token": true}')
+    assert load_encoder(tmp_path / "mine").pooling == "cls"
+    assert load_encoder(tmp_path / "mine", "mean").pooling == "mean"
+
+
+def test_a_folder_whose_files_have_changed_is_embedded_anew(bert, tmp_path, own_cache):
+    shutil.copytree(bert, tmp_path / "mine")
+    name = str(tmp_path / "mine")
+    before, key = embed(TEXTS, name), backbones.cache_key(name)
+    encoder = load_encoder(name).transformer
+    with torch.no_grad():
+        encoder.embeddings.word_embeddings.weight.mul_(2)
+    encoder.save_pretrained(name)
+    assert not np.allclose(embed(TEXTS, name), before) and backbones.cache_key(name) != key
+    assert backbones.fingerprint(name) != backbones.fingerprint(str(bert))
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ("config.json", r"has no settings \(config.json\): name a folder in which transformers"),
+        ("tokenizer.json", r"has no tokenizer \(tokenizer.json or vocab.txt or vocab.json\)"),
+        ("model.safetensors", r"has no weights \(model.safetensors or pytorch_model.bin\)"),
+    ],
+)
+def test_a_folder_that_lacks_a_part_is_refused_in_a_sentence(bert, tmp_path, lacking, said):
+    shutil.copytree(bert, tmp_path / "mine")
+    (tmp_path / "mine" / lacking).unlink()
+    for call in (load_encoder, backbones.fingerprint, lambda name: tokenize(TEXTS, name)):
+        with pytest.raises(BackboneError, match=said):
+            call(str(tmp_path / "mine"))
+    with pytest.raises(BackboneError, match=said):
+        embed(TEXTS, str(tmp_path / "mine"))
+
+
+@pytest.mark.parametrize("damaged", ["tokenizer.json", "model.safetensors", "config.json"])
+def test_a_damaged_folder_is_named(bert, tmp_path, damaged):
+    shutil.copytree(bert, tmp_path / "mine")
+    (tmp_path / "mine" / damaged).write_bytes(b"{]")
+    with pytest.raises(BackboneError, match=r"in .*mine cannot be read .*: take (a|the) folder"):
+        embed(TEXTS, str(tmp_path / "mine"))
+
+
+def test_a_path_that_is_none_is_told_with_the_names_there_are(tmp_path):
+    with pytest.raises(BackboneError, match="or give the path of a folder that holds one"):
+        load_encoder(str(tmp_path / "nowhere"))
+    with pytest.raises(EmbeddingError, match="or give the path of a transformer's folder"):
+        embed(TEXTS, str(tmp_path / "nowhere"))
+
+
+def test_a_bert_of_ones_own_is_fine_tuned(bert):
+    from snnl_lib.methods import SCCL, ClusterBERT
+    from snnl_lib.recipes import Recipe
+
+    short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1, clustering_epochs=1)
+    found = ClusterBERT(2, str(bert), short).fit(TEXTS)
+    assert found.embeddings["hardening"].shape == (5, 16) and len(found.labels_) == 5
+    assert SCCL(2, bert, steps=1).fit(TEXTS).transform(TEXTS).shape == (5, 16)

@@ -199,7 +199,7 @@ def asked(monkeypatch):
             self.diverged, self.curve = method.diverged, method.curve
             return self
 
-        predict, codes = staticmethod(method.predict), staticmethod(method.codes)
+        predict, transform = (staticmethod(own) for own in (method.predict, method.transform))
 
     monkeypatch.setattr(deep_clustering, "IDEC", StandIn)
     found["fitted"] = method

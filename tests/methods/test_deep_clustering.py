@@ -1197,7 +1197,7 @@ def test_features_of_another_width_than_the_autoencoders_are_refused(copies, aut
         match=r"features must be \[N, 100\], which the autoencoder was made for, got \(\d+, 50\)",
     ):
         BRIEF[method](2).fit(copies[0][:, :50], autoencoder=autoencoder)
-    with pytest.raises(ValueError, match="X has 50 features, but .* is expecting 100"):
+    with pytest.raises(ValueError, match=r"X has 50 features, but .* is expecting 100"):
         BRIEF[method](2).fit(copies[0], autoencoder=autoencoder).predict(copies[0][:, :50])
 
 

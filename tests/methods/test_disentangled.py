@@ -1,0 +1,116 @@
+"""AE(D) as an estimator: the experiments' codes, labels of any kind and rows without one."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from snnl_lib.experiments import codes
+from snnl_lib.methods import DisentangledAutoencoder
+from snnl_lib.models import Autoencoder
+from snnl_lib.training import binary_cross_entropy, build, forward, train
+
+BRIEF = {"epochs": 3, "hidden_sizes": (32, 16), "code_size": 8, "seed": 42}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Handwritten digits: those to fit to with their classes, and others."""
+    x, y = load_digits(return_X_y=True)
+    return x[:400].astype(np.float32), y[:400], x[400:500].astype(np.float32)
+
+
+@pytest.mark.parametrize("scaling", ["feature", "global"])
+def test_the_codes_are_those_of_the_experiments_bit_for_bit(digits, scaling):
+    x, y, others = digits
+    train_x, test_x = codes.scale_to_unit(x, others, scaling)
+    network, settings = build(Autoencoder, 64, seed=42), {"epochs": 2, "seed": 42, "alpha": 100}
+    history = train(network, train_x, y, binary_cross_entropy, **settings)
+    found = DisentangledAutoencoder(epochs=2, seed=42, scaling=scaling).fit(x, y)
+    np.testing.assert_array_equal(found.transform(others), forward(network, test_x, layer="code"))
+    assert found.curve.equals(history.curve) and found.diverged == ""
+
+
+def test_labels_draw_codes_together_as_far_as_alpha_says(digits):
+    x, y, others = digits
+    entangled = [
+        codes.entanglement(
+            DisentangledAutoencoder(alpha, **BRIEF | {"epochs": 20}).fit(x, y).transform(x), y
+        )
+        for alpha in (0, 100)
+    ]
+    assert entangled[1] < entangled[0] - 0.5
+
+
+def test_strings_are_labels_like_numbers(digits):
+    x, y, others = digits
+    names = np.array(list("abcdefghij"))[y]
+    first, second = (DisentangledAutoencoder(**BRIEF).fit(x, own) for own in (y, names))
+    np.testing.assert_array_equal(first.transform(others), second.transform(others))
+
+
+def test_rows_without_a_label_are_reconstructed_and_not_disentangled(digits):
+    x, y, others = digits
+    some = np.arange(len(y)) % 3 > 0
+    marked = np.where(some, y, -1)
+    without = np.where(some, y, None)
+    model = DisentangledAutoencoder(**BRIEF, ignore_index=-1).fit(x, marked)
+    again = DisentangledAutoencoder(**BRIEF).fit(x, without)
+    taken = DisentangledAutoencoder(**BRIEF).fit(x, marked)  # -1 is a class like any other
+    np.testing.assert_array_equal(model.transform(others), again.transform(others))
+    assert not np.array_equal(model.transform(others), taken.transform(others))
+    network = build(Autoencoder, 64, (32, 16), 8, seed=42)
+    scaled, _ = codes.scale_to_unit(x, others)
+    settings = {"epochs": 3, "seed": 42, "alpha": 100, "ignore_index": -1}
+    train(network, scaled, marked, binary_cross_entropy, **settings)
+    np.testing.assert_array_equal(model.transform(x), forward(network, scaled, layer="code"))
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (None, "requires y to be passed"),
+        ([None] * 400, "y must be labels .*, got none ones"),
+        (np.linspace(0, 1, 400), "y must be labels .*, got continuous ones"),
+        (np.zeros(399, dtype=int), "inconsistent numbers of samples"),
+        (np.zeros((400, 2), dtype=int), "1d array"),
+    ],
+)
+def test_labels_that_are_none_are_refused_in_a_sentence(digits, y, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        DisentangledAutoencoder(**BRIEF).fit(digits[0], y)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (
+            {"scaling": "unit"},
+            r"scaling must be one of \('feature', 'global', 'none'\), got 'unit'",
+        ),
+        ({"scaling": "none"}, r"X must lie in \[0, 1\] where it is not scaled"),
+        ({"layers": ["middle"]}, "layers must be"),
+        ({"alpha": np.inf}, "alpha must be a finite number"),
+        ({"temperature": -1.0}, "temperature"),
+    ],
+)
+def test_parameters_out_of_their_range_are_refused(digits, own, said):
+    with pytest.raises(ValueError, match=said):
+        DisentangledAutoencoder(**BRIEF | own).fit(digits[0], digits[1])
+
+
+def test_inputs_that_lie_from_0_to_1_need_no_scaling(digits):
+    x, y, others = digits
+    plain = DisentangledAutoencoder(**BRIEF, scaling="none").fit(x / 16, y)
+    scaled = DisentangledAutoencoder(**BRIEF, scaling="global").fit(x, y)  # from 0 to 16
+    np.testing.assert_array_equal(plain.transform(others / 16), scaled.transform(others))
+
+
+def test_the_loss_can_see_some_layers_only(digits):
+    x, y, others = digits
+    seen = [
+        DisentangledAutoencoder(**BRIEF, layers=layers).fit(x, y).transform(others)
+        for layers in ("sum", "min", ["code"], ("code",))
+    ]
+    assert not np.array_equal(seen[0], seen[2]) and not np.array_equal(seen[1], seen[2])
+    np.testing.assert_array_equal(seen[2], seen[3])
