@@ -11,48 +11,22 @@ ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 ID = "bootstrap"
 CODE = """\
-# Where all is installed, as in a checkout, this does nothing. Elsewhere it installs what is
-# missing; torch, numpy, pandas and scikit-learn stay as they are.
+# Where all is installed this does nothing; elsewhere it installs what chapters need.
 import os
-import pathlib
 import subprocess
 import sys
 from importlib import metadata, util
 
-_source = os.environ.get("SNNL_SOURCE") or "ADDRESS"
-_needed = (
-    "snnl_lib",
-    "spacy",
-    "pyarrow",
-    "umap",
-    "sentence_transformers",
-    "IPython",
-    "markdown_it",
-    "seaborn",
-    "plotly",
-    "adjustText",
-)
-if _missing := [name for name in _needed if not util.find_spec(name)]:
-    _error = "the book has no address of its own yet"
-    if _source:
-        print(
-            f"Not installed: {', '.join(_missing)}. Installing what chapters need from"
-            f" {_source}, which takes minutes."
-        )
-        _place = _source if "://" in _source else pathlib.Path(_source).resolve().as_uri()
-        _pip = [sys.executable, "-m", "pip", "install", "-q"]
-        _pip += [f"snnl-book[text,transformers,book] @ {_place}"]
-        for _name in ("torch", "numpy", "pandas", "scikit-learn"):
-            if util.find_spec(_name.replace("scikit-", "sk")):
-                _pip += [f"{_name}=={metadata.version(_name)}"]
-        _done = subprocess.run(_pip, capture_output=True, text=True)
-        _lines = [line for line in _done.stderr.splitlines() if line[:5].lower() == "error"]
-        _error = _done.returncode and [*_lines, "pip failed"][0]
-    if _error and "snnl_lib" in _missing:
-        raise SystemExit(
-            f"snnl_lib could not be installed ({_error}): set the environment variable"
-            " SNNL_SOURCE to a wheel of snnl-book or its address"
-        )
+_needed = "snnl_lib spacy pyarrow umap sentence_transformers IPython markdown_it seaborn plotly"
+if _missing := [name for name in (*_needed.split(), "adjustText") if not util.find_spec(name)]:
+    _from, _with = os.environ.get("SNNL_SOURCE") or "ADDRESS", "[text,transformers,book]"
+    print("Not installed:", *_missing, f"(getting them from {_from} takes minutes)" * bool(_from))
+    _what = f"snnl-book{_with} @ {_from}" if "://" in _from else f"{_from}{_with}"
+    _kept = {"torch": "torch", "numpy": "numpy", "pandas": "pandas", "scikit-learn": "sklearn"}
+    _pins = [f"{name}=={metadata.version(name)}" for name in _kept if util.find_spec(_kept[name])]
+    _pip = [sys.executable, "-m", "pip", "install", "-q", _what, *_pins]
+    if (not _from or subprocess.run(_pip).returncode) and "snnl_lib" in _missing:
+        raise SystemExit("no snnl_lib: set SNNL_SOURCE to a wheel of snnl-book or its address")
 """
 
 

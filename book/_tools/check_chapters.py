@@ -232,6 +232,7 @@ def main() -> int:
     except build.SnnlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    check.SEEN.mkdir(parents=True, exist_ok=True)
     (check.SEEN / "chapters.txt").write_text("\n".join([*problems, ""]))
     print(*problems, sep="\n")
     print(f"{len(chapters)} chapters: {len(problems)} problems; screenshots in {check.SEEN}")

@@ -15,7 +15,7 @@ from snnl_lib.report.select import (
     stale,
     withdrawn,
 )
-from snnl_lib.report.show import show_figure, show_table
+from snnl_lib.report.show import show_figure, show_table, show_views
 from snnl_lib.report.statistics import by_unit, interval, paired
 from snnl_lib.report.tables import (
     COMPUTED,
@@ -28,6 +28,7 @@ from snnl_lib.report.tables import (
     beside_paper,
     compare,
     count_runs,
+    differences,
     in_papers_shape,
     includes_shared_training,
     means,

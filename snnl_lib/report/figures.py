@@ -1,13 +1,9 @@
 """The look of the book's figures, and those that several chapters draw. Nothing here trains."""
 
-import html
-import os
-
 import numpy as np
 import pandas as pd
 
 from snnl_lib import require
-from snnl_lib.report.labels import LABELS
 from snnl_lib.report.statistics import LOWER_IS_BETTER, interval
 
 # Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker of their
@@ -83,14 +79,19 @@ def _draw_seeds(axis, records, paper, metric, name):
 
 
 def forest(
-    rows: pd.DataFrame, title: str, xlabel: str = "difference", groups: dict[str, str] | None = None
+    rows: pd.DataFrame,
+    title: str | None = None,
+    xlabel: str = "difference",
+    groups: dict[str, str] | None = None,
 ):
     """Draw differences as a forest plot: one line each, the first on top, beside a line at zero.
 
     ``rows`` has the columns ``label``, ``mean``, ``low`` and ``high``, both bounds nan where there
     is no interval (a hollow mark), and may have ``group``, by which colour and marker go, and
-    ``paper``, the paper's own value (nan: none). A mean of nan leaves a line empty. ``groups`` maps
-    the groups to their words in the legend, in its order (default: their names; "" is left out).
+    ``paper``, the paper's own value (nan: none): those of ``report.differences``, for instance. A
+    mean of nan leaves a line empty. Without a ``title`` it says how many intervals leave out zero.
+    ``groups`` maps the groups to their words in the legend, in its order (default: their names; ""
+    is left out).
     Raises ValueError if a column is missing, a mean is not within its interval, or a group has no
     words or no colour is left for it.
     """
@@ -124,37 +125,63 @@ def forest(
     signs |= {"the paper": theirs} if rows["paper"].notna().any() else {}
     handles = [plt.Line2D([], [], **look, label=label) for label, look in signs.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
+    said = f"The intervals of {clear} of {len(rows)} differences leave out zero"
+    figure.suptitle(said if title is None else title, x=0.01, ha="left", fontsize=11)
     return figure
 
 
-def curve_figure(curves: pd.DataFrame, column: str, ylabel: str, title: str):
-    """Draw a quantity over the epochs: one line a run, colour and line style by model."""
-    require("seaborn")
-    import matplotlib.pyplot as plt
-    import seaborn as sns
+def method_figure(
+    panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str, xlabel="clustering accuracy"
+):
+    """Draw methods against each other: a line each, the best mean on top, every run a point.
 
-    models = zip(curves["model"], curves["alpha"], strict=True)
-    curves = curves.assign(label=[LABELS.get(model, model[0]) for model in models])
-    figure, axis = plt.subplots(figsize=(7.5, 3.6))
-    by = dict(x="epoch", y=column, hue="label", style="label", units="seed")
-    sns.lineplot(curves, **by, estimator=None, palette=PALETTE, ax=axis)
-    axis.set(xlabel="epoch", ylabel=ylabel)
-    sns.move_legend(axis, "center left", bbox_to_anchor=(1, 0.5), frameon=False, title=None)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
-
-
-def interactive(figure, name: str, instead: str):
-    """Show a plotly figure, where a reader may turn it or ask for a point.
-
-    ``instead`` is the sentence for who runs no scripts. The library of plotly is in the output, or
-    where the build of the book puts it for all pages (``SNNL_PLOTLY``, its address seen from a
-    chapter).
+    ``panels`` are records of one metric by the title of their panel, with a column ``kind``, one
+    of ``kinds`` (with its words in the legend), by which colour and marker go, and maybe ``paper``,
+    the value reported. The 95 % interval of the mean stands above the points.
     """
-    require("IPython")
-    from IPython.display import HTML
+    require("matplotlib")
+    import matplotlib.pyplot as plt
 
-    source = os.environ.get("SNNL_PLOTLY") or True
-    drawn = figure.to_html(full_html=False, include_plotlyjs=source, div_id=name)
-    return HTML(f"{drawn}<noscript>{html.escape(instead)}</noscript>")
+    looks = dict(zip(kinds, [("#E69F00", "o"), ("#0072B2", "s"), ("#009E73", "^")], strict=False))
+    lines = max((runs["label"].nunique() for runs in panels.values()), default=0)
+    size = (9.8, 0.26 * lines + 1.9)
+    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False)
+    for axis, (name, runs) in zip(axes.flat, panels.items(), strict=True):
+        order = runs.groupby("label")["value"].mean().sort_values().index
+        for y, label in enumerate(order):
+            own = runs[runs["label"] == label]
+            colour, marker = looks[own["kind"].iloc[0]]
+            axis.scatter(own["value"], [y] * len(own), color=colour, marker=marker, alpha=0.7, s=26)
+            axis.hlines(y + 0.28, *interval(own["value"]), color=colour, linewidth=2)
+            if "paper" in own:
+                axis.plot(own["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
+        axis.set_yticks(range(len(order)), order, fontsize=8.5)
+        axis.set(xlabel=xlabel, title=name)
+    signs = {kinds[kind]: look for kind, look in looks.items()}
+    if any("paper" in runs for runs in panels.values()):
+        signs["reported"] = ("black", "|")
+    signs = [plt.Line2D([], [], color=c, marker=m, ls="", label=s) for s, (c, m) in signs.items()]
+    figure.legend(handles=signs, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def draw_means(axis, runs: pd.DataFrame, by: str, **look) -> None:
+    """Draw the mean of runs over a column of theirs, with a band for its 95 % interval."""
+    grouped = runs.groupby(by)["value"]
+    axis.plot(grouped.mean(), **look)
+    ends = np.array([interval(values) for _, values in grouped]).reshape(-1, 2)
+    axis.fill_between(grouped.mean().index, *ends.T, color=look["color"], alpha=0.18, linewidth=0)
+
+
+SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
+SHADES += ["#999933", "#000000", "#8C8C8C", "#661100"]
+
+
+def draw_map(axis, points: pd.DataFrame, classes: list[str], size: float = 7) -> None:
+    """Draw points (``x``, ``y``, ``label``) by class, each with a colour and shape of its own."""
+    for place, (label, own) in enumerate(points.groupby("label")):
+        look = {"color": SHADES[place % 10], "marker": "osD^vPX<>d"[place % 10], "s": size}
+        axis.scatter(own["x"], own["y"], label=classes[label], linewidth=0, alpha=0.75, **look)
+    axis.set(xticks=[], yticks=[])

@@ -7,16 +7,19 @@ book's build makes a numbered table or figure of, with links to the runs and a d
 import base64
 import html
 import io
+import json
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from snnl_lib import require
-from snnl_lib.report.tables import behind
+from snnl_lib.report.tables import COMPUTED, behind
 
 TABLE = "application/vnd.snnl.table+json"
 FIGURE = "application/vnd.snnl.figure+json"
+PLOTLY = "application/vnd.plotly.v1+json"
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,17 +27,20 @@ class Shown:
     """What a cell ends with to show a table or a figure.
 
     ``kind`` is ``TABLE`` or ``FIGURE``, ``facts`` what the build needs: the name, the caption in
-    Markdown, and a table's CSV or a figure's alternative text; ``html`` is what a front end shows,
-    ``text`` what it shows without HTML.
+    Markdown, and a table's CSV or a figure's alternative text and the records behind it; ``html``
+    is what a front end shows, ``text`` what it shows without HTML, and ``view`` the same figure
+    for front ends that have plotly.
     """
 
     kind: str
     facts: dict[str, str]
     html: str
     text: str
+    view: dict | None = None
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/html": self.html, "text/plain": self.text, self.kind: self.facts}
+        shown = {"text/html": self.html, "text/plain": self.text, self.kind: self.facts}
+        return shown | ({PLOTLY: self.view} if self.view else {})
 
 
 def show_table(
@@ -61,7 +67,7 @@ def show_table(
     True
     """
     if source is not None:
-        table = table.assign(records=source if isinstance(source, str) else behind(source))
+        table = table.assign(records=_named(source))
     elif "records" not in table:
         advice = "give them a column 'records' (report.behind), or name a source"
         raise ValueError(f"nothing says where the rows of {name} come from: {advice}")
@@ -82,11 +88,14 @@ def show_table(
     return Shown(TABLE, facts, body, f"{caption}\n\n{read.to_string(index=False)}")
 
 
-def show_figure(figure, name: str, alt: str, caption: str) -> Shown:
+def show_figure(
+    figure, name: str, alt: str, caption: str, source: pd.DataFrame | str = COMPUTED
+) -> Shown:
     """Show a matplotlib figure, and close it.
 
     ``name`` is that of the picture's file in the book, ``alt`` what the figure tells those who do
-    not see it, ``caption`` a line of Markdown.
+    not see it, ``caption`` a line of Markdown. ``source`` is what is drawn, to which the book makes
+    links: records, or a table with a column ``records``; by default no record is behind it.
 
     >>> import matplotlib.pyplot as plt
     >>> shown = show_figure(plt.figure(), "empty", "Nothing is drawn.", "An empty figure.")
@@ -101,8 +110,59 @@ def show_figure(figure, name: str, alt: str, caption: str) -> Shown:
     encoded = base64.b64encode(file.getvalue()).decode()
     picture = f'<img src="data:image/png;base64,{encoded}" alt="{html.escape(alt)}">'
     below = f"<figcaption>{_inline(caption)}</figcaption>"
-    facts = {"name": name, "caption": caption, "alt": alt}
+    facts = {"name": name, "caption": caption, "alt": alt, "records": _named(source)}
     return Shown(FIGURE, facts, f"<figure>\n{picture}\n{below}\n</figure>", f"{caption}\n\n{alt}")
+
+
+def show_views(figure, name: str, alt: str, caption: str, source=COMPUTED) -> Shown:
+    """Show a plotly figure of several views, of which a menu chooses one: that of the traces whose
+    ``meta`` is its name.
+
+    It has a picture of its first view, which a front end without plotly shows (in Colab plotly
+    comes from its own address); the other arguments are those of ``show_figure``.
+    """
+    require("plotly")
+    views = dict.fromkeys(trace.meta for trace in figure.data)
+    buttons = []
+    for view in views:
+        seen = {"visible": [trace.meta == view for trace in figure.data]}
+        buttons.append({"label": view, "method": "update", "args": [seen]})
+    for trace in figure.data:
+        trace.visible = trace.meta == next(iter(views))
+    menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.15, "yanchor": "bottom"}
+    figure.update_layout(template="plotly_white", updatemenus=[menu] if buttons else [])
+    shown = show_figure(_still(figure), name, alt, caption, source)
+    if "google.colab" in sys.modules:
+        drawn = figure.to_html(full_html=False, include_plotlyjs="cdn")
+        return replace(shown, html=f"{drawn}\n<p>{_inline(caption)}</p>")
+    return replace(shown, view=json.loads(figure.to_json()))
+
+
+def _still(figure):
+    """Draw what of a plotly figure is seen at first."""
+    import matplotlib.pyplot as plt
+
+    seen = [trace for trace in figure.data if trace.visible]
+    solid = {"projection": "3d"} if any("z" in trace for trace in seen) else {}
+    still, axis = plt.subplots(figsize=(7.5, 4.5), subplot_kw=solid)
+    for trace in seen:
+        places = [trace[name] for name in ("xyz" if solid else "xy")]
+        look = {"linestyle": "", "marker": ".", "color": trace.marker.color}
+        look = {"color": trace.line.color} if trace.mode == "lines" else look
+        axis.plot(*places, **look, label=None if trace.showlegend is False else trace.name)
+    if seen:
+        axis.set_title(seen[0].meta)
+        axis.legend(loc="center left", bbox_to_anchor=(1.1, 0.5), frameon=False)
+    return still
+
+
+def _named(source):
+    """Name the records of a source, as the column ``records`` of a table does."""
+    if isinstance(source, str):
+        return source
+    if "records" not in source:
+        return behind(source)
+    return " ".join(dict.fromkeys(" ".join(source["records"]).split()))
 
 
 def _inline(markdown):

@@ -198,6 +198,29 @@ def compare(
     return pd.DataFrame(rows)
 
 
+def differences(
+    records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "acc", group: str = ""
+) -> pd.DataFrame:
+    """Return differences between rows, paired by seed, as numbers: what ``figures.forest`` draws.
+
+    A row for each (label, reference) with columns ``label``, ``against``, ``group``, ``mean``
+    (above 0 if the label is the better one), ``low`` and ``high`` (its 95 % interval, nan for fewer
+    than two seeds), ``seeds`` and ``records``. Without a seed that both have the mean is nan.
+
+    >>> from snnl_lib.report.select import recorded
+    >>> rows = differences(recorded("clustering", "ag_news"), [("AE(D)", "AE")], "nmi")
+    >>> rows[["label", "mean", "seeds"]].round(3).to_numpy().tolist()
+    [['AE(D)', 0.128, 5]]
+    """
+    rows, scored = [], records[records["metric"] == metric]
+    for pair in pairs:
+        judged, own = paired(records, metric, *pair), scored[scored["label"].isin(pair)]
+        numbers = [judged[name] for name in ("difference", "low", "high", "seeds")]
+        rows.append([*pair, group, *numbers, behind(own)])
+    columns = ["label", "against", "group", "mean", "low", "high", "seeds", "records"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def _spread(judged, metric):
     """How sure a comparison (``paired``) is, as columns of a table."""
     chance = f"{judged['probability']:.2f}" if judged["seeds"] else "–"
