@@ -323,8 +323,8 @@ calls = {{
     ],
     "safetensors": [lambda: backbones.files_to_pack("minilm")],
     "matplotlib": [lambda: figures.seed_figure([], "")],
-    "seaborn": [figures.style, lambda: figures.curve_figure(None, "", "", "")],
-    "ipython": [lambda: figures.interactive(None, "", "")],
+    "seaborn": [figures.style],
+    "plotly": [lambda: report.show_views(None, "", "", "")],
     "markdown-it-py": [
         lambda: report.show_table(report.benchmark("loss"), "name", "caption", "here")
     ],

@@ -26,7 +26,6 @@ EXECUTED = BUILD / "executed"
 SOURCE = BUILD / "src"
 PAGE = BUILD / "book" / "_build" / "html" / "index.html"
 PARAMETERS = ("profile", "seeds", "dataset", "device")
-PLOTLY = "../_static/plotly.min.js"  # one copy for all chapters, which snnl_book.py puts there
 COPIED = {".md", ".bib", ".css", ".js", ".py", ".png", ".svg"}  # what of the book is no notebook
 
 
@@ -141,9 +140,7 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
         "python3",
         "--no-progress-bar",
     ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"SNNL_PLOTLY": PLOTLY}
-    )
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "papermill failed"
         raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {log})")

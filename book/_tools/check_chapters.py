@@ -52,11 +52,8 @@ def execute(chapter: Path) -> tuple[Path, str, float]:
         path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "papermill", chapter, log, "--cwd", FOLDER, "-k", "python3"]
     command += ["-r", "profile", "tiny", "-r", "seeds", "42", "-r", "device", "cpu"]
-    outside = {name: value for name, value in os.environ.items() if name != "SNNL_PLOTLY"}
     started = time.time()
-    done = subprocess.run(
-        [*command, "--no-progress-bar"], capture_output=True, text=True, env=outside
-    )
+    done = subprocess.run([*command, "--no-progress-bar"], capture_output=True, text=True)
     seconds = time.time() - started
     if done.returncode:
         return log, (done.stderr.strip().splitlines() or ["papermill failed"])[-1], seconds

@@ -33,7 +33,7 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     import matplotlib.pyplot as plt
 
     signs = {word: (colour, mark) for colour, mark, words in _SIGNS.values() for word in words}
-    figure, axis = plt.subplots(figsize=(11, 0.25 * len(judged) + 1.8))
+    figure, axis = plt.subplots(figsize=(12.5, 0.3 * len(judged) + 1.8))
     axis.axvline(0, color="black", linewidth=1)
     for y, claim in enumerate(judged.itertuples()):
         known = [each for each in claim.contrasts if base(each["metric"]) in FRACTIONS]
@@ -54,7 +54,8 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
         y = first.to_numpy().argmax() + judged.index.get_loc(first.index[0])
         axis.axhline(y - 0.5, color="black", linewidth=0.8)
         axis.text(1 - _SPAN, y - 0.15, PAPERS[paper], fontsize=8, weight="bold", va="center")
-    axis.set_yticks(range(len(judged)), judged["name"].str.replace("-", " "), fontsize=8)
+    said = [textwrap.fill(claim, 52, break_on_hyphens=False) for claim in judged["claim"]]
+    axis.set_yticks(range(len(judged)), said, fontsize=8, linespacing=0.95)
     for tick, chapter in zip(axis.get_yticklabels(), judged["chapter"], strict=True):
         tick.set_url(links.get(chapter))
     axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))

@@ -25,10 +25,12 @@ SEE = """() => {
   return [...document.querySelectorAll('.jp-Notebook .jp-Cell')].map(cell => {
     const prose = cell.classList.contains('jp-MarkdownCell');
     const parts = [...cell.querySelectorAll('.jp-MarkdownOutput, .jp-OutputArea-output')];
-    const all = what => parts.flatMap(part => [...part.querySelectorAll(what)]);
+    const all = what => parts.flatMap(part => [...part.querySelectorAll(what)])
+      .filter(one => !one.closest('.js-plotly-plot'));  // has no images of its own to tell of
     return {
       images: all('img').map(one => ({alt: one.alt, width: one.naturalWidth})),
       figures: all('figure').length,
+      drawn: cell.querySelectorAll('.js-plotly-plot .main-svg:first-child').length,
       empty: all('figure:not(:has(img, table))').length,
       tables: all('table').map(one => ({
         caption: prose || one.matches('.dataframe') ? null
@@ -159,8 +161,10 @@ def compare(cells: list[tuple[str, dict]], seen: list[dict]) -> list[tuple[str, 
     found = []
     for (name, ours), theirs in zip(cells, seen, strict=True):
         for kind, size in (("images", len), ("figures", int), ("tables", len)):
-            if size(ours[kind]) != size(theirs[kind]):
-                counts = f"{size(theirs[kind])} {kind} of {size(ours[kind])}"
+            # What plotly draws stands in the place of a figure and its image.
+            shown = size(theirs[kind]) + (theirs.get("drawn", 0) if kind != "tables" else 0)
+            if size(ours[kind]) != shown:
+                counts = f"{shown} {kind} of {size(ours[kind])}"
                 found.append((name, f"the page shows {counts}"))
         found += [(name, what) for what in faults(theirs)]
     return found

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from snnl_lib import results
-from snnl_lib.report.show import FIGURE, TABLE
+from snnl_lib.report.show import FIGURE, PLOTLY, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")
@@ -81,8 +81,23 @@ def _told(output, folder, numbers):
         picture = re.search(r"base64,([^\"]+)", _text(data["text/html"]))[1]
         path.write_bytes(base64.b64decode(picture))
         alt = f":alt: {facts['alt']}\n"
-        return _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], alt)
+        shown = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], alt)
+        if view := data.get(PLOTLY):
+            shown += f"\n\n```{{raw}} html\n{_interactive(view, facts['name'])}\n```"
+        runs = facts["records"] if "/" in facts["records"] else ""
+        return shown + (f"\n\n```{{runs-of}}\n{runs}\n```" if runs else "")
     return _text(data["text/markdown"]).strip() if "text/markdown" in data else None
+
+
+def _interactive(view, name):
+    """Draw a plotly figure in the place of its picture, which stays where no script runs."""
+    from plotly.io import to_html
+
+    # The library is that of the book, one copy for all chapters, which snnl_book.py puts there.
+    options = {"full_html": False, "include_plotlyjs": "../_static/plotly.min.js"}
+    drawn = to_html(view, **options, div_id=f"{name}-view", validate=False)
+    hide = f"if (window.Plotly) document.querySelector('#{name} img').style.display = 'none';"
+    return f"{drawn}\n<script>{hide}</script>"
 
 
 def _directive(kind, argument, facts, numbers, options=""):

@@ -263,10 +263,12 @@ def test_every_verdict_of_every_setting_is_in_the_page_and_the_usual_one_is_the_
 
 def test_the_picture_of_all_claims_names_each_and_leads_to_its_chapter(made, judged, tmp_path):
     svg = (tmp_path / "tables" / "claims-picture.html").read_text()
+    words = unescape(" ".join(re.findall(r">([^<]*)</text>", svg)))  # a long one has two lines
     for row in judged[0].itertuples():
-        assert f">{row.name.replace('-', ' ')}</text>" in svg
+        assert row.claim in words
     linked = re.findall(r'<a xlink:href="(\w+)\.html"', svg)
-    assert linked == judged[0]["chapter"].tolist()
+    assert [*dict.fromkeys(linked)] == [*dict.fromkeys(judged[0]["chapter"])]
+    assert len(linked) >= len(judged[0])  # each line of a claim leads there
     kinds = judged[0]["kind"].map(pages.first_word).value_counts()
     title = re.search("<title>(.*?)</title>", svg)[1]
     assert all(f"{count} {kind}" in title for kind, count in kinds.items())

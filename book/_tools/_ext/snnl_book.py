@@ -16,7 +16,7 @@ from PIL import Image
 from sphinx import addnodes
 from sphinx.directives.patches import CSVTable
 from sphinx.domains.math import MathDomain
-from sphinx.util.docutils import SphinxRole
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 MATHJAX = (  # self-contained: its glyphs are drawn as SVG, so that no font is fetched
     "tex-mml-svg.js"
@@ -111,7 +111,7 @@ class RunTable(CSVTable):
         for row, cells, source in zip(body, rows, sources, strict=True):
             if not common:
                 self._fill(
-                    row[header.index("runs")], self._leads(source, cells[header.index("runs")])
+                    row[header.index("runs")], leads(self.env, source, cells[header.index("runs")])
                 )
             if "page" in header:
                 self._fill(
@@ -141,45 +141,6 @@ class RunTable(CSVTable):
         }
         return addnodes.pending_xref("", nodes.inline("", name), **target)
 
-    def _leads(self, source, text):
-        """What stands in the cell of a row's runs: a link, or a list of links to open, or words
-        where no run is behind it.
-        """
-        found = groups(source)
-        if not found:
-            return [
-                nodes.paragraph("", source if source and text in ("", "–", "-") else text or "none")
-            ]
-        text = text if text not in ("", "–") else f"{len(source.split())}"
-        if len(found) == 1:
-            return [nodes.paragraph("", "", self._link(found[0], text))]
-        short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in found]
-        texts = [
-            group.split("/", 1)[1] if short.count(text) > 1 else text
-            for group, text in zip(found, short, strict=True)
-        ]
-        items = [
-            nodes.list_item("", nodes.paragraph("", "", self._link(*pair)))
-            for pair in zip(found, texts, strict=True)
-        ]
-        label = f"<details class='runs'><summary>{escape(text)}</summary>"
-        return [
-            nodes.raw("", label, format="html"),
-            nodes.bullet_list("", *items),
-            nodes.raw("", "</details>", format="html"),
-        ]
-
-    def _link(self, group, text):
-        target = {
-            "refdomain": "std",
-            "reftype": "ref",
-            "reftarget": label_of(group),
-            "refexplicit": True,
-            "refwarn": True,
-            "refdoc": self.env.docname,
-        }
-        return addnodes.pending_xref("", nodes.inline("", text), **target)
-
     def _below(self, name, *words):
         file = addnodes.download_reference(
             "",
@@ -190,6 +151,17 @@ class RunTable(CSVTable):
         )
         said = "".join(f" · {word}" for word in words if word)
         return nodes.paragraph("", "", file, nodes.Text(said), classes=["below-table"])
+
+
+class RunsOf(SphinxDirective):
+    """Links from a figure to its runs, whose names are the content, in a list to open."""
+
+    has_content = True
+
+    def run(self):
+        source = " ".join(self.content)
+        found = leads(self.env, source, f"runs ({len(source.split())})")
+        return [nodes.container("", *found, classes=["below-figure"])]
 
 
 class Said(SphinxRole):
@@ -216,6 +188,46 @@ def groups(source):
         if re.fullmatch(r"[a-z-]+/\S+-s\d+-n\d+-[0-9a-f]{8}", name)
     ]
     return list(dict.fromkeys(names))
+
+
+def leads(env, source, text):
+    """What stands in the cell of a row's runs, or beneath a figure: a link, or a list of links to
+    open, or words where no run is behind it.
+    """
+    found = groups(source)
+    if not found:
+        words = source if source and text in ("", "–", "-") else text or "none"
+        return [nodes.paragraph("", words)]
+    text = text if text not in ("", "–") else f"{len(source.split())}"
+    if len(found) == 1:
+        return [nodes.paragraph("", "", _link(env, found[0], text))]
+    short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in found]
+    texts = [
+        group.split("/", 1)[1] if short.count(text) > 1 else text
+        for group, text in zip(found, short, strict=True)
+    ]
+    items = [
+        nodes.list_item("", nodes.paragraph("", "", _link(env, *pair)))
+        for pair in zip(found, texts, strict=True)
+    ]
+    label = f"<details class='runs'><summary>{escape(text)}</summary>"
+    return [
+        nodes.raw("", label, format="html"),
+        nodes.bullet_list("", *items),
+        nodes.raw("", "</details>", format="html"),
+    ]
+
+
+def _link(env, group, text):
+    target = {
+        "refdomain": "std",
+        "reftype": "ref",
+        "reftarget": label_of(group),
+        "refexplicit": True,
+        "refwarn": True,
+        "refdoc": env.docname,
+    }
+    return addnodes.pending_xref("", nodes.inline("", text), **target)
 
 
 def label_of(group):
@@ -306,6 +318,7 @@ def setup(app):
     app.connect("build-finished", _copy_files)
     app.add_domain(PaperNumbers, override=True)
     app.add_directive("run-table", RunTable)
+    app.add_directive("runs-of", RunsOf)
     app.add_role("said", Said())
     app.add_css_file(STYLE)
     app.add_js_file("verdicts.js", loading_method="defer")
