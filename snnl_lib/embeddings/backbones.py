@@ -127,13 +127,12 @@ def local_folder(name: str) -> Path | None:
     """
     if name in BACKBONES or not Path(name).is_dir():
         return None
-    parts = {part: f"{part} ({' or '.join(files)})" for part, files in PARTS.items()}
-    for part, files in PARTS.items():
-        if any((Path(name) / file).is_file() for file in files):
-            parts.pop(part)
-    if parts:
+    files = {part: [Path(name) / file for file in files] for part, files in PARTS.items()}
+    lacking = [part for part in PARTS if not any(file.is_file() for file in files[part])]
+    if lacking:
+        parts = " and no ".join(f"{part} ({' or '.join(PARTS[part])})" for part in lacking)
         advice = "name a folder in which transformers has saved a model and its tokenizer"
-        raise BackboneError(f"the folder {name} has no {' and no '.join(parts.values())}: {advice}")
+        raise BackboneError(f"the folder {name} has no {parts}: {advice}")
     return Path(name)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from snnl_lib import SnnlError, __version__, full_disk_told, require, told_as
@@ -22,7 +22,7 @@ KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
 """What of a fitted estimator is kept as it is, where there is such a thing."""
 
 
-class Estimator(BaseEstimator):
+class Estimator(TransformerMixin, BaseEstimator):
     """What can be saved and loaded.
 
     A subclass says what of it is kept (``_saved_parts``), and takes it back (``_load_parts``).
@@ -87,6 +87,11 @@ class Estimator(BaseEstimator):
                 setattr(model, key, np.array(value) if isinstance(value, list) else value)
             model._load_parts(load_file(folder / TENSORS, device=str(device)), facts, folder)
         return model
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
 
     def _save_further(self, folder):
         """Keep in the folder what neither tensors nor JSON can hold."""

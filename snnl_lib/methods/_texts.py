@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from sklearn.base import ClusterMixin
 
 from snnl_lib.embeddings.backbones import load_tokenizer, tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
@@ -10,7 +11,7 @@ from snnl_lib.methods._saving import Estimator
 BACKBONE = "backbone"  # the folder within a saved model's, as transformers reads it
 
 
-class TextEstimator(Estimator):
+class TextEstimator(ClusterMixin, Estimator):
     """An estimator with an ``encoder`` and a way to ``_assign`` embeddings to clusters."""
 
     @property

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import ClusterMixin, TransformerMixin
 from torch import nn
 
 from snnl_lib import told_as, whole_file
@@ -120,7 +119,7 @@ def batches_of_like_length(lengths, batch_size, generator):
 
 
 @dataclass(eq=False, repr=False)
-class ClusterBERT(ClusterMixin, TransformerMixin, TextEstimator):
+class ClusterBERT(TextEstimator):
     """Algorithm 1: domain adaptation, clustering, hardening, each on a sum of two losses (Eq. 4).
 
     A scikit-learn estimator that takes texts. ``labels_``, ``predict`` and ``fit_predict`` follow

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from sklearn.base import ClusterMixin, TransformerMixin
+from sklearn.base import ClusterMixin
 from torch import nn
 from torch.nn.utils import skip_init
 
@@ -152,7 +152,7 @@ def _scaled(features, autoencoder):
 
 
 @dataclass(eq=False, repr=False)
-class _Method(ClusterMixin, TransformerMixin, Estimator):
+class _Method(ClusterMixin, Estimator):
     """What the four share: where they start, ``transform``, ``save`` and ``load``."""
 
     k: int
@@ -231,11 +231,6 @@ class _Method(ClusterMixin, TransformerMixin, Estimator):
         self.autoencoder.load_state_dict(weights)
         for name in self._FITTED:
             setattr(self, name, tensors[name])
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float32"]
-        return tags
 
 
 # ---------------------------------------------------------------- DEC and IDEC

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
-from sklearn.base import TransformerMixin
 from sklearn.utils.multiclass import type_of_target
 
 from snnl_lib.methods._saving import Estimator
@@ -21,7 +20,7 @@ UNLABELLED = -1
 
 
 @dataclass(eq=False, repr=False)
-class DisentangledAutoencoder(TransformerMixin, Estimator):
+class DisentangledAutoencoder(Estimator):
     """An autoencoder trained on reconstruction (Eq. 3) plus alpha times Eq. 4 of its hidden layers.
 
     The defaults are those of the text paper's AE(D) as it is run here. After ``fit``: ``curve`` has
@@ -143,5 +142,4 @@ class DisentangledAutoencoder(TransformerMixin, Estimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.transformer_tags.preserves_dtype = ["float32"]
         return tags

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from sklearn.base import ClusterMixin, TransformerMixin
 from torch import nn
 
 from snnl_lib.cache import Checkpoint
@@ -51,7 +50,7 @@ def _projection(units):
 
 
 @dataclass(eq=False, repr=False)
-class SCCL(ClusterMixin, TransformerMixin, TextEstimator):
+class SCCL(TextEstimator):
     """Contrast two views of each text and sharpen its soft assignment to k centroids (Eqs. 3-7).
 
     The views are "deletion and dropout": the text with a fifth of its words deleted, read twice

@@ -31,14 +31,14 @@ def test_the_codes_are_those_of_the_experiments_bit_for_bit(digits, scaling):
 
 
 def test_labels_draw_codes_together_as_far_as_alpha_says(digits):
-    x, y, others = digits
+    x, y, _ = digits
     entangled = [
         codes.entanglement(
             DisentangledAutoencoder(alpha, **BRIEF | {"epochs": 20}).fit(x, y).transform(x), y
         )
         for alpha in (0, 100)
     ]
-    assert entangled[1] < entangled[0] - 0.5
+    assert entangled[1] < entangled[0] - 0.2
 
 
 def test_strings_are_labels_like_numbers(digits):
@@ -84,10 +84,7 @@ def test_labels_that_are_none_are_refused_in_a_sentence(digits, y, said):
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        (
-            {"scaling": "unit"},
-            r"scaling must be one of \('feature', 'global', 'none'\), got 'unit'",
-        ),
+        ({"scaling": "unit"}, "scaling must be one of .*, got 'unit'"),
         ({"scaling": "none"}, r"X must lie in \[0, 1\] where it is not scaled"),
         ({"layers": ["middle"]}, "layers must be"),
         ({"alpha": np.inf}, "alpha must be a finite number"),
