@@ -17,6 +17,7 @@ from snnl_lib.report.show import FIGURE, PLOTLY, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")
+RUN = re.compile(r"-s\d+-n\d+-[0-9a-f]{8}\b")
 QUOTED_EQUATION = re.compile(r"\[Eq\. (\d+)\]\((\w+)\.ipynb\)")
 
 
@@ -84,7 +85,7 @@ def _told(output, folder, numbers):
         shown = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], alt)
         if view := data.get(PLOTLY):
             shown += f"\n\n```{{raw}} html\n{_interactive(view, facts['name'])}\n```"
-        runs = facts["records"] if "/" in facts["records"] else ""
+        runs = facts["records"] if RUN.search(facts["records"]) else ""  # or words, or a file
         return shown + (f"\n\n```{{runs-of}}\n{runs}\n```" if runs else "")
     return _text(data["text/markdown"]).strip() if "text/markdown" in data else None
 

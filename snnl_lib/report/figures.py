@@ -79,10 +79,7 @@ def _draw_seeds(axis, records, paper, metric, name):
 
 
 def forest(
-    rows: pd.DataFrame,
-    title: str | None = None,
-    xlabel: str = "difference",
-    groups: dict[str, str] | None = None,
+    rows: pd.DataFrame, title: str | None = None, xlabel="difference", groups: dict | None = None
 ):
     """Draw differences as a forest plot: one line each, the first on top, beside a line at zero.
 
@@ -131,12 +128,10 @@ def forest(
     return figure
 
 
-def method_figure(
-    panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str, xlabel="clustering accuracy"
-):
-    """Draw methods against each other: a line each, the best mean on top, every run a point.
+def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str):
+    """Draw the clustering accuracy of methods: the best mean on top, every run a point.
 
-    ``panels`` are records of one metric by the title of their panel, with a column ``kind``, one
+    ``panels`` are records of that metric by the title of their panel, with a column ``kind``, one
     of ``kinds`` (with its words in the legend), by which colour and marker go, and maybe ``paper``,
     the value reported. The 95 % interval of the mean stands above the points.
     """
@@ -145,8 +140,7 @@ def method_figure(
 
     looks = dict(zip(kinds, [("#E69F00", "o"), ("#0072B2", "s"), ("#009E73", "^")], strict=False))
     lines = max((runs["label"].nunique() for runs in panels.values()), default=0)
-    size = (9.8, 0.26 * lines + 1.9)
-    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(9.8, 0.26 * lines + 1.9), squeeze=False)
     for axis, (name, runs) in zip(axes.flat, panels.items(), strict=True):
         order = runs.groupby("label")["value"].mean().sort_values().index
         for y, label in enumerate(order):
@@ -157,7 +151,7 @@ def method_figure(
             if "paper" in own:
                 axis.plot(own["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
         axis.set_yticks(range(len(order)), order, fontsize=8.5)
-        axis.set(xlabel=xlabel, title=name)
+        axis.set(xlabel="clustering accuracy", title=name)
     signs = {kinds[kind]: look for kind, look in looks.items()}
     if any("paper" in runs for runs in panels.values()):
         signs["reported"] = ("black", "|")

@@ -3,10 +3,11 @@
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import same_color
 
 from snnl_lib.report import figures
+from snnl_lib.report.statistics import interval
 
 NAN = float("nan")
 COLUMNS = ["label", "mean", "low", "high", "group", "paper"]
@@ -83,3 +84,68 @@ def test_the_legend_of_a_forest_names_what_is_in_it():
 def test_a_forest_refuses(rows, groups, message):
     with pytest.raises(ValueError, match=message):
         figures.forest(rows, "", groups=groups)
+
+
+def test_without_a_title_a_forest_counts_the_intervals_that_leave_out_zero():
+    told = figures.forest(ROWS).get_suptitle()
+    assert told == "The intervals of 1 of 4 differences leave out zero"
+
+
+KINDS = {"ours": "with our loss", "none": "no labels"}
+
+
+def runs(**values):
+    """Records of methods: the name of each and its accuracies; A is ours."""
+    rows = [(name, value) for name, found in values.items() for value in found]
+    found = pd.DataFrame(rows, columns=["label", "value"])
+    return found.assign(kind=found["label"].map({"A": "ours"}).fillna("none"))
+
+
+def test_methods_are_lines_with_every_run_the_best_on_top():
+    panels = {"one": runs(B=[0.5, 0.7], A=[0.9, 0.8]), "two": runs(A=[0.1], C=[0.3])}
+    figure = figures.method_figure(panels, KINDS, "A title")
+    first, second = figure.axes
+    assert [text.get_text() for text in first.get_yticklabels()] == ["B", "A"]  # from below
+    assert [text.get_text() for text in second.get_yticklabels()] == ["A", "C"]
+    points = [p for p in first.collections if isinstance(p, PathCollection)]
+    assert [p.get_offsets().tolist() for p in points] == [
+        [[0.5, 0], [0.7, 0]],
+        [[0.9, 1], [0.8, 1]],
+    ]
+    colours = [p.get_facecolor()[0, :3].tolist() for p in points]
+    assert colours[0] != colours[1]  # by the kind of a method
+    other = [p for p in second.collections if isinstance(p, PathCollection)]
+    assert other[0].get_facecolor()[0, :3].tolist() == colours[1]
+    bars = [b for b in first.collections if isinstance(b, LineCollection)]
+    low, high = interval([0.5, 0.7])
+    assert bars[0].get_segments()[0][:, 0].tolist() == [low, high]
+    assert words(figure) == ["with our loss", "no labels"]
+
+
+def test_methods_stand_beside_what_is_reported_where_it_is():
+    panel = runs(A=[0.8, 0.9], B=[0.5]).assign(paper=[0.85, 0.85, NAN])
+    figure = figures.method_figure({"one": panel}, KINDS, "A title")
+    marks = [(line.get_xdata()[0], line.get_ydata()[0]) for line in figure.axes[0].lines]
+    assert (0.85, 1) in marks and words(figure)[-1] == "reported"
+    assert figures.method_figure({"none": runs()}, KINDS, "").axes  # nothing is recorded
+
+
+def test_means_over_a_column_have_their_interval_as_a_band():
+    found = pd.DataFrame({"labels": [10, 10, 20, 20], "value": [0.1, 0.3, 0.5, 0.6]})
+    _, axis = plt.subplots()
+    figures.draw_means(axis, found, "labels", color="black", label="a line")
+    assert axis.lines[0].get_xydata().round(2).tolist() == [[10, 0.2], [20, 0.55]]
+    ends = axis.collections[0].get_paths()[0].vertices
+    assert {*ends[ends[:, 0] == 10, 1]} == {*interval([0.1, 0.3])}
+    figures.draw_means(axis, found[:0], "labels", color="black")  # nothing is recorded
+
+
+def test_a_map_has_a_colour_and_a_shape_for_each_class():
+    points = pd.DataFrame({"x": [0, 1, 2], "y": [0, 1, 2], "label": [1, 0, 1]})
+    _, axis = plt.subplots()
+    figures.draw_map(axis, points, ["cats", "dogs"])
+    cats, dogs = axis.collections
+    assert [cats.get_label(), dogs.get_label()] == ["cats", "dogs"]
+    assert dogs.get_offsets().tolist() == [[0, 0], [2, 2]]
+    assert same_color(cats.get_facecolor()[0][:3], figures.SHADES[0])
+    assert cats.get_paths()[0].vertices.shape != dogs.get_paths()[0].vertices.shape

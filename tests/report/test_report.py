@@ -211,6 +211,19 @@ def test_records_of_several_experiments_may_share_an_index():
     assert both.index.has_duplicates and report.stale(both).index.equals(both.index)
 
 
+def test_differences_are_numbers_with_the_records_of_both_sides():
+    found = pd.concat([runs("A", [0.9, 0.8]), runs("B", [0.7, 0.7]), runs("A", [0.1], "nmi")])
+    rows = report.differences(found, [("A", "B"), ("A", "none")], group="both")
+    assert rows["label"].tolist() == ["A", "A"] and rows["against"].tolist() == ["B", "none"]
+    low, high = report.interval([0.2, 0.1])
+    first, second = rows.to_dict("records")
+    assert (first["mean"], first["low"], first["high"]) == pytest.approx((0.15, low, high))
+    assert first["seeds"] == 2 and first["group"] == "both"
+    assert {*first["records"].split()} == {*report.behind(found[found["metric"] == "acc"]).split()}
+    assert second["seeds"] == 0 and np.isnan(second["mean"])  # a row that is not recorded
+    assert list(report.differences(found, [])) == list(rows)  # of no pairs, but with its columns
+
+
 def test_the_probability_of_improvement_counts_all_pairs_of_seeds_and_ties_half():
     # A wins 5 of the 9 pairs and ties 1.
     pair = pd.concat([runs("A", [1, 3, 5]), runs("B", [1, 2, 4])])

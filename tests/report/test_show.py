@@ -90,7 +90,8 @@ def test_the_picture_of_views_has_the_lines_and_points_of_the_first_and_of_three
     (axis,) = _still(views).axes
     assert [line.get_xydata().tolist() for line in axis.lines] == [[[0, 2], [1, 3]]]
     solid = go.Figure()
-    solid.add_scatter3d(x=[0], y=[1], z=[2], mode="markers", meta="one", visible=True)
+    place = {"x": [0], "y": [1], "z": [2], "name": "a point"}
+    solid.add_scatter3d(**place, mode="markers", meta="one", visible=True)
     assert _still(solid).axes[0].name == "3d"
     assert _still(go.Figure()).axes  # of no view: nothing is recorded
     plt.close("all")
