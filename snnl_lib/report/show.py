@@ -147,7 +147,7 @@ def _still(figure):
     still, axis = plt.subplots(figsize=(7.5, 4.5), subplot_kw=solid)
     for trace in seen:
         places = [trace[name] for name in ("xyz" if solid else "xy")]
-        look = {"linestyle": "", "marker": ".", "color": trace.marker.color}
+        look = {"linestyle": "", "marker": ".", "ms": 4, "color": trace.marker.color}
         look = {"color": trace.line.color} if trace.mode == "lines" else look
         axis.plot(*places, **look, label=None if trace.showlegend is False else trace.name)
     if seen:
