@@ -27,7 +27,7 @@ from snnl_lib.experiments.runner import one_thread
 from snnl_lib.recipes import named_seed
 
 SIZES = {"tfidf": (300, 1000, 3000, 10_000), "sif-corpus": (300, 1000, 3000, 10_000)}
-SIZES |= {"minilm": (300, 1000, 3000, 10_000), "clusterbert": (300, 1000, 3000)}
+SIZES |= {"minilm": (300, 1000, 3000, 10_000), "clusterbert": (300, 1000)}
 CORPUS, CHOSEN_FROM, SEEDS = "newsgroups20_openings", 2000, (42, 1234, 73)
 
 

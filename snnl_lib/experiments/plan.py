@@ -213,7 +213,7 @@ _RESOURCES = {
 }
 
 
-def _unmet(dataset, embedding, task, modules, cost, device, costly):  # noqa: PLR0911 - a reason each
+def _unmet(dataset, embedding, task, modules, cost, device, costly):  # noqa: PLR0911 - reasons
     if dataset != DRAWN and data.locate(dataset) is None:
         and_time = f"; and it takes about {cost}" if cost else ""
         return f"the data set {dataset} is not on this machine{and_time}"

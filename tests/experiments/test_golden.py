@@ -40,7 +40,7 @@ from snnl_lib.experiments.short_texts import PUBLISHED, RANKINGS
 GOLDEN = Path(__file__).with_name("golden.csv")
 COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]
 TOLERANCE, ELSEWHERE = 1e-4, 0.05  # absolute; for chs, which has no upper bound, relative
-ARITHMETIC = "89b35e62"  # of the machine that wrote golden.csv
+ARITHMETIC = "b683da7f"  # of the machine that wrote golden.csv
 UNSTEADY = {  # experiment -> models, readings or embeddings
     "classification-rivals": {"lda"},
     "clustering-readings": {
@@ -131,6 +131,7 @@ def compute(experiment, left_out=frozenset()):
 def arithmetic():
     """Name this machine's arithmetic by what it makes of the same numbers (8 hex digits)."""
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     random = np.random.default_rng(0)
     x, weights = (
         torch.tensor(random.random(shape, dtype=np.float32) - 0.5).clone()
@@ -143,6 +144,10 @@ def arithmetic():
         unit @ unit.T,
         torch.logsumexp(unit @ unit.T / 0.1, dim=1),
         x.var(dim=0).sqrt(),
+        # What a transformer adds: SCCL has moved where only this differed.
+        torch.nn.functional.scaled_dot_product_attention(*[x.reshape(8, 32, 12, 25)] * 3),
+        torch.nn.functional.gelu(torch.nn.functional.layer_norm(x, (300,))),
+        torch.nn.functional.dropout(x, 0.1),
     ]
     return hashlib.sha256(b"".join(values.numpy().tobytes() for values in found)).hexdigest()[:8]
 
