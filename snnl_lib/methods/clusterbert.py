@@ -150,7 +150,7 @@ class ClusterBERT(TextEstimator):
             later call with the same texts, seed and recipe goes on from it. Stage 1 is shared by
             recipes that differ later. None keeps none. A damaged one is a CheckpointError.
         assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
-            or ``head`` (the head's own clusters, after stage 2 or 3).
+            or ``head`` (the head's own clusters, after stage 2 or 3; before it, a ValueError).
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,

@@ -25,7 +25,7 @@ class DisentangledAutoencoder(Estimator):
 
     The defaults are those of the text paper's AE(D) as it is run here. After ``fit``: ``curve`` has
     a row for each epoch (``training.train``), ``diverged`` says why it stopped early, or nothing;
-    ``n_features_in_`` is D.
+    ``n_features_in_`` is D. Parameters are checked by ``fit``, which raises ValueError.
 
     Args:
         alpha: weight of Eq. 4; above 0 it draws classes apart, 0 leaves a plain autoencoder.
