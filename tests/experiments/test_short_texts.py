@@ -172,7 +172,7 @@ def asked(monkeypatch):
         diverged="",
         curve=None,
         predict=lambda vectors: np.zeros(len(vectors), dtype=int),
-        codes=lambda vectors: vectors,
+        transform=lambda vectors: vectors,
     )
     monkeypatch.setattr(
         deep_clustering,
