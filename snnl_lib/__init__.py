@@ -25,7 +25,7 @@ EXTRAS = {
     "huggingface_hub": ("huggingface-hub", "transformers"),
     "matplotlib": ("matplotlib", "book"),
     "seaborn": ("seaborn", "book"),
-    "IPython": ("ipython", "book"),
+    "plotly": ("plotly", "book"),
     "markdown_it": ("markdown-it-py", "book"),
 }
 """What the library imports beyond its minimal dependencies: the name of the package, and the extra

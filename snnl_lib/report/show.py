@@ -115,11 +115,18 @@ def show_figure(
 
 
 def show_views(figure, name: str, alt: str, caption: str, source=COMPUTED) -> Shown:
-    """Show a plotly figure of several views, of which a menu chooses one: that of the traces whose
-    ``meta`` is its name.
+    """Show a plotly ``figure`` of several views, of which a menu chooses one: that of the traces
+    whose ``meta`` is its name.
 
     It has a picture of its first view, which a front end without plotly shows (in Colab plotly
-    comes from its own address); the other arguments are those of ``show_figure``.
+    comes from its own address). ``name``, ``alt``, ``caption`` and ``source`` are those of
+    ``show_figure``.
+
+    >>> import plotly.graph_objects as go
+    >>> figure = go.Figure(go.Scatter(y=[2, 3], x=[0, 1], mode="lines", name="a", meta="b"))
+    >>> shown = show_views(figure, "views", "A line that rises.", "A view.")
+    >>> shown.view["layout"]["updatemenus"][0]["buttons"][0]["label"]
+    'b'
     """
     require("plotly")
     views = dict.fromkeys(trace.meta for trace in figure.data)
