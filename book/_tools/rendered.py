@@ -97,8 +97,9 @@ def _interactive(view, name):
     # The library is that of the book, one copy for all chapters, which snnl_book.py puts there.
     options = {"full_html": False, "include_plotlyjs": "../_static/plotly.min.js"}
     drawn = to_html(view, **options, div_id=f"{name}-view", validate=False)
-    hide = f"if (window.Plotly) document.querySelector('#{name} img').style.display = 'none';"
-    return f"{drawn}\n<script>{hide}</script>"
+    hide = f"document.querySelector('#{name} img').style.display = 'none';"
+    fit = f"addEventListener('load', () => Plotly.Plots.resize('{name}-view'));"  # in the column
+    return f"{drawn}\n<script>if (window.Plotly) {{ {hide} {fit} }}</script>"
 
 
 def _directive(kind, argument, facts, numbers, options=""):
