@@ -54,12 +54,16 @@ class Clustering:
 
 
 def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFrame", str]:
-    """Read a file with a text in each row: .csv, .tsv, .jsonl (a JSON object a line), or .txt (a
-    text a line).
+    """Read a file with a text in each row: at ``path``, .csv, .tsv, .jsonl (a JSON object a line),
+    or .txt (a text a line).
 
     ``column`` names the texts, which may be left out where there is but one column. Returns the
     table, all of it as text, and the name of the column. Raises TextsError for a file that is not
     there, cannot be read as what its ending says, is empty, or has no such column.
+
+    >>> read_table("texts.odt")
+    Traceback (most recent call last):
+    snnl_lib.own_texts.TextsError: texts.odt does not end in one of .csv, .tsv, .jsonl, .txt: ...
     """
     import pandas as pd
 
@@ -97,6 +101,10 @@ def silhouettes(vectors: np.ndarray, *, seed: int = 42) -> "pd.DataFrame":
     clusters that leaves twenty to each on average. Returns a frame with a row for each: ``k`` and
     ``silhouette``, the mean silhouette by cosine distance, in [-1, 1]. Raises TextsError for fewer
     than 40 vectors.
+
+    >>> table = silhouettes(np.eye(3)[np.arange(60) % 3] + 0.01 * np.arange(60)[:, None] / 60)
+    >>> table.round(2).to_numpy().tolist()
+    [[2.0, 0.66], [3.0, 1.0]]
     """
     import pandas as pd
     from sklearn.cluster import KMeans
@@ -156,7 +164,7 @@ def cluster_texts(
 
     ClusterBERT starts from the mean of MiniLM's pieces, as MiniLM was trained; ``folder`` keeps its
     checkpoints, from which an interrupted call goes on, ``progress`` names its bar. ``seed``
-    settles k-means, and of ClusterBERT all the rest. Raises TextsError for an unknown method, a k
+    settles k-means, and of ClusterBERT all the rest; ``device`` is where a transformer runs. Raises TextsError for an unknown method, a k
     that is not a whole number from 1 to N, or texts that are none.
 
     >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
@@ -189,7 +197,10 @@ def cluster_texts(
 def embed_texts(texts: Sequence[str], method: str, device: str = "cpu") -> np.ndarray:
     """Return the vectors [N, D] of texts from which ``cluster_texts`` starts by that method.
 
-    Raises TextsError for an unknown method.
+    ``device`` is where a transformer runs. Raises TextsError for an unknown method.
+
+    >>> embed_texts(["a list", "red wine"], "tfidf").shape
+    (2, 3)
     """
     from snnl_lib.embeddings import embed
 
@@ -203,10 +214,14 @@ def _check_method(method):
 
 
 def typical_minutes(count: int, method: str) -> float:
-    """Estimate how many minutes ``cluster_texts`` takes for so many texts on one CPU core.
+    """Estimate how many minutes ``cluster_texts`` by a ``method`` takes on one CPU core for as many
+    texts as ``count``.
 
     By what ``python -m benchmarks.own_texts`` measured with the most texts, as if time grew with
     their number; nan where nothing is recorded.
+
+    >>> typical_minutes(10, "minilm") < typical_minutes(1000, "minilm")
+    True
     """
     import pandas as pd
 
