@@ -61,9 +61,11 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     table, all of it as text, and the name of the column. Raises TextsError for a file that is not
     there, cannot be read as what its ending says, is empty, or has no such column.
 
-    >>> read_table("texts.odt")
-    Traceback (most recent call last):
-    snnl_lib.own_texts.TextsError: texts.odt does not end in one of .csv, .tsv, .jsonl, .txt: ...
+    >>> path = getfixture("tmp_path") / "texts.txt"
+    >>> _ = path.write_text("red wine\\nsort a list\\n")
+    >>> table, column = read_table(path)
+    >>> table[column].tolist()
+    ['red wine', 'sort a list']
     """
     import pandas as pd
 
@@ -164,8 +166,9 @@ def cluster_texts(
 
     ClusterBERT starts from the mean of MiniLM's pieces, as MiniLM was trained; ``folder`` keeps its
     checkpoints, from which an interrupted call goes on, ``progress`` names its bar. ``seed``
-    settles k-means, and of ClusterBERT all the rest; ``device`` is where a transformer runs. Raises TextsError for an unknown method, a k
-    that is not a whole number from 1 to N, or texts that are none.
+    settles k-means, and of ClusterBERT all the rest; ``device`` is where a transformer runs. Raises
+    TextsError for an unknown method, a k that is not a whole number from 1 to N, or texts that are
+    none.
 
     >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
     >>> a, b, c, d = cluster_texts(texts, 2, "tfidf").clusters

@@ -167,12 +167,14 @@ class _Method(ClusterMixin, Estimator):
     _NORMALIZED = None  # whether it takes an autoencoder of normalised features; None: either
     _FITTED = ()  # names of the tensors that it predicts by, beside the autoencoder's
 
-    def _start(self, X, autoencoder):
+    def _start(self, X, y, autoencoder):
         """Check X [N, D] and take a copy of the autoencoder, or pretrain one.
 
         Returns X as it was checked, what of it is on the device, scaled for the autoencoder, and
         batches of indices without end.
         """
+        if isinstance(y, nn.Module):  # which y, ignored, would hide
+            raise TypeError("an autoencoder is given by its name: fit(X, autoencoder=...)")
         X = self._validated(X, reset=True)
         check_clusters(self.k, len(X), "points")
         if autoencoder is None:
@@ -325,9 +327,10 @@ class DEC(_Method):
 
         A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
         ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
-        features that were not normalised; Diverged where the pretraining breaks down.
+        features that were not normalised; TypeError for one that is given without its name; Diverged
+        where the pretraining breaks down.
         """
-        X, x, order = self._start(X, autoencoder)
+        X, x, order = self._start(X, y, autoencoder)
         kmeans = k_means(self._codes(X), self.k, named_seed(self.seed, "centroids"), 20)
         self.centroids = self._parameter(kmeans.cluster_centers_)
         parameters = [*self.autoencoder.parameters(), self.centroids]
@@ -446,9 +449,10 @@ class VaDE(_Method):
 
         A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
         ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
-        normalised features; Diverged where the pretraining breaks down.
+        normalised features; TypeError for one that is given without its name; Diverged where the
+        pretraining breaks down.
         """
-        X, x, order = self._start(X, autoencoder)
+        X, x, order = self._start(X, y, autoencoder)
         self._start_mixture(self._codes(X))
         parameters = [*self.autoencoder.parameters(), *self.spread.parameters()]
         parameters += [self.logits, self.means, self.log_variances]
@@ -582,7 +586,7 @@ class N2D(_Method):
         """
         from sklearn.mixture import GaussianMixture
 
-        X, x, _ = self._start(X, autoencoder)
+        X, x, _ = self._start(X, y, autoencoder)
         if len(x) < self.k + 2:
             needed = f"the number of clusters and 2 more, {self.k + 2}, which UMAP needs"
             raise ValueError(f"the number of points must be at least {needed}, got {len(x)}")

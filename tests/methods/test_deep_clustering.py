@@ -345,6 +345,12 @@ def test_an_autoencoder_of_the_wrong_features_is_refused(copies, start_for, meth
         BRIEF[method](CLASSES).fit(copies[0], autoencoder=wrong)
 
 
+@pytest.mark.parametrize("method", [DEC, IDEC, VaDE, N2D])
+def test_an_autoencoder_in_the_place_of_y_is_refused(copies, autoencoder, method):
+    with pytest.raises(TypeError, match="is given by its name: fit\\(X, autoencoder=...\\)"):
+        method(CLASSES).fit(copies[0], autoencoder)
+
+
 def test_n2d_takes_an_autoencoder_of_either_kind(copies, start_for, monkeypatch):
     monkeypatch.setattr(
         deep_clustering, "fit_umap", lambda vectors, seed, **settings: (None, vectors)
