@@ -327,8 +327,8 @@ class DEC(_Method):
 
         A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
         ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
-        features that were not normalised; TypeError for one that is given without its name; Diverged
-        where the pretraining breaks down.
+        features that were not normalised; TypeError for one that is given without its name;
+        Diverged where the pretraining breaks down.
         """
         X, x, order = self._start(X, y, autoencoder)
         kmeans = k_means(self._codes(X), self.k, named_seed(self.seed, "centroids"), 20)
@@ -581,8 +581,8 @@ class N2D(_Method):
         """Cluster X [N, D]; ``y`` is ignored. Returns self.
 
         A pretrained ``autoencoder`` is left as it is; without one it pretrains its own. Raises
-        ValueError for an X that is empty or not finite, or for k > N - 2; Diverged where the
-        pretraining breaks down.
+        ValueError for an X that is empty or not finite, or for k > N - 2; TypeError for an
+        autoencoder that is given without its name; Diverged where the pretraining breaks down.
         """
         from sklearn.mixture import GaussianMixture
 

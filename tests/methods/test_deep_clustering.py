@@ -347,7 +347,7 @@ def test_an_autoencoder_of_the_wrong_features_is_refused(copies, start_for, meth
 
 @pytest.mark.parametrize("method", [DEC, IDEC, VaDE, N2D])
 def test_an_autoencoder_in_the_place_of_y_is_refused(copies, autoencoder, method):
-    with pytest.raises(TypeError, match="is given by its name: fit\\(X, autoencoder=...\\)"):
+    with pytest.raises(TypeError, match=r"is given by its name: fit\(X, autoencoder=\.\.\.\)"):
         method(CLASSES).fit(copies[0], autoencoder)
 
 
