@@ -357,7 +357,7 @@ def _cluster(args):
     shown = own_texts.describe_clusters([*said], found.clusters, found.vectors, nearest=1)
     for row in shown.itertuples():
         print(
-            f"{row.cluster:>4} {row.size:>6,}  {', '.join(row.words)}\n{'':13}{row.nearest[0][:85]}"
+            f"{row.cluster:>4} {row.size:>6,}  {', '.join(row.words)}\n{'':13}{row.nearest[0][:60]}"
         )
     if args.out:
         import pandas as pd
@@ -386,7 +386,7 @@ def _found_clusters(texts, args, device, seed, others):
         raise SnnlError(f"--k must be a whole number or auto, got {k!r}")
     minutes = own_texts.typical_minutes(len(texts), args.method) * (1 + len(others))
     if minutes > 0:  # not where nothing is recorded
-        print(f"about {math.ceil(minutes)} min on a CPU core, by measured ones", flush=True)
+        print(f"about {minutes:.1f} min on one CPU core, going by recorded times", flush=True)
     cluster = partial(own_texts.cluster_texts, texts, int(k), args.method, device=device)
     folder = data.cache_dir() / "clusterbert"
     first, *rest = [cluster(seed=one, progress=bar, folder=folder) for one in (seed, *others)]
