@@ -17,7 +17,7 @@ from snnl_lib.embeddings.backbones import Pieces, backbone_folder
 from snnl_lib.methods.clusterbert import ClusterBERT, batches_of_like_length
 from snnl_lib.methods.tsdae import delete_words
 from snnl_lib.models import Autoencoder
-from snnl_lib.recipes import BATCH_SIZE
+from snnl_lib.recipes import BATCH_SIZE, Recipe
 from snnl_lib.training import Training, binary_cross_entropy, build, take_step, train_stack
 
 from . import rivals
@@ -77,7 +77,7 @@ def titles():
 
 def noisy(model, batch, random):
     """What ``ClusterBERT`` reads of a batch when it draws from ``random``."""
-    pieces, ratio = model.pieces, model.recipe.deletion
+    pieces, ratio = model.pieces, model._recipe.deletion
     return [delete_words(pieces.ids[i], pieces.words[i], ratio, random) for i in batch]
 
 
@@ -96,14 +96,14 @@ def shapes_of_clusterbert(model, read, written, texts):
 
 def clusterbert(device):
     """Return the sides of ClusterBERT's step, both losses of Eq. 4: name -> function."""
-    model = ClusterBERT(CLUSTERS, seed=0, device=device)
+    model = ClusterBERT(CLUSTERS, recipe=Recipe(), seed=0, device=device)
     model.pieces = titles()
     model._build()
     model.encoder.train()
     model.decoder.train()
     with model._sources("clustering"):
         lengths = np.array([len(ids) for ids in model.pieces.ids])
-        batches = batches_of_like_length(lengths, model.recipe.batch_size, model._order)[:BATCHES]
+        batches = batches_of_like_length(lengths, model._recipe.batch_size, model._order)[:BATCHES]
     targets = torch.eye(CLUSTERS, device=device)[torch.arange(TEXTS) % CLUSTERS]
 
     def ours(i):

@@ -699,7 +699,7 @@ NOT_HERE = {
     "spacy", "transformers", "matplotlib", "seaborn", "IPython", "ipykernel", "jupyter_core",
     "jupyter_client", "jupyterlab", "nbformat", "nbclient", "myst_nb", "papermill", "pooch",
     "platformdirs", "pyarrow", "requests", "git", "umap", "pynndescent", "numba",
-    "sentence_transformers",
+    "sentence_transformers", "datasets", "accelerate", "dill", "multiprocess", "xxhash",
 } - {os.environ.get("ALSO_HERE")}
 
 find_here = PathFinder.find_spec
