@@ -1,10 +1,12 @@
 """Re-executes the book: runs without a record, chapters, rendering. `snakemake --cores 2 --config profile=full seeds=42,73`.
 
-What is missing or stale `snnl_lib` alone knows; a marker of a finished run only tells Snakemake that there is nothing more to do.
+What is missing or stale `snnl_lib` alone knows; a marker of a finished group of runs only tells Snakemake that there is nothing more to do.
 """
 
+import re
 import shlex
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -19,15 +21,20 @@ from snnl_lib import SnnlError, experiments, full_disk_told
 
 DEFAULTS = {"profile": "quick", "seeds": "", "dataset": "auto", "device": "auto", "experiments": "all"}
 
-try:
-    with full_disk_told():
-        build.BUILD.mkdir(exist_ok=True)
-        (build.BUILD / ".lock").touch()  # shows whether it can be written to
-except SnnlError as error:
-    raise WorkflowError(str(error)) from None
+DRY_RUN = any(re.fullmatch(r"-\w*n\w*|--dry-?run", argument) for argument in sys.argv)  # changes no file
+WORKDIR = build.BUILD  # with Snakemake's own notes in it, so that the checkout stays as it is
+if DRY_RUN and not WORKDIR.exists():
+    WORKDIR = Path(tempfile.mkdtemp())
+elif not DRY_RUN:
+    try:
+        with full_disk_told():
+            WORKDIR.mkdir(exist_ok=True)
+            (WORKDIR / ".lock").touch()  # shows whether it can be written to
+    except SnnlError as error:
+        raise WorkflowError(str(error)) from None
 
 
-workdir: str(build.BUILD)  # with Snakemake's own notes in it, so that the checkout stays as it is
+workdir: str(WORKDIR)
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -52,7 +59,10 @@ DIGEST, PAGE = Path("records.sha256"), str(build.PAGE.relative_to(build.BUILD))
 RUN_AS = shlex.join(f"--{name}={value}" for name, value in (ASKED | {"seeds": build.seeds_of_runs(ASKED["profile"], ASKED["seeds"])}).items() if value)
 LOCK = FileLock(".lock")  # the system lets go of it when a process dies, however it dies
 if workflow.is_main_process and DIGEST.exists() and DIGEST.read_text().strip() != build.digest_of_records():
-    DIGEST.unlink()
+    if DRY_RUN:
+        DIGEST = Path("records.sha256.anew")  # not there, so that the plan has what follows from it
+    else:
+        DIGEST.unlink()
 
 
 def targets():
@@ -61,18 +71,21 @@ def targets():
 
 @cache
 def markers(_=None):
-    """The marker of each run that has to be made, if runs are asked for."""
+    """The marker of each group of runs in which one has to be made, if runs are asked for."""
     if not workflow.is_main_process or not targets() & {"all", "results"}:
         return []
-    found = [Path(f"runs/{ASKED['profile']}/{experiment}/{key}") for experiment, key in build.outstanding(NAMES, **ASKED)]
-    for path in found:  # of an earlier run, whose record is stale or gone
-        path.unlink(missing_ok=True)
-    return [*map(str, found)]
+    found = [Path("runs", ASKED["profile"], *map(str, group)) for group in build.groups(NAMES, **ASKED)]
+    old = [path for path in found if path.exists()]  # of an earlier time, whose records are stale or gone
+    for path in old:
+        if not DRY_RUN:
+            path.unlink()
+    return [f"{path}-anew" if DRY_RUN and path in old else str(path) for path in found]
 
 
 wildcard_constraints:
     chapter="|".join(CHAPTERS),
     experiment="|".join(experiments.EXPERIMENTS),
+    seed="([0-9]+|all)(-anew)?",
 
 
 localrules:
@@ -103,13 +116,15 @@ rule book:
 
 rule run:
     output:
-        touch("runs/{profile}/{experiment}/{key}"),
+        touch("runs/{profile}/{experiment}/{dataset}/{embedding}/{seed}"),
     log:
-        "logs/{profile}/{experiment}/{key}.txt",
+        "logs/{profile}/{experiment}-{dataset}-{embedding}-{seed}.txt",
+    params:
+        named=lambda wildcards: "{dataset}-{embedding}-*-s{seed}-*".format(**dict(wildcards.items()) | ({"seed": "*"} if wildcards.seed == "all" else {})),
     resources:
         mem_mb=5000,
     shell:
-        "cd {ROOT:q} && {sys.executable:q} -m snnl_lib run {wildcards.experiment} {RUN_AS} --keys {wildcards.key:q} > {build.BUILD:q}/{log:q} 2>&1"
+        "cd {ROOT:q} && {sys.executable:q} -m snnl_lib run {wildcards.experiment} {RUN_AS} --embeddings {wildcards.embedding} --keys {params.named:q} > {build.BUILD:q}/{log:q} 2>&1"
 
 
 rule records:

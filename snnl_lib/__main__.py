@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -47,15 +48,14 @@ def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a br
     add = command("run", _run, "run missing and stale runs and write their records")
     add("experiment", help=NAMES)
     _add_common(add)
-    add("--models", nargs="+", help="only these models")
+    add("--models", nargs="+", help="only these models; * stands for anything, as in what follows")
     add("--embeddings", nargs="+", help="only these embeddings")
     add("--pack", type=Path, help="take the data from a file of `pack`")
     add("--device", default="auto", help=DEVICES)
     add("--jobs", type=int, default=1, help="processes side by side, of one thread (default: 1)")
     stacks = "runs trained together, as one network with an axis of runs"
     add("--stack", type=int, help=f"{stacks} (default: 15 on a GPU, else 1)")
-    keys = "only the runs whose records have these names, recorded or not; * stands for anything"
-    add("--keys", nargs="+", help=keys)
+    add("--keys", nargs="+", help="only the runs whose records have these names")
     costly = "also the runs that take hours on a CPU core, and are left to a GPU unless asked for"
     add("--costly", action="store_true", help=costly)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
@@ -156,50 +156,39 @@ def _run(args):
         pack.open_pack(args.pack)
     stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
     _at_least_one(jobs=args.jobs, stack=stack)
-    if args.keys:
-        return _carry_out(_named_runs(args, device), device, args.jobs, stack)
-    rows = _status(args)
-    for kind, wanted in (("model", args.models), ("embedding", args.embeddings)):
-        rows = _only(rows, kind, wanted, args.experiment)
+    rows = _only(_status(args), args)
     todo = [spec for spec, verdict, _ in rows if args.again or verdict != "done"]
     specs = experiments.runnable(todo, device, args.costly)
-    if len(specs) < len(todo):
-        print(f"{len(todo) - len(specs)} runs cannot be made here: see `missing`")
+    left = [experiments.unmet(spec, device, args.costly) for spec in todo if spec not in {*specs}]
+    for reason, count in Counter(left).items():
+        print(f"{count} {'run' if count == 1 else 'runs'} cannot be made here: {reason}")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
     return _carry_out(specs, device, args.jobs, stack) if specs else 0
 
 
-def _only(rows, kind, wanted, experiment):
-    """Keep the runs of the models or embeddings that are wanted, if any are named."""
-    known = {getattr(spec, kind) for spec, _, _ in rows}
-    for name in wanted or ():
-        if name not in known:
-            choice = ", ".join(sorted(known))
-            raise SnnlError(f"there is no {kind} {name!r} in {experiment}: choose from {choice}")
-    return [row for row in rows if not wanted or getattr(row[0], kind) in wanted]
-
-
-def _named_runs(args, device):
-    """Find the runs whose records are named, without a look at what else is recorded."""
-    for option in ("models", "embeddings"):
-        if getattr(args, option):
-            raise SnnlError(f"--keys names runs already: leave --{option} out")
-    asked = args.profile, args.dataset, _seeds(args)
-    specs = [s for name in _names([args.experiment]) for s in experiments.specs(name, *asked)]
-    named = {key: spec for spec in specs if (key := experiments.key(spec))}
-    chosen = {}
-    for name in args.keys:
-        found = {key: spec for key, spec in named.items() if fnmatchcase(key, name)}
-        if not found:
-            raise SnnlError(
-                f"{args.experiment} has no run whose record is {name}: the profile, the data set "
-                "and the seeds must be those that it was named with"
-            )
-        chosen |= found
-    for spec in chosen.values():
-        if reason := experiments.unmet(spec, device, args.costly):
-            raise SnnlError(f"{args.experiment}: {reason}")
-    return [*chosen.values()]
+def _only(rows, args):
+    """Keep the runs that all filters name: models, embeddings and keys of records."""
+    kept = rows
+    for kind, wanted, of in (
+        ("model", args.models, lambda spec: spec.model),
+        ("embedding", args.embeddings, lambda spec: spec.embedding),
+        ("key", args.keys, experiments.key),
+    ):
+        if not wanted:
+            continue
+        known = {row[0]: of(row[0]) or "" for row in rows}
+        for name in wanted:
+            if not any(fnmatchcase(value, name) for value in known.values()):
+                choice = ", ".join(sorted({*known.values()}))
+                if kind == "key":
+                    choice = "those of this profile, data set and seeds, which `missing` lists"
+                raise SnnlError(
+                    f"there is no {kind} {name!r} in {args.experiment}: choose from {choice}"
+                )
+        kept = [row for row in kept if any(fnmatchcase(known[row[0]], name) for name in wanted)]
+    if not kept:
+        raise SnnlError(f"no run of {args.experiment} has all that is named: name less at once")
+    return kept
 
 
 def _carry_out(specs, device, jobs, stack):

@@ -947,21 +947,32 @@ def test_a_cache_folder_that_refuses_is_one_sentence(refused, own_cache):
 # ---------------------------------------------------------------- keys, merge
 
 
-def test_the_run_of_a_key_is_made_again_and_no_other(command, packages, results_folder):
+def test_the_run_of_a_key_is_made_and_no_other(command, packages, results_folder):
     spec = experiments.specs("clustering", "tiny", "newsgroups4", "42")[0]
-    for _ in range(2):
-        status, said, _ = command("run", "clustering", *TINY, "--keys", experiments.key(spec))
-        assert status == 0 and said.startswith(
-            "[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, "
-        )
+    made = "[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, "
+    named = "run", "clustering", *TINY, "--keys", experiments.key(spec)
+    assert command(*named)[1].startswith(f"1 runs to do, 0 recorded\n{made}")
+    assert command(*named)[1] == "0 runs to do, 1 recorded\n"
+    assert command(*named, "--again")[1].startswith(f"1 runs to do, 0 recorded\n{made}")
     assert [path.stem for path in records(results_folder)] == [experiments.key(spec)]
+
+
+def test_keys_models_and_embeddings_together_mean_all_of_them(
+    command, refused, packages, results_folder
+):
+    both = *TINY[:-2], "--seeds", "42", "73"
+    status, said, _ = command("run", "clustering", *both, "--models", "pca", "--keys", "*-s73-*")
+    assert status == 0 and "1 runs to do" in said
+    (path,) = records(results_folder)
+    assert "-pca-" in path.stem and "-s73-" in path.stem
+    said = refused("run", "clustering", *TINY, "--models", "pca", "--keys", "*-ae-d-*")
+    assert said == "no run of clustering has all that is named: name less at once"
 
 
 def test_a_key_of_other_parameters_is_refused(refused, packages):
     key = experiments.key(experiments.specs("clustering", "tiny", "newsgroups4", "42")[0])
-    assert refused("run", "clustering", *TINY[:-3], "73", "--keys", key).startswith(
-        f"clustering has no run whose record is {key}"
-    )
+    said = refused("run", "clustering", *TINY[:-3], "73", "--keys", key)
+    assert said.startswith(f"there is no key {key!r} in clustering: choose from those of")
 
 
 def test_merge_says_what_became_of_each_record_and_fails_where_one_contradicts_ours(

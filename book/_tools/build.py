@@ -96,21 +96,25 @@ def seeds_of_runs(profile: str, seeds: str) -> str:
     return seeds or ("" if profile == "full" else "42")
 
 
-def outstanding(
+def groups(
     names: list[str], profile: str, seeds: str, dataset: str, device: str
-) -> list[tuple[str, str]]:
-    """List the runs of experiments that have no record, or a stale or failed one, and can be made
-    here: (experiment, key of the record).
+) -> dict[tuple, list[str]]:
+    """Part the runs that have no good record and can be made here into groups, one process each:
+    (experiment, data set, embedding, seed) -> keys of the records.
+
+    Runs of a group read the same documents and vectors. Where they take seconds, and on a GPU,
+    where they train as stacks, all seeds are one group: the seed is ``all``.
     """
     from snnl_lib import experiments
 
     seeds = seeds_of_runs(profile, seeds) or None
-    wanted = (
-        spec
-        for name in names
-        for spec in experiments.outstanding(name, profile, dataset, seeds, device)
-    )
-    return [(spec.experiment, experiments.key(spec)) for spec in wanted]
+    together = profile != "full" or experiments.check_device(device).startswith("cuda")
+    found: dict[tuple, list[str]] = {}
+    for name in names:
+        for spec in experiments.outstanding(name, profile, dataset, seeds, device):
+            group = (name, spec.dataset, spec.embedding, "all" if together else spec.seed)
+            found.setdefault(group, []).append(experiments.key(spec))
+    return found
 
 
 def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
