@@ -83,6 +83,7 @@ def test_stacks_are_compared_with_the_same_runs_one_by_one(tmp_path):
     assert (table["seconds"] > 0).all()
 
 
+@pytest.mark.slow
 def test_steps_are_compared_with_their_matrix_products_and_with_rivals(tmp_path, packages):
     compare_steps("cpu", (2, 2), tmp_path / "step-cpu.csv")
     table = pd.read_csv(tmp_path / "step-cpu.csv").set_index("step")

@@ -30,6 +30,12 @@ def named_cells(row: dict, dataset: str | None = None) -> list[Spec]:
     in for the row's own. A row without ``reading`` means the main setting where there is one.
     Raises ClaimError if it names no cell or several.
     """
+    return [*_named_cells(tuple(sorted(row.items())), dataset)]
+
+
+@cache
+def _named_cells(items, dataset):  # a claim asks for its rows thousands of times
+    row = dict(items)
     experiment, dataset = row["experiment"], row.get("dataset", dataset)
     known = data.available_datasets()
     for what, name, names in (

@@ -233,9 +233,8 @@ def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, m
     assert message in done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "chapter", [pytest.param(ON_SHORT_TEXTS[0], marks=pytest.mark.slow), ON_SHORT_TEXTS[1]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", ON_SHORT_TEXTS[:2])
 def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(
     chapter, packages, tmp_path, monkeypatch
 ):

@@ -25,7 +25,7 @@ def short(clusterer, embedding="tfidf", seed=42):
     given = {"dataset": "newsgroups20_openings", "profile": "quick"}
     found = experiments.specs("clusterbert", seeds=[seed], **given)
     spec = next(s for s in found if (s.embedding, s["clusterer"]) == (embedding, clusterer))
-    more = {"idec_updates": 200} if clusterer.endswith("idec") else {}
+    more = {"idec_updates": 60} if clusterer.endswith("idec") else {}
     spec = replace(spec, settings=tuple(sorted((dict(spec.settings) | more).items())))
     # On a map of so few points IDEC's updates can lead from its start, all right, to anywhere, and
     # a processor's rounding settles where: it is judged by its start.
