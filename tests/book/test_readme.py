@@ -1,20 +1,108 @@
-"""The README keeps its word: its example runs, its commands exist, its numbers are those of the
-records.
+"""The README and the page "Running it" keep their word: their examples run, their commands and
+links exist, their numbers are those of the records.
 """
 
 import re
+import shlex
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
+import pages
+import pandas as pd
+import picture
 import pytest
+from PIL import Image
 
-from snnl_lib import report
-from snnl_lib.__main__ import main
+from snnl_lib import report, results
+from snnl_lib.__main__ import _parser, main
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
 from snnl_lib.experiments.short_texts import DATASETS, PUBLISHED, RANKINGS
 from snnl_lib.paper import registered_claims
+from snnl_lib.report import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+RUNNING = (ROOT / "book" / "running.md").read_text()
+PAGES = {"README.md": README, "book/running.md": RUNNING}
+BOTH = "\n".join(PAGES.values())
+MAKEFILE = (ROOT / "Makefile").read_text()
+both = pytest.mark.parametrize("name", PAGES)
+
+
+def said(text):
+    """A text without its line breaks."""
+    return " ".join(text.split())
+
+
+def fenced(text):
+    """The lines of a page's blocks of commands, continued ones joined."""
+    blocks = re.findall(r"^```(?:bash)?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return "".join(blocks).replace("\\\n", "").splitlines()
+
+
+def commands(text):
+    """What follows ``python -m snnl_lib`` in a page's blocks, as a list of arguments."""
+    found = (line.partition("python -m snnl_lib ")[2] for line in fenced(text))
+    return [shlex.split(line, comments=True) for line in found if line]
+
+
+def tabled(text):
+    """The commands in a page's tables of numbers, row -> arguments after ``run``."""
+    begins = re.findall(r"begins\s+with\s+`([^`]+)`:", text)
+    (begin,) = begins or [""]
+    rows = re.findall(r"^\| \*([^*]+)\*.*?\| `([^`]+)` \|", text, re.MULTILINE)
+    return {
+        row: shlex.split(f"{begin} {command}" if command.startswith("--") else command)
+        for row, command in rows
+    }
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return claims.judge()
+
+
+# ---------------------------------------------------------------- form
+
+
+@both
+def test_lines_fit_a_screen(name):
+    assert not [line for line in PAGES[name].splitlines() if len(line) > 100]
+
+
+def test_the_commands_of_the_page_are_not_cut_at_its_edge():
+    blocks = re.findall(r"^```bash\n(.*?)^```$", RUNNING, re.DOTALL | re.MULTILINE)
+    assert max(len(line) for block in blocks for line in block.splitlines()) <= 80
+
+
+def test_the_readme_is_short_and_its_first_screen_has_the_result_and_the_command():
+    assert len(README.encode()) <= 8000
+    screen = README.splitlines()[:26]
+    assert [line for line in screen if "**What came out.**" in line]
+    assert [line for line in screen if line.startswith("make book")]
+
+
+def test_the_readmes_links_lead_to_files_and_headings():
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 8
+    for link in links:
+        path, _, heading = link.partition("#")
+        assert (ROOT / path).is_file(), link
+        page = (ROOT / path).read_text() if heading else ""
+        titles = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+        anchors = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+        assert heading in {*anchors, ""}, link
+    for title, path in re.findall(r"\[([^\]]+)\]\((book/\w+\.md)\)", README):
+        assert (ROOT / path).read_text().startswith(f"# {title.partition(':')[0]}"), path
+
+
+@pytest.mark.parametrize("name", [*PAGES, "CONTRIBUTING.md", "Makefile", "book/glossary.md"])
+def test_the_full_profile_is_not_said_to_be_the_papers(name):
+    assert "papers' protocol" not in (ROOT / name).read_text()
+
+
+# ---------------------------------------------------------------- examples and commands
 
 
 def test_the_examples_run(tmp_path, monkeypatch):
@@ -38,100 +126,168 @@ def test_the_command_that_clusters_texts_runs_as_it_stands(tmp_path, monkeypatch
     assert "cluster" in (tmp_path / "clusters.csv").read_text().splitlines()[0]
 
 
-def test_the_make_commands_exist():
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)) <= set(targets)
+@both
+def test_the_make_commands_exist(name):
+    targets = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
+    named = re.findall(r"(?:^|`)make ([a-z-]+)", PAGES[name], re.MULTILINE)
+    assert named and set(named) <= set(targets)
 
 
-def test_it_counts_the_claims_and_says_how_they_are_printed():
-    assert f"has all {len(registered_claims())} claims of the three papers" in README
-    (name,) = re.findall(r"python -m snnl_lib claims ([a-z-]+)", README)
-    assert name in {claim.name for claim in registered_claims()}
+@both
+def test_the_command_line_takes_each_command(name):
+    given = commands(PAGES[name]) + [["run", *each] for each in tabled(PAGES[name]).values()]
+    assert len(given) >= 3
+    for arguments in given:
+        _parser().parse_args(arguments)  # ends the test where it refuses
+    named = {word for word in re.findall(r"`python -m snnl_lib (\w+)", PAGES[name])}
+    known = re.search(r"\{([\w,]+)\}", _parser().format_help())[1].split(",")
+    assert named and named <= set(known)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "Makefile", "book/glossary.md"])
-def test_the_full_profile_is_not_said_to_be_the_papers(name):
-    assert "papers' protocol" not in (ROOT / name).read_text()
+def test_the_experiments_corpora_and_backbones_of_short_texts_are_named():
+    runs = [each[1:] for each in commands(BOTH) if each[0] == "run"] + [*tabled(RUNNING).values()]
+    assert {"clusterbert", "clusterbert-ablation", "retrieval", "paper"} <= {run[0] for run in runs}
+    kinds = {"--models": "model", "--embeddings": "embedding", "--dataset": "dataset"}
+    for name, *options in runs:
+        found = specs(name) if name in EXPERIMENTS else []
+        assert found or name == "paper"
+        for option, value in pairwise(options):
+            if option in kinds:
+                assert value in {getattr(spec, kinds[option]) for spec in found}, (name, options)
+    named = set(re.findall(r"`([\w-]+)`", RUNNING))
+    assert {*DATASETS, *RANKINGS, *PUBLISHED} <= named
+
+
+def test_a_claim_that_is_asked_for_exists():
+    asked = [each[1:] for each in commands(BOTH) if each[0] == "claims" and each[1:]]
+    assert asked and {name for (name,) in asked} <= {claim.name for claim in registered_claims()}
+
+
+def test_the_settings_of_snakemake_are_the_snakefiles():
+    snakefile = (ROOT / "Snakefile").read_text()
+    known = re.findall(r'"(\w+)":', re.search(r"^DEFAULTS = \{(.*?)\}", snakefile, re.M | re.S)[1])
+    told = re.search(r"`--config` takes ([^;]+);", said(RUNNING))[1]
+    assert re.findall(r"`(\w+)`", told) == known
+    lines = [line.partition("#")[0] for line in fenced(RUNNING) if "bin/snakemake" in line]
+    used = {name for line in lines for name in re.findall(r" (\w+)=", line)}
+    assert used and used <= set(known)
+    rules = re.findall(r"^rule (\w+):", snakefile, re.MULTILINE)
+    assert set(re.findall(r"snakemake (\w+)", "\n".join(lines))) <= set(rules)
+    profiles = {path.name for path in (ROOT / "profiles").iterdir()} - {"default"}
+    assert set(re.findall(r"--profile profiles/(\w+)", RUNNING)) == profiles
+
+
+def test_the_parameters_of_a_chapter_and_the_extras_are_all_told():
+    told = re.search(r"Each chapter takes (.*?);", said(RUNNING))[1]
+    assert {"profile", "seeds", "dataset", "device"} <= set(re.findall(r"`(\w+)`", told))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    rows = RUNNING.partition("| Extra |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) == [*extras["optional-dependencies"]]
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_the_answer_is_that_of_the_records(judged):
+    numbers = pages._said(judged, pd.Series(dtype=int)).set_index("name")["text"]
+    answer = said(README.partition("**What came out.**")[2].partition("\n\n")[0])
+    expected = [numbers[name] for name in ("acc-ae-d", "acc-ae", "acc-lda", "cells-lower", "cells")]
+    expected += [*numbers["cells-lower-by"].split(" to "), numbers["start-gain"], "95"]
+    expected += [*numbers["start-interval"].split(" to "), "+0.392"]
+    assert re.findall(r"[+-]?\d+(?:\.\d+)?", answer) == expected
+    own = judged.set_index("name")
+    assert "+0.392" in own.loc["before-its-start", "reported"]
+    assert len(own.loc["before-its-start", "contrasts"][0]["corpora"]) == 6
+    verdicts = [each["verdict"] for each in own.loc["disentangling-classifies-better", "contrasts"]]
+    assert "never clearly helps" in answer and not {"reproduced", "matches"} & {*verdicts}
+    assert float(numbers["acc-lda"]) > float(numbers["acc-ae-d"]) - 0.015
+
+
+def test_the_picture_shows_what_the_records_say_and_its_caption_what_it_shows(judged):
+    with Image.open(picture.TARGET) as drawn:
+        assert drawn.info["Description"] == picture.told(judged), "run make picture"
+    leading = picture.leading(judged)
+    caption = said(re.search(r"^\*The .*?\*$", README, re.DOTALL | re.MULTILINE)[0])
+    assert f"The {len(leading)} claims that the papers lead with" in caption
+    assert len(leading) == 9 and "nine leading claims" in said(README)
+    assert f"all {len(registered_claims())} claims" in caption
+    old = leading[leading["verdict"].str.contains("stale")]["paper"].unique()
+    told = "ClusterBERT's numbers, here and above, come from runs of an older revision"
+    assert [*old] == ["ClusterBERT"] * (told in caption)
+
+
+def test_times_are_those_of_the_makefile_and_of_the_recorded_chapters():
+    for text in PAGES.values():
+        (told,) = re.findall(r"^\| `make book`.*\| (\d+) to (\d+) minutes", text, re.MULTILINE)
+        chapters = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv")
+        side_by_side = chapters["seconds"].sum() / 60 / 2
+        assert int(told[0]) * 0.75 < side_by_side < int(told[1])
+        assert chapters["memory"].max() < 2000 and "minutes | 2 GB | 230 MB" in text
+        assert "about two days on one" in text and "15 GB" in text
+    assert "about two days on one CPU core" in MAKEFILE and "about 25 minutes" in MAKEFILE
+    assert re.search(r"^\| `make bench`.*\| 25 minutes", RUNNING, re.MULTILINE)
+    days = results.load_results().drop_duplicates("key")["seconds"].sum() / 86400
+    assert days == pytest.approx(2, abs=0.75)
+
+
+def row_of(label):
+    (line,) = [line for line in RUNNING.splitlines() if line.startswith(f"| *{label}*")]
+    *_, paper, ours, _ = (cell.strip() for cell in line.split("|"))
+    return float(paper), ours
 
 
 @pytest.mark.parametrize(
-    ("row", "experiment", "label"),
+    ("label", "experiment"),
     [
-        ("*Orig.*", "clustering", "Orig."),
-        ("*AE(D)*", "clustering", "AE(D)"),
-        ("*Baseline*", "classification", "Baseline"),
-        ("*SNNL 100*", "classification", "SNNL 100"),
+        ("Orig.", "clustering"),
+        ("AE(D)", "clustering"),
+        ("Baseline", "classification"),
+        ("SNNL 100", "classification"),
     ],
 )
-def test_the_numbers_are_the_records_means(row, experiment, label):
-    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+def test_the_numbers_are_the_records_means(label, experiment):
     records = report.recorded(
         experiment, "ag_news", model="ffn" if experiment == "classification" else None
     )
     ours = records[(records["label"] == label) & (records["metric"] == "acc")]["value"]
-    assert len(ours) == 5
-    assert line.split("|")[-2].strip() == f"{ours.mean():.3f}"
+    assert len(ours) == 5 and "mean accuracy of five seeds" in said(RUNNING)
     paper = report.paper_table(1 if experiment == "classification" else 4)
     theirs = paper.query(
         "label == @label and metric == 'acc' and embedding == 'spacy' and statistic == 'mean'"
     )["value"].item()
-    assert float(line.split("|")[-3]) == pytest.approx(theirs)
+    assert row_of(label) == (pytest.approx(theirs), f"{ours.mean():.3f}")
 
 
-@pytest.mark.parametrize(
-    ("row", "method"),
-    [("*TF-IDF*", "TF-IDF"), ("*TSDAE*", "TSDAE"), ("*ClusterBERT*", "ClusterBERT")],
-)
-def test_the_numbers_of_short_texts_are_the_records_means_and_say_if_these_are_old(row, method):
-    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+@pytest.mark.parametrize("method", ["TF-IDF", "TSDAE", "ClusterBERT"])
+def test_the_numbers_of_short_texts_are_the_records_means_and_say_if_these_are_old(method):
     chosen = "dataset == 'stackoverflow' and clusterer == 'kmeans' and metric == 'nmi_geometric'"
     ours = report.short_texts().query(f"{chosen} and method == @method and asked == 2000")
     assert len(ours) in (2, 3)
     old = " (to be run again)" if ours["stale"].any() else ""
-    assert line.split("|")[-2].strip() == f"{ours['value'].mean():.3f}{old}"
     theirs = (
         report.paper_short_texts()
         .query(f"{chosen} and label == @method + '+kmeans'")["value"]
         .item()
     )
-    assert float(line.split("|")[-3]) == pytest.approx(theirs)
-
-
-def test_the_experiments_corpora_and_backbones_of_short_texts_are_named():
-    commands = re.findall(r"python -m snnl_lib run ([\w-]+)((?: --\w+ [\w-]+)*)", README)
-    assert {name for name, _ in commands} <= {*EXPERIMENTS, "paper"}
-    assert {"clusterbert", "clusterbert-ablation", "retrieval"} <= {name for name, _ in commands}
-    for name, options in commands:
-        found, given = (
-            specs(name) if name in EXPERIMENTS else [],
-            dict(re.findall(r"--(\w+) ([\w-]+)", options)),
-        )
-        for option, kind in (
-            ("models", "model"),
-            ("embeddings", "embedding"),
-            ("dataset", "dataset"),
-        ):
-            assert given.get(option) in {None, *(getattr(spec, kind) for spec in found)}, (
-                name,
-                options,
-            )
-    assert {f"`{name}`" for name in (*DATASETS, *RANKINGS, *PUBLISHED)} <= set(
-        re.findall(r"`[\w-]+`", README)
-    )
+    assert row_of(method) == (pytest.approx(theirs), f"{ours['value'].mean():.3f}{old}")
 
 
 @pytest.mark.parametrize(
-    ("row", "dataset"), [("*MNIST*", "mnist"), ("*Fashion-MNIST*", "fashion_mnist")]
+    ("label", "dataset"), [("MNIST", "mnist"), ("Fashion-MNIST", "fashion_mnist")]
 )
-def test_the_numbers_of_images_are_the_records_best_of_the_first_four_seeds(row, dataset):
-    (line,) = [line for line in README.splitlines() if line.startswith(f"| {row}")]
+def test_the_numbers_of_images_are_the_records_best_of_the_first_four_seeds(label, dataset):
     records = report.recorded("images", dataset, "pixels", seeds=PAPER_SEEDS[:4])
     ours = records[(records["label"] == "AE(D), alpha 1") & (records["metric"] == "acc")]["value"]
     assert len(ours) == 4
-    assert line.split("|")[-2].strip() == f"{ours.max():.3f}"
     theirs = (
         report.literature()
         .query("method == 'AE(D)' and metric == 'acc' and dataset == @dataset")["value"]
         .item()
     )
-    assert float(line.split("|")[-3]) == pytest.approx(theirs)
+    assert row_of(label) == (pytest.approx(theirs), f"{ours.max():.3f}")
+
+
+def test_no_row_of_numbers_is_without_its_test():
+    tested = {"Orig.", "AE(D)", "Baseline", "SNNL 100", "TF-IDF", "TSDAE", "ClusterBERT"}
+    assert set(tabled(RUNNING)) == tested | {"MNIST", "Fashion-MNIST"}
+    assert not tabled(README)
