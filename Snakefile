@@ -172,4 +172,4 @@ onstart:
     except Timeout:
         raise WorkflowError(f"another snakemake is at work in {build.BUILD}: wait for it, or stop it") from None
     todo = [(job.rule.name, job.wildcards_dict.get("chapter")) for job in workflow.dag.needrun_jobs()]
-    print(build.announcement(todo, workflow.cores), flush=True)
+    print(build.announcement(todo, workflow.resource_settings.cores), flush=True)

@@ -139,8 +139,9 @@ def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
     minutes = math.ceil(took["seconds"].iloc[:2].sum() / 2 / 60)
     assert build.announcement(jobs, 2) == (
         f"2 groups of runs, 2 chapters to execute (about {minutes} min), "
-        "pages to render (2 min); logs are in _build/logs"
+        "pages to render; logs are in _build/logs"
     )
+    assert build.announcement(jobs[3:4], None).startswith("1 chapters to execute; logs")
     assert build.announcement([("records", None)], 2) == "everything is up to date"
 
 

@@ -120,10 +120,10 @@ def groups(
     return found
 
 
-def announcement(jobs: list[tuple[str, str | None]], cores: int) -> str:
+def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
     """Say what is going to be made, and the minutes that the chapters took when they were measured.
 
-    ``jobs`` are (rule, its chapter or None).
+    ``jobs`` are (rule, its chapter or None); ``cores`` is None on a cluster.
     """
     rules = [rule for rule, _ in jobs]
     names = [chapter for _, chapter in jobs if chapter]
@@ -132,11 +132,11 @@ def announcement(jobs: list[tuple[str, str | None]], cores: int) -> str:
         took = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
         seconds = took["seconds"].reindex(names)
         parts.append(f"{len(names)} chapters to execute")
-        if seconds.notna().any():
+        if cores and seconds.notna().any():
             minutes = seconds.fillna(seconds.mean()).sum() / cores / 60
             parts[-1] += f" (about {math.ceil(minutes)} min)"
     if "render" in rules:
-        parts.append("pages to render (2 min)")
+        parts.append("pages to render")
     logs = (BUILD / "logs").relative_to(ROOT)
     return f"{', '.join(parts)}; logs are in {logs}" if parts else "everything is up to date"
 
