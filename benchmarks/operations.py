@@ -74,7 +74,7 @@ def left_to_a_gpu() -> Iterator[tuple[Spec, int]]:
     rows: dict[tuple, list[Spec]] = {}
     for name in EXPERIMENTS:
         on_texts = experiments.status(name, "full", "ag_news")
-        for spec, verdict, _ in on_texts or experiments.status(name, "full"):
+        for spec, verdict, *_ in on_texts or experiments.status(name, "full"):
             if verdict != "done" and spec.needs:
                 kind = (name, spec.dataset, spec.embedding, spec.model, spec.n_train, spec.label)
                 rows.setdefault(kind, []).append(spec)

@@ -17,6 +17,8 @@ from pathlib import Path
 # Before torch and numpy are imported: one thread a process, as the records promise.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
+
 from snnl_lib import (
     SnnlError,
     data,
@@ -157,13 +159,18 @@ def _run(args):
     stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
     _at_least_one(jobs=args.jobs, stack=stack)
     rows = _only(_status(args), args)
-    todo = [spec for spec, verdict, _ in rows if args.again or verdict != "done"]
-    specs = experiments.runnable(todo, device, args.costly)
+    todo = {row.spec: row for row in rows if args.again or row.verdict != "done"}
+    specs = experiments.runnable([*todo], device, args.costly)
     left = [experiments.unmet(spec, device, args.costly) for spec in todo if spec not in {*specs}]
     for reason, count in Counter(left).items():
         print(f"{count} {'run' if count == 1 else 'runs'} cannot be made here: {reason}")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
-    return _carry_out(specs, device, args.jobs, stack) if specs else 0
+    if not specs:
+        return 0
+    seconds = np.array([todo[spec].seconds for spec in specs])
+    typical = seconds[seconds > 0].mean() if (seconds > 0).any() else 1
+    costs = dict(zip(specs, np.where(seconds > 0, seconds, typical), strict=True))
+    return _carry_out(specs, costs, device, args.jobs, stack)
 
 
 def _only(rows, args):
@@ -176,7 +183,7 @@ def _only(rows, args):
     ):
         if not wanted:
             continue
-        known = {row[0]: of(row[0]) or "" for row in rows}
+        known = {row.spec: of(row.spec) or "" for row in rows}
         for name in wanted:
             if not any(fnmatchcase(value, name) for value in known.values()):
                 choice = ", ".join(sorted({*known.values()}))
@@ -185,15 +192,17 @@ def _only(rows, args):
                 raise SnnlError(
                     f"there is no {kind} {name!r} in {args.experiment}: choose from {choice}"
                 )
-        kept = [row for row in kept if any(fnmatchcase(known[row[0]], name) for name in wanted)]
+        kept = [row for row in kept if any(fnmatchcase(known[row.spec], name) for name in wanted)]
     if not kept:
         raise SnnlError(f"no run of {args.experiment} has all that is named: name less at once")
     return kept
 
 
-def _carry_out(specs, device, jobs, stack):
-    """Run specs and say of each what came of it; the exit status."""
-    costs = dict(zip(specs, experiments.costs(specs), strict=True))
+def _carry_out(specs, costs, device, jobs, stack):
+    """Run specs and say of each what came of it; the exit status.
+
+    ``costs`` say how long runs take beside each other.
+    """
     failures, done, started, total = 0, 0.0, time.monotonic(), sum(costs.values())
     records = experiments.run_all(specs, device, jobs, sys.stderr.isatty(), stack)
     for count, record in enumerate(records, start=1):
@@ -212,15 +221,12 @@ def _carry_out(specs, device, jobs, stack):
 
 
 def _missing(args):
-    rows = [row for row in _status(args) if row[1] != "done"]
-    here = [spec for spec, _, needs in rows if not needs]
-    took = dict(zip(here, experiments.typical_seconds(here), strict=True))
-    for spec, verdict, needs in rows:
-        seconds, cost = took.get(spec, math.nan), ""
-        if seconds > 0:
-            cost = f"  [about {math.ceil(seconds / 60)} min on a CPU core]"
-        added = f"  [not run: {needs}]" if needs else cost
-        print(f"{verdict}  {spec.experiment}: {spec}{added}")
+    rows = [row for row in _status(args) if row.verdict != "done"]
+    for row in rows:
+        added = f"  [not run: {row.unmet}]" if row.unmet else ""
+        if row.seconds > 0 and not row.unmet:
+            added = f"  [about {math.ceil(row.seconds / 60)} min on a CPU core]"
+        print(f"{row.verdict}  {row.spec.experiment}: {row.spec}{added}")
     print(f"{len(rows)} missing or stale")
     return 1 if rows else 0
 

@@ -279,12 +279,13 @@ def test_runs_that_take_long_are_a_group_for_each_seed(packages, results_folder)
         ("annealing", "gaussian", "points", 73),
     ]
     found = [key for keys in grouped.values() for key in keys]
-    outstanding = [
-        experiments.key(spec)
+    rows = [
+        row
         for name in names
-        for spec in experiments.outstanding(name, "full", "newsgroups4", "42,73", "cpu")
+        for row in experiments.status(name, "full", "newsgroups4", "42,73", "cpu")
     ]
-    assert sorted(found) == sorted(outstanding) and len({*found}) == len(found)
+    wanted = [experiments.key(row.spec) for row in rows if not row.unmet]
+    assert sorted(found) == sorted(wanted) and len({*found}) == len(found)
 
 
 def snapshot(place):

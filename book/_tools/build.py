@@ -114,7 +114,9 @@ def groups(
     together = profile != "full" or experiments.check_device(device).startswith("cuda")
     found: dict[tuple, list[str]] = {}
     for name in names:
-        for spec in experiments.outstanding(name, profile, dataset, seeds, device):
+        rows = experiments.status(name, profile, dataset, seeds, device)
+        todo = [row.spec for row in rows if row.verdict != "done"]
+        for spec in experiments.runnable(todo, device):
             group = (name, spec.dataset, spec.embedding, "all" if together else spec.seed)
             found.setdefault(group, []).append(experiments.key(spec))
     return found

@@ -440,7 +440,7 @@ def status_made(
         where.append({name: note[name] for name in ("device", "versions", "commit")})
     recorded, reasons = [], Counter()
     for name, experiment in experiments.EXPERIMENTS.items():
-        verdicts = [(verdict, needs) for _, verdict, needs in experiments.status(name)]
+        unmet = [row.unmet for row in experiments.status(name) if row.verdict != "done"]
         runs = records[records["experiment"] == name].drop_duplicates("key")
         row = {
             "page": f"runs/{name}",
@@ -450,17 +450,11 @@ def status_made(
         }
         row |= {
             "stale": report.stale(runs).sum(),
-            "missing": sum(verdict != "done" and not needs for verdict, needs in verdicts),
+            "missing": unmet.count(""),
+            "out of reach": len(unmet) - unmet.count(""),
         }
-        recorded.append(
-            row
-            | {
-                "out of reach": sum(
-                    verdict != "done" and bool(needs) for verdict, needs in verdicts
-                )
-            }
-        )
-        reasons.update(needs for verdict, needs in verdicts if verdict != "done" and needs)
+        recorded.append(row)
+        reasons.update(filter(None, unmet))
     tables = {"status-chapters": pd.DataFrame(made), "status-runs": pd.DataFrame(recorded)}
     tables["status-where"] = (
         pd.DataFrame(where).value_counts(sort=False).rename("chapters").reset_index()

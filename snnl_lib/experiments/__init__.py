@@ -11,16 +11,14 @@ from snnl_lib.experiments.plan import (
     EXPERIMENTS,
     PAPER,
     ExperimentError,
+    Planned,
     check_device,
-    costs,
     fingerprint,
     key,
-    outstanding,
     parse_seeds,
     runnable,
     specs,
     status,
-    typical_seconds,
     unmet,
 )
 from snnl_lib.experiments.runner import make_missing, run, run_all

@@ -11,6 +11,7 @@ import math
 import sys
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -235,16 +236,35 @@ def _unmet(dataset, embedding, task, modules, cost, device, costly):  # noqa: PL
 # ---------------------------------------------------------------- what is to do
 
 
+class Planned(NamedTuple):
+    """A run of the plan, how it stands, and what it takes.
+
+    ``verdict`` is ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``). ``unmet``
+    says why the run cannot be made here, or nothing. ``seconds`` is the median of the recorded runs
+    that are most alike, whatever else their machine did; NaN where there is none.
+    """
+
+    spec: Spec
+    verdict: str
+    unmet: str
+    seconds: float
+
+
 def status(
-    experiment: str, profile="full", dataset="auto", seeds=None
-) -> list[tuple[Spec, str, str]]:
-    """List each spec of an experiment with ``done``, ``stale``, ``failed`` or ``missing``, and why
-    it cannot be made here (``unmet``)."""
+    experiment: str, profile="full", dataset="auto", seeds=None, device="auto", costly=False
+) -> list[Planned]:
+    """List what is done and what is to do of an experiment: its ``specs`` in their order, with what
+    each needs on the device that is not here (``unmet``) and the seconds that it takes."""
     wanted = specs(experiment, profile, dataset, seeds)
     printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
-    prints = {spec: printed(*_needed(spec)[:3]) for spec in wanted}
-    rows = results.judge(wanted, prints).items()
-    return [(spec, verdict, lacking(*_needed(spec), "auto", False)) for spec, verdict in rows]
+    needed = {spec: _needed(spec) for spec in wanted}
+    verdicts = results.judge(wanted, {spec: printed(*needed[spec][:3]) for spec in wanted})
+    took = _typical_seconds(wanted)
+    reasons = (lacking(*needed[spec], device, costly) for spec in wanted)
+    return [
+        Planned(spec, verdicts[spec], *rest)
+        for spec, *rest in zip(wanted, reasons, took, strict=True)
+    ]
 
 
 def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> list[Spec]:
@@ -266,34 +286,7 @@ def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> l
     return [spec for spec in specs if not lacking(*_needed(spec), device, costly)]
 
 
-def outstanding(
-    experiment: str, profile="full", dataset="auto", seeds=None, device="auto"
-) -> list[Spec]:
-    """List the runs of an experiment that have no good record and can be made here."""
-    rows = status(experiment, profile, dataset, seeds)
-    return runnable([spec for spec, verdict, _ in rows if verdict != "done"], device)
-
-
-# ---------------------------------------------------------------- what it takes
-
-
-def costs(specs: list[Spec]) -> list[float]:
-    """Estimate how long runs take beside each other, from the seconds of recorded runs alike.
-
-    1 is their mean, and where none is recorded.
-    """
-    if len(specs) < 2:  # nothing to compare, and reading all records takes longer than many a run
-        return [1.0] * len(specs)
-    seconds = np.array(typical_seconds(specs))
-    mean = np.nanmean(seconds) if not np.isnan(seconds).all() else 1
-    return np.nan_to_num(seconds / mean, nan=1.0).tolist()
-
-
-def typical_seconds(specs: list[Spec]) -> list[float]:
-    """Estimate how many seconds runs take: the median of those recorded that are most alike.
-
-    Whatever else their machine did; NaN where none is.
-    """
+def _typical_seconds(specs):
     took: dict[tuple, list[float]] = {}
     for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
         for run in results.runs(experiment, profile):

@@ -154,13 +154,13 @@ def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -
     for name in names:
         with suppress(data.DataError):  # which the reasons below tell
             plan.runnable(plan.specs(name, *chosen, asked.seeds), asked.device)
-        rows = [row for row in plan.status(name, *chosen, asked.seeds) if row[1] != "done"]
-        rows = [row for row in rows if only is None or only(row[0])]
+        rows = plan.status(name, *chosen, asked.seeds)
+        rows = [row for row in rows if row.verdict != "done" and (only is None or only(row.spec))]
         made = {path.stem for path in folder.glob(f"{name}/*.csv")}
-        todo = [spec for spec, _, why in rows if not why and plan.key(spec) not in made]
+        todo = [row.spec for row in rows if not row.unmet and plan.key(row.spec) not in made]
         for record in run_all(todo, asked.device, folder=folder):
             print(f"{record.spec}: {record.status}, {record.seconds:.0f} s")
-        for why, count in Counter(why for _, _, why in rows if why).items():
+        for why, count in Counter(row.unmet for row in rows if row.unmet).items():
             print(f"{name}: {count} of these seeds' runs are not made: {why}")
 
 

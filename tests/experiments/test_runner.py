@@ -848,9 +848,7 @@ def test_runs_that_share_nothing_have_no_shared_seconds(packages):
 # ---------------------------------------------------------------- which runs are to be made
 
 
-def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_beside_their_mean(
-    monkeypatch,
-):
+def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike(monkeypatch):
     wanted = [
         tiny("classification", "ffn", 0),
         tiny("classification", "ffn", 100),
@@ -872,18 +870,14 @@ def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike_and_its_cost_is_b
             if (s.experiment, s.profile) == (experiment, profile)
         ],
     )
-    assert experiments.typical_seconds(wanted) == pytest.approx([30, 30, 15, np.nan], nan_ok=True)
-    assert experiments.typical_seconds(
-        [replace(wanted[0], dataset="ag_news", embedding="other")]
-    ) == [30]
-    assert experiments.costs(wanted) == pytest.approx([30 / 25, 30 / 25, 15 / 25, 1]), (
-        "one that was never recorded counts as the mean"
-    )
+    expected = pytest.approx([30, 30, 15, np.nan], nan_ok=True)
+    assert plan._typical_seconds(wanted) == expected
+    first = experiments.status("clustering", "tiny", "newsgroups4", 42)[0]
+    assert first.spec.model == "pca" and first.seconds == 15
+    elsewhere = replace(wanted[0], dataset="ag_news", embedding="other")
+    assert plan._typical_seconds([elsewhere]) == [30]
     took.clear()
-    assert (
-        experiments.costs(wanted) == [1, 1, 1, 1]
-        and np.isnan(experiments.typical_seconds(wanted)).all()
-    )
+    assert np.isnan(plan._typical_seconds(wanted)).all()
 
 
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):
@@ -905,25 +899,21 @@ def test_a_data_set_that_is_not_here_is_fetched_before_the_runs_are_chosen(
 ):
     fetched = []
     monkeypatch.setattr(data, "fetch", fetched.append)
-    assert (
-        experiments.outstanding("clustering", "tiny", "newsgroups4", 42) == []
-    )  # this fetch brings nothing
+    wanted = specs("clustering", "tiny", "newsgroups4", 42)
+    assert experiments.runnable(wanted) == []  # this fetch brings nothing
     assert fetched == ["newsgroups4"]
 
 
-def test_status_and_outstanding_follow_the_records(packages, results_folder):
+def test_the_status_follows_the_records(packages, results_folder):
     arguments = ("clustering", "tiny", "newsgroups4", 42)
     wanted = specs(*arguments)
-    assert status(*arguments) == [(spec, "missing", "") for spec in wanted]
-    assert experiments.outstanding(*arguments) == wanted
+    found = status(*arguments)
+    assert [row[:3] for row in found] == [(spec, "missing", "") for spec in wanted]
+    assert np.isnan([row.seconds for row in found]).all()
     list(run_all([wanted[0]], "cpu"))
-    assert [verdict for _, verdict, _ in status(*arguments)] == [
-        "done",
-        "missing",
-        "missing",
-        "missing",
-    ]
-    assert experiments.outstanding(*arguments) == wanted[1:]
+    found = status(*arguments)
+    assert [row.verdict for row in found] == ["done", "missing", "missing", "missing"]
+    assert found[0].seconds > 0
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -932,12 +922,13 @@ def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(
 ):
     monkeypatch.setattr(data, "fetch", lambda name: None)
     found = status(experiment, seeds=42)
-    assert found and [needs for _, _, needs in found] == [
-        experiments.unmet(spec) for spec, _, _ in found
-    ]
-    assert experiments.runnable([spec for spec, _, _ in found], "cpu") == [
-        spec for spec, _, _ in found if not experiments.unmet(spec, "cpu")
-    ]
+    wanted = [row.spec for row in found]
+    assert found and [row.unmet for row in found] == [experiments.unmet(spec) for spec in wanted]
+    here = [spec for spec in wanted if not experiments.unmet(spec, "cpu")]
+    assert experiments.runnable(wanted, "cpu") == here
+    asked = {"seeds": 42, "device": "cpu", "costly": True}
+    found = status(experiment, **asked)
+    assert [row.unmet for row in found] == [experiments.unmet(s, "cpu", True) for s in wanted]
 
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
@@ -1016,7 +1007,9 @@ def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
     two_folders, capsys, monkeypatch
 ):
     some = specs("annealing", "tiny", "auto", (5, 6))[:3]
-    rows = [(some[0], "missing", "no room"), (some[1], "stale", "no room"), (some[2], "done", "")]
+    verdicts = (("missing", "no room"), ("stale", "no room"), ("done", ""))
+    pairs = zip(some, verdicts, strict=True)
+    rows = [experiments.Planned(spec, *verdict, np.nan) for spec, verdict in pairs]
     monkeypatch.setattr(plan, "status", lambda *asked: rows)
     monkeypatch.setattr(plan, "runnable", lambda *asked: [])
     asked = experiments.Parameters("tiny", (5, 6), "newsgroups4", "cpu")

@@ -660,7 +660,7 @@ def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
     results.write_record(record)
 
     def verdicts():
-        return {verdict for own, verdict, _ in experiments.status(*asked) if own == spec}
+        return {row.verdict for row in experiments.status(*asked) if row.spec == spec}
 
     assert verdicts() == {"done"}
     found["trecqa"] = replace(form, content="another edition"), None, "made up"
