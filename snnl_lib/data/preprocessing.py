@@ -1,12 +1,13 @@
 """The text paper's preprocessing (Sec. 3.1), and counts of what is left of a corpus."""
 
+import json
 import re
 from functools import cache
 
 import numpy as np
 
 from snnl_lib import require
-from snnl_lib.data import pack
+from snnl_lib.data.places import resource
 from snnl_lib.data.readers import Split
 
 _ALPHANUMERIC = re.compile(r"[^\W_]+")
@@ -19,8 +20,8 @@ def stop_words() -> frozenset[str]:
     >>> {"the", "rain"} & stop_words()
     {'the'}
     """
-    if packed := pack.opened():
-        return frozenset(packed.facts["stop words"])
+    if listed := resource("stop-words.json"):
+        return frozenset(json.loads(listed.read_text()))
     require("spacy")
     from spacy.lang.en.stop_words import STOP_WORDS
 

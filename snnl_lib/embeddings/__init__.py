@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from snnl_lib import SnnlError, cache, data
-from snnl_lib.data import pack
 from snnl_lib.embeddings import backbones, nli, words
 from snnl_lib.embeddings.words import VECTORS_PACKAGE
 
@@ -53,8 +52,7 @@ def embed(
       (1e-3 + its share of the running words of ``fit_texts``), less what all ``fit_texts`` have in
       common (``words.sentence_vectors``).
     - ``sif-corpus``: the same with 48-d vectors made from ``fit_texts`` alone, for words that a
-      general table confuses. With a pack ``tfidf`` and this need one that holds texts; the words of
-      the vectors, for ``sif``, are in none.
+      general table confuses.
     - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder
       over the words' vectors (Sec. 1.4), kept in float16 as they are made, so that an interrupted
       call goes on.
@@ -100,8 +98,6 @@ def embed(
         from snnl_lib.embeddings import sentences
 
         return sentences.embed_texts(texts, method, device)
-    if method.startswith("spacy") and isinstance(texts[0], np.ndarray):  # from a pack
-        return words.mean_vectors(texts)
     if method == "spacy-word":
         return words.mean_vectors(words.own_rows(texts))
     if of_folder or method in TRANSFORMERS:
@@ -152,11 +148,6 @@ def fingerprint(method: str) -> str:
 
     Raises SnnlError if it is not at hand.
     """
-    packed = pack.opened()
-    has_texts = not packed or "stop words" in packed.facts
-    if (packed and method == "sif") or (method in ("tfidf", "sif-corpus") and not has_texts):
-        problem = f"{method} counts words, which the pack {packed.path} does not hold"
-        raise pack.PackError(f"{problem}: run it without --pack")
     if method in ("tfidf", "sif-corpus", "pixels"):
         return method
     if method in TRANSFORMERS:
@@ -168,10 +159,16 @@ def fingerprint(method: str) -> str:
     if method.startswith("infersent-random"):
         return f"{vectors}-random{draw_of(method)}"
     if method == "infersent-nli":
-        if not packed and not nli.trained_files()[0].exists():
+        if not nli.trained_files()[0].exists():
             nli.pairs_folder()  # to train it on
         return f"{vectors}-{nli.trained_key()}"
     return vectors
+
+
+def remark(method: str) -> str:
+    """Return what a record adds to its device: nothing, unless weights are rounded."""
+    rounded = method in TRANSFORMERS and backbones.is_rounded(backbones.parse(method)[0])
+    return ", with weights rounded to float16" if rounded else ""
 
 
 def draw_of(method: str) -> int:
@@ -200,9 +197,6 @@ def published_files() -> tuple:
     EmbeddingError if they are not there.
     """
     what = "the published InferSent weights"
-    if packed := pack.opened():
-        problem = f"the pack {packed.path} does not hold {what}"
-        raise pack.PackError(f"{problem}: run them without --pack")
     files = " and ".join(f"{name} ({address})" for name, address in PUBLISHED.items())
     advice = f"put {files} there, or use infersent-random or infersent-nli"
     folder = data.folder_with(PUBLISHED, "infersent", EmbeddingError, what, advice)

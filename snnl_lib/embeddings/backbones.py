@@ -7,7 +7,6 @@ the package of that name, which is imported where it is needed, and so is torch.
 
 import contextlib
 import json
-import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ import numpy as np
 
 from snnl_lib import SnnlError, data, require, told_as
 from snnl_lib.cache import file_fingerprint
-from snnl_lib.data import pack
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
 POOLINGS = ("cls", "mean")
@@ -142,18 +140,13 @@ def backbone_folder(name: str) -> Iterator[Path]:
 
     ``name`` is one of ``BACKBONES``, or the path of that folder. ``minilm`` comes in a package;
     others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the
-    hub's own cache, and never fetched; with a pack only what it holds is there. Raises
-    BackboneError for an unknown name or weights that are not there, which says where they belong
-    and what fetches them; DataError if the package is out of reach.
+    hub's own cache, and never fetched. Raises BackboneError for an unknown name or weights that
+    are not there, which says where they belong and what fetches them; DataError if the package is
+    out of reach.
     """
     backbone = _known(name)
     if folder := local_folder(name):
         yield folder
-    elif pack.opened():
-        with tempfile.TemporaryDirectory() as scratch:
-            for file, content in _packed(name).items():
-                (Path(scratch) / file).write_bytes(content)
-            yield Path(scratch)
     elif backbone.package:
         with data.unpacked(backbone.package, "/model/") as folder:
             yield folder
@@ -164,14 +157,6 @@ def backbone_folder(name: str) -> Iterator[Path]:
         command = f"with a network run `hf download {backbone.source} --local-dir {place}`"
         advice = f"{command}, or set SNNL_DATA to a folder that has them in backbones/{name}"
         raise BackboneError(f"the weights of {name} are not on this machine: {advice}")
-
-
-def _packed(name):
-    packed = pack.opened()
-    if name not in packed.backbones:
-        problem = f"the weights of {name} are not in the pack {packed.path}"
-        raise BackboneError(f"{problem}: run it without --pack")
-    return packed.backbones[name]
 
 
 def files_to_pack(name: str) -> dict[str, bytes]:
@@ -198,24 +183,22 @@ def files_to_pack(name: str) -> dict[str, bytes]:
 def at_hand(name: str) -> bool:
     """Tell whether the backbone of that name is on this machine or in a package.
 
-    With a pack only what it holds is. Raises BackboneError for an unknown name.
+    Raises BackboneError for an unknown name.
 
     >>> at_hand("minilm")
     True
     """
     backbone = _known(name)
-    if pack.opened() and name in BACKBONES:
-        return name in pack.opened().backbones
-    return bool(backbone.package or local_folder(name) or _find(name))
+    if backbone.package:
+        return data.package_at_hand(backbone.package)
+    return bool(local_folder(name) or _find(name))
 
 
 def fingerprint(name: str) -> str:
-    """Name a backbone's weights as published, those in a pack too, for a record's fingerprint.
+    """Name a backbone's weights as published, rounded ones too, for a record's fingerprint.
 
     Raises BackboneError if they are not at hand.
     """
-    if name in BACKBONES and pack.opened() and _packed(name):
-        return pack.opened().facts["backbones"][name]
     if package := _known(name).package:
         return data.package_fingerprint(package)
     with backbone_folder(name) as folder:
@@ -231,7 +214,13 @@ def cache_key(name: str) -> str:
         files = (folder / file for part in PARTS.values() for file in part)
         files = [*files, folder / "tokenizer_config.json", folder / "merges.txt"]
         return "-".join(file_fingerprint(file) for file in files if file.exists())
-    return fingerprint(name) + ("-float16" if pack.opened() else "")
+    return fingerprint(name) + ("-float16" if is_rounded(name) else "")
+
+
+def is_rounded(name: str) -> bool:
+    """Tell whether the weights of a backbone are those of ``files_to_pack`` here."""
+    package = _known(name).package
+    return bool(package and data.abridged(package))
 
 
 # ---------------------------------------------------------------- texts as word pieces

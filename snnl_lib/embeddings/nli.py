@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_lib import data
-from snnl_lib.data import pack, readers
+from snnl_lib.data import readers
 from snnl_lib.embeddings.words import VECTORS_PACKAGE, word_rows
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
@@ -33,6 +33,8 @@ def pairs_fingerprint() -> str:
 
 def pairs_folder() -> Path:
     """Find the folder of the inference pairs. Raises DataError if there is none."""
+    if written := data.resource(f"snli/{pairs_fingerprint()}"):  # as a pack has them
+        return written
     files, what = [f"{split}.parquet" for split in PAIRS], "the inference pairs"
     columns = "columns premise, hypothesis, label (and source in train)"
     put = f"put train.parquet, dev.parquet and test.parquet with {columns} there"
@@ -47,7 +49,11 @@ def load_pairs() -> dict:
     dev and test are SNLI's own; train is the part of the file from ``PAIR_SOURCES`` (48,523 pairs).
     Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
     """
+    import pandas as pd
+
     folder = pairs_folder()
+    if (folder / "train").exists():
+        return {split: pd.DataFrame(data.columns(folder / split)) for split in PAIRS}
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")
@@ -58,17 +64,12 @@ def load_pairs() -> dict:
 
 
 def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
-    """Return the pairs of ``load_pairs``, or a pack's, as ``sentences.train_nli`` takes them.
+    """Return the pairs of ``load_pairs`` as ``sentences.train_nli`` takes them.
 
     Sentences are rows of the word vectors: lower-cased words of letters and digits, stop words
     kept, words without a vector passed over; pairs left with nothing are dropped.
     """
     pairs = {}
-    if packed := pack.opened():
-        for split in PAIRS:
-            documents, labels = packed.splits[f"nli/{split}"]
-            pairs[split] = documents[::2], documents[1::2], labels[::2]
-        return pairs
     for split, frame in load_pairs().items():
         premises, hypotheses = (
             [rows[rows >= 0] for rows in word_rows(frame[side].tolist(), split=data.words)]
@@ -82,12 +83,7 @@ def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
 
 def trained_key() -> str:
     """Name the encoder that ``RECIPE``, the pairs and the word vectors make."""
-    packed = pack.opened()
-    if packed and not packed.facts["nli"]:
-        advice = "write one of an experiment that uses infersent-nli"
-        raise pack.PackError(f"the pack {packed.path} holds no inference pairs: {advice}")
-    pairs = packed.facts["nli"] if packed else pairs_fingerprint()
-    settings = [RECIPE, pairs, data.package_fingerprint(VECTORS_PACKAGE)]
+    settings = [RECIPE, pairs_fingerprint(), data.package_fingerprint(VECTORS_PACKAGE)]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 

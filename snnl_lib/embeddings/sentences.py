@@ -23,7 +23,6 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from snnl_lib import cache, data, embeddings, told_as, whole_file
-from snnl_lib.data import pack
 from snnl_lib.embeddings import nli, words
 from snnl_lib.training import build, named_seed, take_step
 
@@ -127,14 +126,12 @@ def encode(
 
 
 def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
-    """Embed texts, or a pack's documents, by one of the three forms, as ``embeddings.embed`` does.
+    """Embed texts by one of the three forms, as ``embeddings.embed`` does.
 
     Each document is encoded once and kept. Raises EmbeddingError for weights that are not there,
     CacheError for a damaged store.
     """
     store = f"{method}-{embeddings.fingerprint(method)}"
-    if pack.opened():  # which numbers the rows in its own way
-        store += f"-{pack.opened().facts['id']}"
     if method == "infersent":  # has word vectors and marks of its own
         documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
         contents = [" ".join(document).encode() for document in documents]

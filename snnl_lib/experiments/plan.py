@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from snnl_lib import SnnlError, data, embeddings, lacks, results
-from snnl_lib.data import pack
 from snnl_lib.experiments import classification, images, labels, maps, short_texts, text_clustering
 from snnl_lib.experiments.cells import DRAWN, PROFILES, Experiment
 from snnl_lib.results import Spec
@@ -166,7 +165,7 @@ def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | 
     forms = [data.locate(name) for name in names]
     if None in forms:
         return None
-    with contextlib.suppress(SnnlError):  # weights, inference pairs, or in a pack the texts
+    with contextlib.suppress(SnnlError):  # vectors, weights or inference pairs
         corpus, *ranked = [form.fingerprint for form, *_ in forms]
         return "-".join([corpus, embeddings.fingerprint(embedding), *ranked])
 
@@ -197,10 +196,10 @@ def _needed(spec):
     modules = ("umap",) if mapped else ()
     if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
         modules += ("transformers",)
-    elif not pack.opened() and (
+    elif not data.abridged(embeddings.VECTORS_PACKAGE) and (
         spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent"))
     ):
-        modules += ("spacy",)  # stop words and vectors, which a pack brings
+        modules += ("spacy",)  # for stop words and vectors
     embedding = embeddings.drawn_for(spec.embedding, spec.seed)
     return spec.dataset, embedding, spec.get("task"), modules, spec.needs
 
@@ -208,22 +207,16 @@ def _needed(spec):
 _RESOURCES = {
     "infersent-nli": "the inference pairs",
     "infersent": "the published InferSent weights",
-    "sif": "the words of the vectors",
-    "tfidf": "the texts",
-    "sif-corpus": "the texts",
+    **{name: f"the weights of {name}" for name in embeddings.TRANSFORMERS},
 }
 
 
-def _unmet(dataset, embedding, task, modules, cost, device, costly):  # noqa: PLR0911 - reasons
+def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if dataset != DRAWN and data.locate(dataset) is None:
         and_time = f"; and it takes about {cost}" if cost else ""
         return f"the data set {dataset} is not on this machine{and_time}"
     if fingerprint(dataset, embedding) is None:
-        what = _RESOURCES.get(embedding, f"the weights of {embedding}")
-        return f"{what} are not {'in the pack' if pack.opened() else 'on this machine'}"
-    texts = dataset != DRAWN and data.describe(dataset).kind == "texts"
-    if pack.opened() and texts and not embedding.startswith(("spacy", "infersent")):
-        return "the texts are not in the pack"  # which has word rows in their place
+        return f"{_RESOURCES.get(embedding, 'the word vectors')} are not on this machine"
     if task in short_texts.RANKINGS and data.locate(task) is None:
         return f"the ranking task {task} is not on this machine"
     if absent := next(filter(None, map(lacks, modules)), ""):
@@ -275,7 +268,7 @@ def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> l
     """
     refused = None
     for name in {spec.dataset for spec in specs} - {DRAWN}:
-        if data.locate(name) is None and not pack.opened():
+        if data.locate(name) is None:
             try:
                 data.fetch(name)
             except data.DataError as error:

@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 from snnl_lib import data, embeddings, results
-from snnl_lib.data import pack
 from snnl_lib.experiments import plan, short_texts
 from snnl_lib.experiments.cells import DRAWN, TEXTS
 from snnl_lib.experiments.tasks import Parameters, Task, load_task
@@ -332,14 +331,11 @@ def _record(run, device):
     scores |= embeddings.facts(spec.embedding)
     if outcome.shared_seconds is not None:
         scores["shared_seconds"] = round(outcome.shared_seconds, 2)
-    packed = pack.opened()
-    where = results.device_name(device)
-    if packed and spec.embedding in embeddings.TRANSFORMERS:
-        where += ", with weights rounded to float16"
+    where = results.device_name(device) + embeddings.remark(spec.embedding)
     if run.stack > 1:
         where += f", in a stack of {run.stack}"
     found = plan.fingerprint_of(spec)
     made = found, scores, len(task.train_x), len(task.test_x), run.seconds, where
     ended = outcome.status, outcome.reason, outcome.curve, outcome.points
-    commit = packed.facts["commit"] if packed else results.commit()
-    return Record(spec, *made, *ended, commit=commit)
+    commit = data.resource("commit.txt")  # of a machine with git
+    return Record(spec, *made, *ended, commit=commit.read_text() if commit else results.commit())
