@@ -102,7 +102,8 @@ def empty_cache(tmp_path, monkeypatch):
     from snnl_lib.embeddings import words
 
     forget_datasets(monkeypatch)
-    monkeypatch.setattr(words, "vocabulary", functools.cache(words.vocabulary.__wrapped__))
+    for name in ("vocabulary", "table"):
+        monkeypatch.setattr(words, name, functools.cache(getattr(words, name).__wrapped__))
     folder = tmp_path / "cache"
     folder.mkdir()
     monkeypatch.setenv("SNNL_CACHE", str(folder))

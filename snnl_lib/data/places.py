@@ -19,6 +19,8 @@ from pathlib import Path
 
 from snnl_lib import SnnlError, told_as
 
+PACK_COMMENT = "a pack of {} files"
+
 
 class DataError(SnnlError):
     """A data set or a resource is out of reach, damaged or unknown."""
@@ -108,10 +110,11 @@ def open_pack(path: Path) -> zipfile.Path:
 def _opened(path, modified):
     """Open a pack whose every checksum is right; one that was written anew since is read again."""
     archive = zipfile.ZipFile(path)
+    # Damage can cut the list of files short.
+    if archive.comment.decode() != PACK_COMMENT.format(len(archive.namelist())):
+        raise ValueError("it holds something else")
     if damaged := archive.testzip():
         raise ValueError(f"{damaged} has another checksum")
-    if "commit.txt" not in archive.namelist():
-        raise ValueError("it is another archive")
     return zipfile.Path(archive)
 
 

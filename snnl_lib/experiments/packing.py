@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_lib import SnnlError, data, embeddings, results, told_as, whole_file
-from snnl_lib.data.places import wheel_name
+from snnl_lib.data.places import PACK_COMMENT, wheel_name
 from snnl_lib.embeddings import VECTORS_PACKAGE, backbones, nli, words
 from snnl_lib.experiments.cells import DRAWN
 from snnl_lib.experiments.short_texts import RANKINGS
@@ -44,6 +44,7 @@ def write(specs: list, out: Path, tell=print) -> list[str]:
 def write_files(file, files: dict) -> None:
     """Write a pack: name -> bytes, or an array or what JSON holds, which ``data.columns`` reads."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.comment = PACK_COMMENT.format(len(files)).encode()
         for name, content in files.items():
             if isinstance(content, np.ndarray):
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -54,8 +55,13 @@ def write_files(file, files: dict) -> None:
                 archive.writestr(f"{name}.json", json.dumps(content, default=np.ndarray.tolist))
 
 
-def _under(folder, columns):
-    return {f"{folder}/{name}": content for name, content in columns.items()}
+def _files(folder, tables):
+    """Name the columns of tables as files in a folder."""
+    return {
+        f"{folder}/{table}/{name}": content
+        for table, columns in tables.items()
+        for name, content in columns.items()
+    }
 
 
 def _data_sets(specs, tell):
@@ -72,27 +78,28 @@ def _data_sets(specs, tell):
                 raise
             tell(f"without the runs on {name}: {error}")
             continue
-        train, test = ({"rankings": p} if kind == "retrieval" else vars(p) for p in parts)
-        folder = f"{name}/{form.fingerprint}"
-        yield name, _under(f"{folder}/train", train) | _under(f"{folder}/test", test)
+        tables = [{"rankings": part} if kind == "retrieval" else vars(part) for part in parts]
+        parts = dict(zip(("train", "test"), tables, strict=True))
+        yield name, _files(f"{name}/{form.fingerprint}", parts)
 
 
 def _behind_embeddings(methods, tell):
     """Read what embeddings are made of: pairs of a name and the files of it."""
     if "infersent-nli" in methods:
-        folder, columns = f"snli/{nli.pairs_fingerprint()}", ["premise", "hypothesis", "label"]
+        columns = ["premise", "hypothesis", "label"]
         try:
-            pairs = {f"{folder}/{split}": frame for split, frame in nli.load_pairs().items()}
-            tables = [_under(name, frame[columns].to_dict("list")) for name, frame in pairs.items()]
-            yield "inference pairs", {k: v for table in tables for k, v in table.items()}
+            frames = nli.load_pairs().items()
+            tables = {split: frame[columns].to_dict("list") for split, frame in frames}
+            yield "inference pairs", _files(f"snli/{nli.pairs_fingerprint()}", tables)
         except data.DataError as error:
             tell(f"without the runs on infersent-nli: {error}")
     if any(method.startswith(("spacy", "infersent-")) for method in methods):
-        yield "word vectors", _under(f"packages/{wheel_name(VECTORS_PACKAGE)}/table", words.table())
+        tables = {"table": words.table()}
+        yield "word vectors", _files(f"packages/{wheel_name(VECTORS_PACKAGE)}", tables)
     transformers = methods & {*embeddings.TRANSFORMERS}
     for name in sorted({backbones.parse(embedding)[0] for embedding in transformers}):
         if package := backbones.BACKBONES[name].package:
-            folder = f"packages/{wheel_name(package)}/model"
-            yield name, _under(folder, backbones.files_to_pack(name))
+            tables = {"model": backbones.files_to_pack(name)}
+            yield name, _files(f"packages/{wheel_name(package)}", tables)
         else:
             tell(f"without the runs on {name}: a pack takes only weights that come in a package")

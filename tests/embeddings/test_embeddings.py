@@ -697,9 +697,11 @@ from snnl_lib.embeddings import nli, sentences, words
 
 nli.UNITS, original = 4, sentences.random_encoder
 sentences.random_encoder = lambda seed: original(seed, 300, 4)
-table = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
-words.word_vectors = lambda: table  # documents are rows: spaCy, which takes seconds, is not needed
-texts = [np.random.default_rng(i).integers(0, 50, 3 + i % 5).astype(np.int32) for i in range(600)]
+vectors = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
+table = {"vectors": vectors, "rows": {f"word{row}": row for row in range(50)}}
+words.table = lambda: table  # spaCy, which takes seconds, is not needed
+rows = (np.random.default_rng(i).integers(0, 50, 3 + i % 5) for i in range(600))
+texts = [" ".join(f"word{row}" for row in document) for document in rows]
 encode = sentences.encode
 sentences.encode = lambda *args, **options: encode(*args, batch_size=5, **options)
 mine, other, out = map(Path, sys.argv[1:])
