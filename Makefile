@@ -12,7 +12,7 @@ PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env book check-book check-chapters lab test test-slow lint format reproduce bench missing picture lock clean
+.PHONY: help env book check-book check-chapters lab test test-slow lint format reproduce codecheck bench missing picture lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,6 +76,9 @@ format: .venv/.ready  ## put style right, strip the chapters' outputs, and write
 
 reproduce: _build/.data  ## all missing or stale runs of the full profile, the largest that is recorded (resumable; about two days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
+
+codecheck: _build/.data  ## make a tenth of Tables 1 to 4 again on a CPU and compare with results/ (resumable; about an hour on two cores)
+	@$(PYTHON) book/_tools/codecheck.py --jobs $(JOBS)
 
 bench: .venv/.ready  ## time the loss against its rivals, stacks against single runs and training steps against their matrix products, into results/bench (about 25 minutes)
 	$(PYTHON) -m benchmarks
