@@ -6,8 +6,10 @@ one that would bring the recorded seconds beyond an hour is passed over. Only av
 are meant unless ``--embeddings`` names others: a sentence encoder takes up to an hour to embed the
 documents before the first run, and one to be trained.
 
-Two scores are near where they differ by no more than what the book's rule calls "within" (1.5
-points, or a tenth of a score that is no fraction): beyond that, verdicts could change.
+Two scores are near where they differ by no more than what the book's rule calls "within": 1.5
+points, or a tenth of a score that is no fraction. Training carries a last bit on until it does what
+another seed would have done; so a score that is further off, but by no more than two seeds of its
+row differ in 99 of 100 cases, has a verdict of its own. What differs by more than both is beyond.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are imported
 
 import pandas as pd
+from scipy import stats
 
 from snnl_lib import SnnlError, data, full_disk_told, results
 from snnl_lib.experiments import EXPERIMENTS, key, run_all, status
@@ -31,7 +34,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "_build" / "codecheck"
 TABLES = ("classification", "clustering")
 SHARE_OF_RUNS, SECONDS = 10, 3600  # one in so many, and no more than this by recorded seconds
 SHOWN = ["run", "score", "recorded", "recomputed", "difference", "verdict"]
-EQUAL, NEAR, BEYOND = "equal", "near", "beyond"
+EQUAL, NEAR, SEEDS, BEYOND = "equal", "near", "as seeds do", "beyond"
+SURE = 0.99  # how many differences between two seeds of a row the limit of SEEDS holds
+ROW = "dataset embedding model alpha temperature settings".split()
 
 
 def recorded(profile: str, dataset: str, embeddings: list[str]) -> tuple[dict, Counter]:
@@ -92,45 +97,71 @@ def recompute(seconds: dict, folder: Path, jobs: int) -> None:
         print(f"[{count}/{len(todo)}] {record.spec}: {record.status}, {took}{more}", flush=True)
 
 
+def beside(records: pd.DataFrame, name: str) -> tuple[pd.DataFrame, pd.Series]:
+    """Return a run's own record, and by how much two seeds of its row may differ in each score.
+
+    That is the repeatability limit, t * sqrt(2) * standard deviation, of the row's other seeds: a
+    wrong record must not widen what it is judged by.
+    """
+    own = records[records["key"] == name]
+    of_row = (records[ROW] == own[ROW].iloc[0]).all(axis=1)
+    others = records[of_row & (records["key"] != name)].groupby("metric")["value"]
+    t = stats.t.ppf((1 + SURE) / 2, others.count() - 1)
+    return own.set_index("metric"), t * math.sqrt(2) * others.std()
+
+
+def judge(then: float, now: float, margin: float, limit: float) -> str:
+    """Judge a recomputed score by the margins above."""
+    if then == now or (math.isnan(then) and math.isnan(now)):
+        return EQUAL
+    off = abs(now - then)
+    return NEAR if off <= margin else SEEDS if off <= limit else BEYOND
+
+
 def compare(specs: list, folder: Path) -> pd.DataFrame:
     """Set what was recomputed beside what is recorded, a row a score."""
-    rows = []
+    rows, records = [], {}
     for spec in specs:
         if (made := recomputed(spec, folder)) is None:
             continue
-        ours = results.results_dir(spec.profile) / spec.experiment / f"{key(spec)}.csv"
-        theirs, made = results.read_record(ours).set_index("metric"), made.set_index("metric")
-        for metric in EXPERIMENTS[spec.experiment].metrics:
+        name, made = spec.experiment, made.set_index("metric")
+        if name not in records:
+            records[name] = results.load_results(name, spec.profile)
+        theirs, limits = beside(records[name], key(spec))
+        for metric in EXPERIMENTS[name].metrics:
             then, now = (float(frame["value"].get(metric, math.nan)) for frame in (theirs, made))
-            tolerance = POINTS if metric in FRACTIONS else SHARE * abs(then)
-            same = then == now or (math.isnan(then) and math.isnan(now))
-            verdict = EQUAL if same else NEAR if abs(now - then) <= tolerance else BEYOND
-            row = {"run": f"{spec.experiment}: {spec}", "score": metric, "recorded": then}
-            row |= {"recomputed": now, "difference": now - then, "verdict": verdict}
-            row |= {"tolerance": tolerance, "key": key(spec)}
-            for name in ("status", "seconds", "device", "versions", "commit"):
-                row |= {f"recorded_{name}": theirs[name].iloc[0], name: made[name].iloc[0]}
+            margin = POINTS if metric in FRACTIONS else SHARE * abs(then)
+            limit = float(limits.get(metric, math.nan))
+            row = {"run": f"{name}: {spec}", "score": metric, "recorded": then, "recomputed": now}
+            row |= {"difference": now - then, "verdict": judge(then, now, margin, limit)}
+            row |= {"margin": margin, "limit_of_seeds": limit, "key": key(spec)}
+            for fact in ("status", "seconds", "device", "versions", "commit"):
+                row |= {f"recorded_{fact}": theirs[fact].iloc[0], fact: made[fact].iloc[0]}
             rows.append(row)
     return pd.DataFrame(rows)
 
 
-def tell(scores: pd.DataFrame) -> str:
-    """Say how many scores are equal, near and beyond; of runs recorded on a machine like this too.
+def alike(row) -> bool:
+    """Tell if a run was recorded on a processor of this name, with the versions here."""
+    then, now = (
+        dict(part.split(" ", 1) for part in versions.split("; "))
+        for versions in (row.recorded_versions, row.versions)
+    )
+    same = all(then[name] == now[name] for name in then.keys() & now.keys())
+    return same and row.recorded_device == row.device
 
-    A machine is alike if its processor and all versions that a record names are the same.
-    """
+
+def tell(scores: pd.DataFrame) -> str:
+    """Say how many scores have each verdict, of those recorded on a machine like this one too."""
     counts = Counter(scores["verdict"])
-    within = f"within {100 * POINTS:.1f} points ({SHARE:.0%} of a score that is no fraction)"
-    said = f"{counts[EQUAL]} of {len(scores)} scores equal to the last digit, {counts[NEAR]} "
-    said += f"{within}, {counts[BEYOND]} beyond"
-    alike = scores[
-        (scores["recorded_device"] == scores["device"])
-        & (scores["recorded_versions"] == scores["versions"])
-    ]
-    equal = (alike["verdict"] == EQUAL).sum()
+    verdicts = [row.verdict for row in scores.itertuples() if alike(row)]
     return (
-        f"{said}\nrecorded on this kind of processor with these versions, and so to be equal: "
-        f"{len(alike)} of them, of which {equal} are; the others only have to be near"
+        f"{counts[EQUAL]} of {len(scores)} scores equal to the last digit, {counts[NEAR]} within "
+        f"{100 * POINTS:.1f} points ({SHARE:.0%} of a score that is no fraction), {counts[SEEDS]} "
+        f"no further off than two seeds of their row in {SURE:.0%} of cases, "
+        f"{counts[BEYOND]} beyond\n"
+        f"{len(verdicts)} were recorded on a processor of this name with these versions; "
+        f"{verdicts.count(EQUAL)} of these are equal"
     )
 
 
@@ -147,7 +178,7 @@ def check(seconds: dict, folder: Path, jobs: int) -> int:
         print(scores[SHOWN].to_string(index=False, float_format="{:.6g}".format))
         print(f"{tell(scores)}\nwritten to {folder / 'report.csv'}")
     if interrupted:
-        held = f"{scores['key'].nunique() if len(scores) else 0} of {len(seconds)} runs"
+        held = f"{len({*scores['key']}) if len(scores) else 0} of {len(seconds)} runs"
         print(f"interrupted: {held} compared, the same command goes on", file=sys.stderr)
         return 130
     return 1 if (scores["verdict"] == BEYOND).any() else 0

@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -133,7 +134,8 @@ def test_what_is_recomputed_is_equal_and_is_not_made_again(
     told, scores = capsys.readouterr().out, report(tmp_path)
     assert "2 of 2 recorded runs are chosen" in told and "[2/2]" in told
     assert f"{len(scores)} of {len(scores)} scores equal to the last digit, 0 within" in told
-    assert f"with these versions, and so to be equal: {len(scores)} of them" in told
+    assert f"{len(scores)} were recorded on a processor of this name with these versions" in told
+    assert f"; {len(scores)} of these are equal" in told
     assert {*scores["verdict"]} == {"equal"} and {"acc", "nmi", "f1_micro"} < {*scores["score"]}
     assert made.read_bytes() == ours
     monkeypatch.setattr(runner, "_carry_out", None)
@@ -160,10 +162,28 @@ def test_a_recorded_score_that_was_changed_is_found(made, tmp_path, capsys, ever
         *("beyond", "near", "near", "equal")
     ]
     assert rows["difference"]["acc"] == pytest.approx(-0.02)
-    assert ", 2 within 1.5 points (10% of a score that is no fraction), 1 beyond" in (
+    told = capsys.readouterr().out
+    assert ", 2 within 1.5 points (10% of a score that is no fraction), 0 no further" in told
+    assert "in 99% of cases, 1 beyond" in told
+    rewritten(made, "acc", "nan")  # as a run that broke off here, or there, would have it
+    assert check(tmp_path) == 1
+
+
+def test_a_score_as_far_off_as_seeds_are_is_not_beyond(made, tmp_path, capsys, everything):
+    acc = results.read_record(made).set_index("metric")["value"]["acc"]
+    for seed, further in ((7, 0.1), (11, 0.12), (13, 0.14), (17, 0.16)):  # not the plan's
+        other = made.with_name(made.name.replace("-s42-", f"-s{seed}-"))
+        other.write_text(made.read_text().replace(",none,42,", f",none,{seed},"))
+        rewritten(other, "acc", acc + further)
+    rewritten(made, "acc", acc + 0.025)
+    assert check(tmp_path) == 0
+    row = report(tmp_path).query("verdict == 'as seeds do'").squeeze()
+    limit = 5.8409 * math.sqrt(2) * statistics.stdev([0.1, 0.12, 0.14, 0.16])  # t at 0.995, 3 df
+    assert row["score"] == "acc" and row["limit_of_seeds"] == pytest.approx(limit, rel=1e-4)
+    assert "1 no further off than two seeds of their row in 99% of cases, 0 beyond" in (
         capsys.readouterr().out
     )
-    rewritten(made, "acc", "nan")  # as a run that broke off here, or there, would have it
+    rewritten(made, "acc", acc + 0.25)  # which does not count among the seeds itself
     assert check(tmp_path) == 1
 
 
@@ -181,6 +201,20 @@ def test_an_interrupted_check_compares_what_is_there_and_goes_on(
     assert len({*report(tmp_path)["key"]}) == 1
     assert check(tmp_path) == 0
     assert "1 of 2 runs to do" in capsys.readouterr().out and len({*report(tmp_path)["key"]}) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "versions", "same"),
+    [
+        ("CPU A", "python 3.11.7; torch 2.13.0+cpu", True),  # a package that is not named decides
+        ("CPU A", "python 3.11.7; torch 2.12.0+cpu; spacy 3.8.18", False),  # nothing
+        ("CPU B", "python 3.11.7; torch 2.13.0+cpu; spacy 3.8.18", False),
+    ],
+)
+def test_a_machine_is_alike_by_processor_and_versions(device, versions, same):
+    now = {"device": "CPU A", "versions": "python 3.11.7; torch 2.13.0+cpu; spacy 3.8.18"}
+    row = pd.Series({"recorded_device": device, "recorded_versions": versions, **now})
+    assert codecheck.alike(row) is same
 
 
 @pytest.mark.parametrize(("column", "other"), [("revision", "0"), ("versions", "torch 1.0")])
