@@ -46,7 +46,7 @@ def recorded(profile: str, dataset: str, embeddings: list[str]) -> tuple[dict, C
     seconds, left = {}, Counter()
     for name in TABLES:
         took = {run.identity: run.seconds for run in results.runs(name, profile)}
-        for spec, verdict, unmet in status(name, profile, dataset):
+        for spec, verdict, unmet, _ in status(name, profile, dataset):
             if verdict != "done":
                 continue
             if spec.embedding not in embeddings:

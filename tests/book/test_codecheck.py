@@ -36,7 +36,7 @@ HERE = ["--profile", "tiny", "--dataset", "newsgroups4"]
 def at_hand(monkeypatch):
     """AG News counts as being at hand: of a run its name is asked for, and no more."""
     monkeypatch.setattr(
-        codecheck, "status", lambda *asked: [(s, "done", "") for s in specs(*asked)]
+        codecheck, "status", lambda *asked: [(s, "done", "", 1.0) for s in specs(*asked)]
     )
     monkeypatch.setattr(codecheck, "key", lambda spec: spec.key("somewhere"))
 
@@ -84,7 +84,9 @@ def test_no_score_has_a_say_in_the_choice(tmp_path, monkeypatch):
     if data.locate("ag_news") is None:
         monkeypatch.setattr(codecheck, "key", lambda spec: spec.key("somewhere"))
         told = codecheck.status
-        monkeypatch.setattr(codecheck, "status", lambda *a: [(s, v, "") for s, v, _ in told(*a)])
+        monkeypatch.setattr(
+            codecheck, "status", lambda *a: [row._replace(unmet="") for row in told(*a)]
+        )
     before = chosen()
     assert len(before[0]) == 13 and before[1] > 100 and before[2]
     column = results.COLUMNS.index("value")
