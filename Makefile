@@ -39,7 +39,8 @@ _build/.data: .venv/.ready requirements/data.txt
 	@mkdir -p _build && touch $@
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
-	@$(SNAKEMAKE) --quiet all -- book --config profile=$(PROFILE)
+	@mkdir -p _build/logs
+	@$(SNAKEMAKE) book --config profile=$(PROFILE) --quiet host progress reason rules 2> _build/logs/engine.txt || { cat _build/logs/engine.txt >&2; exit 1; }
 	@echo "The book is at $(CURDIR)/_build/book/_build/html/index.html"
 
 .venv/.check: .venv/.ready requirements/check.txt

@@ -6,10 +6,14 @@ import base64
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import build
 import pandas as pd
@@ -143,6 +147,31 @@ def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
     )
     assert build.announcement(jobs[3:4], None).startswith("1 chapters to execute; logs")
     assert build.announcement([("records", None)], 2) == "everything is up to date"
+
+
+def test_make_book_says_a_line_a_step_and_what_the_engine_says_only_where_something_fails(
+    small_book,
+):
+    shutil.copyfile(ROOT / "Makefile", small_book / "Makefile")
+    there = [part for name in (".venv/.ready", "_build/.data") for part in ("-o", name)]
+
+    def make(profile):
+        command = ["make", *there, "book", f"PYTHON={sys.executable}", f"PROFILE={profile}"]
+        environment = os.environ | {"PYTHONPATH": str(small_book)}
+        return subprocess.run(
+            command, cwd=small_book, env=environment, capture_output=True, text=True
+        )
+
+    done = make("tiny")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *chapters, rendered, last = done.stdout.splitlines()
+    assert first == "2 chapters to execute, pages to render; logs are in _build/logs"
+    assert sorted(line.split(":")[0] for line in chapters) == ["one", "two"]
+    assert re.fullmatch(r"pages rendered in \d+ s", rendered)
+    assert Path(last.removeprefix("The book is at ")).exists()
+    assert make("tiny").stdout.splitlines() == [last]
+    wrong = make("fast")
+    assert wrong.returncode and "there is no profile 'fast'" in wrong.stderr
 
 
 def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_executed(
