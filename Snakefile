@@ -3,8 +3,10 @@
 What is missing or stale `snnl_lib` alone knows; a marker of a finished group of runs only tells Snakemake that there is nothing more to do.
 """
 
+import atexit
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from functools import cache
@@ -25,6 +27,7 @@ DRY_RUN = any(re.fullmatch(r"-\w*n\w*|--dry-?run", argument) for argument in sys
 WORKDIR = build.BUILD  # with Snakemake's own notes in it, so that the checkout stays as it is
 if DRY_RUN and not WORKDIR.exists():
     WORKDIR = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, WORKDIR, ignore_errors=True)
 elif not DRY_RUN:
     try:
         with full_disk_told():

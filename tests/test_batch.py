@@ -326,9 +326,14 @@ def snapshot(place):
     }
 
 
-def test_a_dry_run_changes_nothing_and_lists_what_would_be_made(small_book, results_folder):
-    before = snapshot(small_book)
+def test_a_dry_run_changes_nothing_and_lists_what_would_be_made(
+    small_book, results_folder, monkeypatch
+):
+    before, scratch = snapshot(small_book), small_book.parent / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     assert done(finish(snakemake(small_book, *RUNS, "-n")), "run") == 1
+    assert not [*scratch.iterdir()]
     assert snapshot(small_book) == before and not (small_book / "_build").exists()
     finish(snakemake(small_book, *RUNS))
     path = next(iter(record_paths(results_folder).values()))
@@ -399,7 +404,8 @@ def test_every_profile_of_a_cluster_can_be_read(small_book):
     for name in ("local", "slurm", "kubernetes"):
         assert [path.name for path in (ROOT / "profiles" / name).iterdir()] == ["config.yaml"]
         settings = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
-        assert {*settings} & {"executor", "cores"} and settings.get("retries", 2) > 0
+        assert ("executor" in settings) != ("cores" in settings)
+        assert "cores" in settings or settings["retries"] > 0  # where a job can be ended
     said = finish(
         start(
             "-m",
