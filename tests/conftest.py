@@ -182,6 +182,12 @@ def unpacked_wheel(wheel, tmp_path_factory):
     return folder
 
 
+def outside_of_make():
+    """The environment without what a `make` that runs the tests hands down to a make in a test."""
+    handed_down = ("LOCK", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+    return {name: value for name, value in os.environ.items() if name not in handed_down}
+
+
 def git_name(content):
     """What git calls a file of this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

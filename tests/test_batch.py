@@ -19,6 +19,7 @@ import build
 import pandas as pd
 import pytest
 import yaml
+from conftest import outside_of_make
 from test_kill import LONG_LANE, ROOT, finish, kill_after, moments, start  # noqa: F401
 
 from snnl_lib import experiments, results
@@ -145,7 +146,7 @@ def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
         f"2 groups of runs, 2 chapters to execute (about {minutes} min), "
         "pages to render; logs are in _build/logs"
     )
-    assert build.announcement(jobs[3:4], None).startswith("1 chapters to execute; logs")
+    assert build.announcement(jobs[3:4], None).startswith("1 chapter to execute; logs")
     assert build.announcement([("records", None)], 2) == "everything is up to date"
 
 
@@ -157,7 +158,7 @@ def test_make_book_says_a_line_a_step_and_what_the_engine_says_only_where_someth
 
     def make(profile):
         command = ["make", *there, "book", f"PYTHON={sys.executable}", f"PROFILE={profile}"]
-        environment = os.environ | {"PYTHONPATH": str(small_book)}
+        environment = outside_of_make() | {"PYTHONPATH": str(small_book)}
         return subprocess.run(
             command, cwd=small_book, env=environment, capture_output=True, text=True
         )

@@ -122,6 +122,10 @@ def groups(
     return found
 
 
+def _counted(number: int, noun: str, rest: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}{rest}"
+
+
 def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
     """Say what is going to be made, and the minutes that the chapters took when they were measured.
 
@@ -129,11 +133,11 @@ def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
     """
     rules = [rule for rule, _ in jobs]
     names = [chapter for _, chapter in jobs if chapter]
-    parts = [f"{rules.count('run')} groups of runs"] if "run" in rules else []
+    parts = [_counted(rules.count("run"), "group", " of runs")] if "run" in rules else []
     if names:
         took = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
         seconds = took["seconds"].reindex(names)
-        parts.append(f"{len(names)} chapters to execute")
+        parts.append(_counted(len(names), "chapter", " to execute"))
         if cores and seconds.notna().any():
             minutes = seconds.fillna(seconds.mean()).sum() / cores / 60
             parts[-1] += f" (about {math.ceil(minutes)} min)"

@@ -1,6 +1,5 @@
 """GitHub's workflows keep to the Makefile and to the versions of Python that the project takes."""
 
-import os
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import outside_of_make
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,16 +127,11 @@ def test_tests_run_on_each_push_the_book_after_one_to_main_and_the_newest_once_a
 
 def commands_of_env(*variables):
     """What `make env` would run in a fresh checkout."""
-    always = ["--always-make", "--dry-run", "--no-print-directory", f"PYTHON3={sys.executable}"]
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("LOCK", "MAKEFLAGS", "MAKEOVERRIDES")
-    }
+    always = ["--always-make", "--dry-run", f"PYTHON3={sys.executable}"]
     return subprocess.run(
         ["make", *always, "env", *variables],
         cwd=ROOT,
-        env=environment,
+        env=outside_of_make(),
         capture_output=True,
         text=True,
         check=True,
