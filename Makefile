@@ -50,7 +50,7 @@ book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book;
 check-book: book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
 	@$(PYTHON) book/_tools/check.py
 
-check-chapters: _build/.data .venv/.check  ## execute the chapters (profile tiny) and look at each outside of the book: in nbconvert's page and in JupyterLab
+check-chapters: book .venv/.check  ## look at each chapter outside of the book, as executed for it: in nbconvert's page and in JupyterLab
 	@$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
 
 lab: _build/.data  ## open the chapters in JupyterLab

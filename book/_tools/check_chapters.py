@@ -1,71 +1,35 @@
-"""Execute every chapter in the profile tiny and look at it outside of the book (make
-check-chapters): in the notebook itself, in nbconvert's page and in JupyterLab, which trusts it no
-more than any file from elsewhere.
+"""Look at every chapter as it was executed for the book, but outside of it (make check-chapters):
+in the notebook itself, in nbconvert's page and in JupyterLab, which trusts it no more than any file
+from elsewhere.
 
-What is wrong is listed with its chapter and cell, and the exit status is 1. The executed chapters
-stay in ``_build/chapters``, screenshots of JupyterLab and the list in ``_build/check``.
+What is wrong is listed with its chapter and cell, and the exit status is 1. Copies of the
+notebooks, nbconvert's pages, screenshots of JupyterLab and the list stay in ``_build/check``.
 """
 
 import argparse
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import build
 import check
 import outputs
 
-FOLDER = build.BUILD / "chapters"
+FOLDER = check.SEEN / "chapters"
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},  # all cells at once
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 LOADED = "[...document.images].every(one => one.complete)"
-
-
-# ---------------------------------------------------------------- executing
-
-
-def fresh(chapter: Path, executed: Path) -> bool:
-    """Say whether a chapter was executed after it and the library last changed."""
-    changed = max(path.stat().st_mtime for path in (chapter, *build.library()))
-    return executed.exists() and executed.stat().st_mtime > changed
-
-
-def execute(chapter: Path) -> tuple[Path, str, float]:
-    """Execute a chapter if it is not fresh: the notebook as far as it came, what papermill said if
-    it failed, and the seconds that it took.
-    """
-    executed, log = FOLDER / chapter.name, FOLDER / "unfinished" / chapter.name
-    if fresh(chapter, executed):
-        return executed, "", 0.0
-    log.parent.mkdir(parents=True, exist_ok=True)
-    for path in (executed, log):
-        path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "papermill", chapter, log, "--cwd", FOLDER, "-k", "python3"]
-    command += ["-r", "profile", "tiny", "-r", "seeds", "42", "-r", "device", "cpu"]
-    started = time.time()
-    done = subprocess.run([*command, "--no-progress-bar"], capture_output=True, text=True)
-    seconds = time.time() - started
-    if done.returncode:
-        return log, (done.stderr.strip().splitlines() or ["papermill failed"])[-1], seconds
-    os.utime(log, (started, started))  # what changes while it runs it may not have seen
-    log.replace(executed)
-    return executed, "", seconds
-
-
-def broken_cell(log: Path) -> str:
-    """Name the cell that broke the execution off, as far as the notebook tells."""
-    found = outputs.problems_of(json.loads(log.read_text())) if log.exists() else []
-    return next((f", {cell}" for cell, what in found if what.startswith(outputs.RAISED)), "")
 
 
 # ---------------------------------------------------------------- in the browser
@@ -203,10 +167,23 @@ def look_at_all(chromium: str, notebooks: list[Path], pictures: Path) -> list[st
     return problems
 
 
+def copies(chapters: list[Path]) -> list[Path]:
+    """Copy the executed chapters, so that JupyterLab can write into none that the book is made of.
+
+    Raises SnnlError if one has not been executed.
+    """
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    executed = [build.EXECUTED / chapter.name for chapter in chapters]
+    for path in executed:
+        if not path.exists():
+            raise build.SnnlError(f"{path.stem} has not been executed: make book")
+    return [Path(shutil.copy(path, FOLDER)) for path in executed]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="chapters, without .ipynb (default: all)")
-    parser.add_argument("--jobs", type=int, default=2, help="chapters executed at a time")
+    parser.add_argument("--jobs", type=int, default=2, help="browsers at a time")
     asked = parser.parse_args()
     chapters = [one for one in build.chapters() if not asked.names or one.stem in asked.names]
     if unknown := {*asked.names} - {one.stem for one in chapters}:
@@ -215,21 +192,15 @@ def main() -> int:
     if not (chromium := check.find_chromium()):
         print("error: Chromium is not installed: apt-get install chromium", file=sys.stderr)
         return 2
-    problems, executed = [], []
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        for path, failed, seconds in pool.map(execute, chapters):
-            told = f"executed in {seconds:.0f} s" if seconds else "up to date"
-            print(f"{path.stem}: {told}", flush=True)
-            if failed:
-                problems.append(f"{path.stem}{broken_cell(path)}: it failed: {failed} (see {path})")
-            else:
-                executed.append(path)
     try:
-        problems += look_at_all(chromium, executed, check.SEEN) if executed else []
+        executed = copies(chapters)
+        shares = [share for start in range(asked.jobs) if (share := executed[start :: asked.jobs])]
+        with ProcessPoolExecutor(len(shares)) as browsers:
+            looked = [browsers.submit(look_at_all, chromium, each, check.SEEN) for each in shares]
+            problems = sorted(problem for each in looked for problem in each.result())
     except build.SnnlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    check.SEEN.mkdir(parents=True, exist_ok=True)
     (check.SEEN / "chapters.txt").write_text("\n".join([*problems, ""]))
     print(*problems, sep="\n")
     print(f"{len(chapters)} chapters: {len(problems)} problems; screenshots in {check.SEEN}")

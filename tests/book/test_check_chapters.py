@@ -5,11 +5,11 @@ the long lane) from JupyterLab in a browser.
 import base64
 import json
 import multiprocessing
-import os
 import struct
 import zlib
 from concurrent.futures import ProcessPoolExecutor
 
+import build
 import check
 import check_chapters
 import outputs
@@ -183,16 +183,17 @@ def test_nbconvert_s_own_words_are_no_alternative_text():
     assert ["of 0 characters" in what for what in outputs.faults(seen)] == [True]
 
 
-def test_a_chapter_is_executed_again_when_it_or_the_library_has_changed(tmp_path, monkeypatch):
-    chapter, module, executed = (tmp_path / name for name in ("a.ipynb", "a.py", "b.ipynb"))
-    for seconds, path in enumerate((chapter, module, executed), start=1):
-        path.touch()
-        os.utime(path, (seconds, seconds))
-    monkeypatch.setattr(check_chapters.build, "library", lambda: [module])
-    assert check_chapters.fresh(chapter, executed)
-    os.utime(module, (4, 4))
-    assert not check_chapters.fresh(chapter, executed)
-    assert not check_chapters.fresh(chapter, tmp_path / "gone.ipynb")
+def test_what_is_looked_at_are_copies_of_the_chapters_of_the_book(tmp_path, monkeypatch):
+    made = [tmp_path / "executed" / "a.ipynb", tmp_path / "executed" / "b.ipynb"]
+    monkeypatch.setattr(build, "EXECUTED", made[0].parent)
+    monkeypatch.setattr(check_chapters, "FOLDER", tmp_path / "check" / "chapters")
+    made[0].parent.mkdir()
+    made[0].write_text("as executed")
+    with pytest.raises(build.SnnlError, match="b has not been executed: make book"):
+        check_chapters.copies(made)
+    (copied,) = check_chapters.copies(made[:1])
+    copied.write_text("as JupyterLab saves it")
+    assert made[0].read_text() == "as executed"
 
 
 # ---------------------------------------------------------------- in a browser
