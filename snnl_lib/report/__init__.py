@@ -4,10 +4,11 @@ import pandas as pd
 
 from snnl_lib import results
 from snnl_lib.paper import literature, paper_corpora, paper_short_texts, paper_table
-from snnl_lib.report.labels import IMAGE_LABELS, LABELS, SHORT_LABELS
+from snnl_lib.report.labels import LABELS, SHORT_LABELS
 from snnl_lib.report.readings import nearest_reading
 from snnl_lib.report.select import (
     ReportError,
+    by_stage,
     orphans,
     recorded,
     select,
@@ -16,7 +17,7 @@ from snnl_lib.report.select import (
     withdrawn,
 )
 from snnl_lib.report.show import show_figure, show_table, show_views
-from snnl_lib.report.statistics import by_unit, interval, paired
+from snnl_lib.report.statistics import by_unit, interval, over_corpora, paired
 from snnl_lib.report.tables import (
     COMPUTED,
     FORMS,
@@ -26,9 +27,10 @@ from snnl_lib.report.tables import (
     benchmark_files,
     benchmark_provenance,
     beside_paper,
+    by_corpus,
     compare,
-    count_runs,
     differences,
+    gain_row,
     in_papers_shape,
     includes_shared_training,
     means,

@@ -17,9 +17,10 @@ from snnl_lib.report import contrasts
 from snnl_lib.report.judgement import Setting, judge_contrast
 from snnl_lib.report.rows import Book
 from snnl_lib.report.select import select
+from snnl_lib.report.tables import show_ends
 
 __all__ = ["PAPERS", "VARIANTS", "by_setting", "describe", "grounds", "judge", "of", "rule_1"]
-__all__ += ["sensitivity", "tested", "verdicts"]
+__all__ += ["said", "sensitivity", "tested", "verdicts"]
 
 FALSE_DISCOVERIES = 0.05  # two-sided
 FIVE, CORRECTED = "the paper's five seeds alone", "Benjamini-Hochberg"
@@ -150,15 +151,30 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
 
     Columns: claim, contrast, test, ours, 95 % interval, over (units), verdict, records.
     """
+    names = {"says": "contrast", "interval": "95 % interval", "counted": "over"}
     rows = [
-        {"claim": claim, "contrast": each["says"], "test": each["test"], "ours": each["ours"]}
-        | {"95 % interval": each["interval"], "over": each["counted"]}
-        | {"verdict": each["verdict"], "records": each["records"]}
+        {"claim": claim} | {names.get(name, name): value for name, value in each.items()}
         for claim, told in zip(judged["claim"], judged["contrasts"], strict=True)
         for each in told
     ]
     columns = ["claim", "contrast", "test", "ours", "95 % interval", "over", "verdict", "records"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def said(judged: pd.DataFrame, says: str = "") -> str:
+    """Say what one contrast of rows of ``judge`` found: mean, 95 % interval and units.
+
+    It is the first that ``says`` these words; without, the first of all. Of one that has no number
+    it is told why. Raises ClaimError if none says so.
+
+    >>> said(of("12_images", seeds=()))
+    'not recorded (0 seeds)'
+    """
+    told = [each for told in judged["contrasts"] for each in told if says in ("", each["says"])]
+    if not told:
+        raise ClaimError(f"no contrast of these claims says {says!r}: see claims.tested")
+    spread = f"95 % interval {told[0]['interval']}, " if told[0]["units"] > 1 else ""
+    return f"{told[0]['ours'].partition(' (')[0]} ({spread}{told[0]['counted']})"
 
 
 def describe(claim: dict) -> str:
@@ -171,8 +187,7 @@ def describe(claim: dict) -> str:
         note = f" ({each['note']})" if each["note"] else ""
         found = f"{each['ours']}, {each['interval']}; {units}: " if each["units"] else ""
         lines += [f"  - {each['says']} [{each['test']}]", f"    {found}{each['verdict']}{note}"]
-    for name in ("seeds", "corpora", "grade"):
-        lines.append(f"  {name + ':':<9}{claim[name]}")
+    lines += [f"  {name + ':':<9}{claim[name]}" for name in ("seeds", "corpora", "grade")]
     return "\n".join([*lines, f"  rule 1:  {claim['verdict_1']}", f"  rule 2:  {claim['verdict']}"])
 
 
@@ -190,9 +205,7 @@ def rule_1(folder: Path | None = None) -> dict[str, str]:
     path = folder / "rule-1.csv"
     if not path.exists():
         return {}
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    skipped = sum(line.startswith("#") for line in lines)
-    table = pd.read_csv(path, skiprows=skipped, dtype=str, keep_default_na=False)
+    table = pd.read_csv(path, comment="#", dtype=str, keep_default_na=False)
     return dict(zip(table["claim"], table["verdict"], strict=True))
 
 
@@ -311,7 +324,7 @@ def _row(claim, judged, kind, changes, frozen):
         "ours": told[0]["ours"] if len(told) == 1 else counts or "–",
         "interval": told[0]["interval"] if len(told) == 1 else "–",
         "units": ", ".join(dict.fromkeys(each["counted"] for each in told)),
-        "seeds": _ends([count for each in judged for count in each.seeds]),
+        "seeds": show_ends([count for each in judged for count in each.seeds]),
         "corpora": ", ".join(sorted(corpora)),
         "grade": graded,
         "verdict": verdict + (f"; fragile ({fragile})" if fragile else ""),
@@ -327,14 +340,6 @@ def _named(runs):
     return " ".join(dict.fromkeys(run.record for run in runs))
 
 
-def _ends(counts):
-    return " to ".join(dict.fromkeys(map(str, (min(counts), max(counts))))) if counts else "–"
-
-
-def _without(judged):
-    return "too few runs" if judged.runs else "not recorded"  # for the best of so many
-
-
 def _contrast_row(judged):
     """Describe a judged contrast for tables: numbers as they are, and as they are printed."""
     contrast, found = judged.contrast, judged.found
@@ -342,14 +347,15 @@ def _contrast_row(judged):
     digits = 3 if contrasts.base(contrast.metric) in contrasts.FRACTIONS else 2
     mean, low, high = (f"{number:{signed},.{digits}f}" for number in found[:3])
     later = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
+    nothing = "too few runs" if judged.runs else "not recorded"  # for the best of so many
     made = {name: getattr(contrast, name) for name in ("says", "metric", "value", "unit")}
     made |= found._asdict()
     return made | {
         "test": " ".join(filter(None, (contrast.test, contrast.words))),
-        "ours": f"{mean} ({contrast.metric})" if found.units else _without(judged),
+        "ours": f"{mean} ({contrast.metric})" if found.units else nothing,
         "interval": f"{low} to {high}" if found.units > 1 else "–",
         "counted": f"{found.units} {UNITS[contrast.unit] if found.units != 1 else contrast.unit}",
-        "seeds": _ends(judged.seeds),
+        "seeds": show_ends(judged.seeds),
         "corpora": judged.corpora,
         "wins": sum(mean > 0 for mean in judged.corpora.values()),
         "verdict": judged.verdict + later,

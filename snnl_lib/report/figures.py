@@ -51,10 +51,7 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     ours = run | {"marker": "|", "markersize": 12, "markeredgewidth": 2.5}
     looks = {"one of our runs (a cross: collapsed)": run, "95 % interval of our mean": ours}
     looks["the paper's mean"] = {"color": "black", "linewidth": 1.6}
-    signs = [plt.Line2D([], [], **look, label=label) for label, look in looks.items()]
-    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
+    return _signed(figure, looks, title, 3)
 
 
 def _draw_seeds(axis, records, paper, metric, name):
@@ -120,12 +117,9 @@ def forest(
     if (rows["mean"].notna() & ~within).any():
         signs["no interval"] = mark | hollow | {"color": "grey", "marker": "o"}
     signs |= {"the paper": theirs} if rows["paper"].notna().any() else {}
-    handles = [plt.Line2D([], [], **look, label=label) for label, look in signs.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
     said = f"The intervals of {clear} of {len(rows)} differences leave out zero"
-    figure.suptitle(said if title is None else title, x=0.01, ha="left", fontsize=11)
-    return figure
+    return _signed(figure, signs, said if title is None else title)
 
 
 def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str):
@@ -155,8 +149,17 @@ def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title:
     signs = {kinds[kind]: look for kind, look in looks.items()}
     if any("paper" in runs for runs in panels.values()):
         signs["reported"] = ("black", "|")
-    signs = [plt.Line2D([], [], color=c, marker=m, ls="", label=s) for s, (c, m) in signs.items()]
-    figure.legend(handles=signs, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    signs = {said: {"color": c, "marker": m, "linestyle": ""} for said, (c, m) in signs.items()}
+    return _signed(figure, signs, title)
+
+
+def _signed(figure, signs, title, columns=4):
+    """Set a title above a figure, and below it the words of its legend with their looks."""
+    import matplotlib.pyplot as plt
+
+    handles = [plt.Line2D([], [], **look, label=label) for label, look in signs.items()]
+    below = {"loc": "outside lower center", "ncols": columns, "fontsize": 9, "frameon": False}
+    figure.legend(handles=handles, **below)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 

@@ -2,15 +2,14 @@
 
 from itertools import product
 
-from snnl_lib.experiments import classification, images, short_texts, text_clustering
+from snnl_lib.experiments import classification, short_texts, text_clustering
 
 _NAMES = text_clustering.LABELS
 _CLASSIFIERS = product(classification.NETWORKS, classification.LABELS.items())
 LABELS = {(model, alpha): label for model, (alpha, label) in _CLASSIFIERS}
 LABELS |= {(model, alpha): _NAMES[model] for model, alpha in text_clustering.ALPHAS.items()}
 """What the text paper's tables call a model and its alpha."""
-IMAGE_LABELS = {(model, "pixels"): name for model, name in (images.LABELS | images.DEEP).items()}
 SHORT_LABELS = {("plain", embedding): name for embedding, name in short_texts.PLAIN.items()}
 SHORT_LABELS |= {("sccl", "minilm"): "SCCL", ("tsdae", short_texts.START): "TSDAE"}
 SHORT_LABELS |= {("clusterbert", name): "ClusterBERT" for name in (short_texts.START, "minilm")}
-"""What tables of images and of short texts call a model and its vectors."""
+"""What tables of short texts call a model and its vectors."""

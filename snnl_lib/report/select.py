@@ -143,7 +143,7 @@ def recorded(
 
     ``embedding`` None takes all; ``seeds`` None takes the experiment's own and those of a random
     encoder's further draws, ``"all"`` all there are; ``model`` takes that model's runs only;
-    ``profile`` is that of the records. Adds ``label`` and ``stale`` (``select``).
+    ``profile`` is that of the records. Adds ``label``, ``reading`` and ``stale`` (``select``).
 
     >>> records = recorded("clustering", "ag_news", model="ae-d")
     >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())
@@ -155,7 +155,7 @@ def recorded(
         records = records[drawn | records["seed"].isin(EXPERIMENTS[experiment].seeds)]
     if model is not None:
         records = records[records["model"] == model]
-    return most_documents(records).drop(columns=["reading", "asked"])
+    return most_documents(records).drop(columns="asked")
 
 
 def short_texts(experiment: str = "clusterbert", profile: str = "full", seeds=None) -> pd.DataFrame:
@@ -175,6 +175,18 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full", seeds=No
     records = records.assign(method=methods, **asked)
     added = ["method", "clusterer", "reading", "asked", "task", "stale"]
     return records[[*results.COLUMNS, "key", *added]]
+
+
+def by_stage(records: pd.DataFrame) -> pd.DataFrame:
+    """Keep the scores after each stage of ClusterBERT, such as ``acc_2``, taken apart: ``metric``
+    (``acc``), and added ``stage``, 0 (before training) to 3. ``records`` are of any metrics.
+
+    >>> staged = by_stage(short_texts().query("metric in ['acc', 'acc_2']"))
+    >>> staged["metric"].unique().tolist(), staged["stage"].unique().tolist()
+    (['acc'], [2])
+    """
+    parts = records["metric"].str.extract(r"(?P<metric>.+)_(?P<stage>[0-3])$")
+    return records.assign(**parts).dropna(subset="stage").astype({"stage": int})
 
 
 def withdrawn(records: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -200,8 +212,7 @@ def withdrawn(records: pd.DataFrame | None = None) -> pd.DataFrame:
     pairs = zip(scores["model"], scores["embedding"], strict=True)
     scores["method"] = [SHORT_LABELS[pair] for pair in pairs]
     settled = [name for name in _SAME_RUN if name != "metric"]
-    metrics = ["nmi_geometric", "acc"]
-    then = scores.melt(settled, metrics, var_name="metric", value_name="then")
+    then = scores.melt(settled, ["nmi_geometric", "acc"], "metric", "then")
     records = short_texts() if records is None else records
     fresh = records[~records["stale"].astype(bool)].rename(columns={"value": "now"})
     fresh = fresh.assign(records=fresh["experiment"] + "/" + fresh["key"])

@@ -165,11 +165,7 @@ def _still(figure):
 
 def _named(source):
     """Name the records of a source, as the column ``records`` of a table does."""
-    if isinstance(source, str):
-        return source
-    if "records" not in source:
-        return behind(source)
-    return " ".join(dict.fromkeys(" ".join(source["records"]).split()))
+    return source if isinstance(source, str) else behind(source)
 
 
 def _inline(markdown):

@@ -1,10 +1,9 @@
 """Intervals, and differences paired by seed. Nothing here formats, and nothing judges a claim."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
-from scipy import stats
+
+from snnl_lib.report.contrasts import estimate
 
 LOWER_IS_BETTER = {"dbi", "snn", "common"}
 
@@ -18,13 +17,8 @@ def interval(values) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.885, 0.961)
     """
-    values = np.asarray(values, dtype=float)
-    if len(values) < 2:
-        return np.nan, np.nan
-    with warnings.catch_warnings():  # that equal values have no t-statistic: they have an interval
-        warnings.simplefilter("ignore", RuntimeWarning)
-        low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    return float(low), float(high)
+    found = estimate(values)
+    return found.low, found.high
 
 
 def by_unit(records: pd.DataFrame) -> pd.Series:
@@ -43,14 +37,25 @@ def by_unit(records: pd.DataFrame) -> pd.Series:
     return units.mean().dropna()
 
 
+def over_corpora(records: pd.DataFrame, corpora: list[str]) -> float:
+    """Return the mean over corpora of the means of each one's runs; nan if one has no run.
+
+    ``records`` hold one metric of one row, with columns ``dataset`` and ``value``.
+
+    >>> over_corpora(pd.DataFrame({"dataset": ["a", "a", "b"], "value": [1, 3, 6]}), ["a", "b"])
+    4.0
+    """
+    return float(records.groupby("dataset")["value"].mean().reindex(corpora).mean(skipna=False))
+
+
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Compare two rows on a metric, by differences paired by seed.
 
     ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
-    ``seed``, ``metric`` and ``value``. Returns what is compared, the mean difference (above 0 if
-    the winner is the better one), its 95 % interval, the probability of improvement (that a run of
-    the winner, whatever its seed, beats a run of the loser, whatever its seed; ties count half) and
-    the number of seeds.
+    ``seed``, ``metric`` and ``value``. Returns ``difference``, the mean (above 0 if the winner is
+    the better one), ``low`` and ``high``, its 95 % interval, ``probability``, that of improvement
+    (that a run of the winner, whatever its seed, beats a run of the loser, whatever its seed; ties
+    count half), and ``seeds``, how many.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
@@ -67,9 +72,6 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     difference, crossed = better - worse, np.subtract.outer(better, worse)
     low, high = interval(difference)
     return {
-        "winner": winner,
-        "loser": loser,
-        "metric": metric,
         "difference": difference.mean() if len(difference) else np.nan,
         "low": low,
         "high": high,

@@ -36,6 +36,12 @@ def show_interval(low: float, high: float, metric: str) -> str:
     return f"{show_number(low, metric)} to {show_number(high, metric)}" if np.isfinite(low) else "–"
 
 
+def show_ends(counts) -> str:
+    """Say from where to where counts go: ``3 to 5``, or ``5``; a dash if there are none."""
+    ends = sorted({min(counts), max(counts)}) if len(counts) else []
+    return " to ".join(f"{count:,}" for count in ends) or "–"
+
+
 def show_difference(records: pd.DataFrame, metric: str, name: str, reference: str) -> str:
     """Say how much better one row is than another, paired by seed.
 
@@ -100,13 +106,12 @@ def _beside(label, metric, paper, ours):
     """Make a row of ``beside_paper``: the paper's mean and best, and our runs."""
     percent = paper["printed"].str.endswith("%")
     printed = paper["printed"].where(~percent, paper["value"].map("{:.4f}".format))
-    documents = sorted({ours["n_train"].min(), ours["n_train"].max()}) if len(ours) else []
     row = {
         "model": label,
         "metric": metric,
         "paper mean": printed["mean"],
         "paper best": printed["best"],
-        "documents": " to ".join(f"{count:,}" for count in documents) or "–",
+        "documents": show_ends(ours["n_train"]),
         "runs": count_runs(ours),
         "records": behind(ours),
     }
@@ -164,7 +169,7 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
         marked = scores["our verdict"].eq("differs").map({True: " ≠", False: ""})
         row = dict(zip(first, names, strict=True)) | (scores["ours"] + marked).to_dict()
         row |= {name: own[name].iloc[0] for name in ("documents", "runs")}
-        rows.append(row | {"records": " ".join(dict.fromkeys(" ".join(own["records"]).split()))})
+        rows.append(row | {"records": behind(own)})
         if "without collapsed" not in row["model"]:
             theirs = scores["paper mean"].to_dict()
             rows.append({"model": "the paper", **theirs, "records": QUOTED})
@@ -191,7 +196,8 @@ def compare(
             "mean": show_number(ours["value"].mean(), metric),
             "sd": show_number(ours["value"].std(), metric),
             "difference": show_number(judged["difference"], metric),
-            **_spread(judged, metric),
+            "95 % interval": show_interval(judged["low"], judged["high"], metric),
+            "P(better)": f"{judged['probability']:.2f}" if judged["seeds"] else "–",
             "records": behind(scored[scored["label"].isin((label, reference))]),
         }
         rows.append(row)
@@ -223,11 +229,51 @@ def differences(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _spread(judged, metric):
-    """How sure a comparison (``paired``) is, as columns of a table."""
-    chance = f"{judged['probability']:.2f}" if judged["seeds"] else "–"
-    interval = show_interval(judged["low"], judged["high"], metric)
-    return {"95 % interval": interval, "P(better)": chance}
+def by_corpus(records: pd.DataFrame, metric: str, column: str, pair: list) -> pd.DataFrame:
+    """Compare two kinds of runs by a ``metric`` in each corpus, by the seeds that both have there.
+
+    ``column`` of the records says of which kind a run is (``clusterer``, ``stage``, ...), and
+    ``pair`` names two of its values. Returns a row a corpus that has both, by its name: either
+    kind's mean, in a column of its name, ``gain`` (above 0 if the first is the better one),
+    ``seeds``, ``stale`` and ``records`` of the runs compared.
+
+    >>> from snnl_lib.report.select import short_texts
+    >>> found = by_corpus(short_texts(), "acc", "method", ["MiniLM, mean", "TF-IDF"])
+    >>> bool((found["gain"] > 0).all()), list(found.columns[:3])
+    (True, ['MiniLM, mean', 'TF-IDF', 'gain'])
+    """
+    runs = records[(records["metric"] == metric) & records[column].isin(pair)].dropna(
+        subset="value"
+    )
+    runs = runs[runs.groupby(["dataset", "seed"])[column].transform("nunique") == 2]
+    found = runs.pivot_table("value", "dataset", column).reindex(columns=pair)
+    corpora = runs.groupby("dataset")
+    return found.assign(
+        gain=(found[pair[0]] - found[pair[1]]) * (-1 if metric in LOWER_IS_BETTER else 1),
+        seeds=corpora["seed"].nunique(),
+        stale=corpora["stale"].any(),
+        records=[behind(own) for _, own in corpora],
+    )
+
+
+def gain_row(gains: pd.DataFrame, points: bool = False) -> dict[str, str]:
+    """Say what ``by_corpus`` found, a corpus a unit, as columns of a table.
+
+    With ``points`` in points, else in the score's own unit: the mean gain, its 95 % interval, in
+    how many corpora the first kind is better, and over how many seeds each.
+
+    >>> gains = pd.DataFrame({"gain": [0.1, 0.3], "seeds": [5, 3]})
+    >>> [*gain_row(gains, points=True).values()]
+    ['+20.0', '-107.1 to 147.1', '2 of 2', '3 to 5']
+    """
+    gain, form = gains["gain"] * (100 if points else 1), ".1f" if points else ".3f"
+    low, high = interval(gain)
+    return {
+        "gain": f"{gain.mean():+{form}}",
+        "95 % interval over corpora": f"{low:{form}} to {high:{form}}" if len(gain) > 1 else "–",
+        "better in": f"{(gain > 0).sum()} of {len(gain)}",
+        "seeds": show_ends(gains["seeds"]),
+    }
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
@@ -294,9 +340,8 @@ def includes_shared_training(records: pd.DataFrame) -> pd.Series:
     took, and its ``seconds`` are its own; a record that was made before this says nothing, and its
     ``seconds`` include both.
     """
-    shares = records["model"].isin([*images.DEEP, *short_texts.TRAINED]) & (
-        records["status"] == "ok"  # what broke down may not have come as far
-    )
+    ok = records["status"] == "ok"  # what broke down may not have come as far
+    shares = ok & records["model"].isin([*images.DEEP, *short_texts.TRAINED])
     runs = records["experiment"] + "/" + records["key"]
     return shares & ~runs.isin(runs[records["metric"] == "shared_seconds"])
 
@@ -305,10 +350,11 @@ def behind(rows: pd.DataFrame) -> str:
     """Name the records behind a row of a table, for its column ``records``.
 
     Each as ``experiment/key``, a blank between two; empty if there are none. ``rows`` are rows of
-    records, of whatever metrics and runs.
+    records, of whatever metrics and runs, or of a table that has such a column.
     """
-    pairs = zip(rows["experiment"], rows["key"], strict=True)
-    return " ".join(dict.fromkeys(f"{experiment}/{key}" for experiment, key in pairs))
+    if "records" in rows:
+        return " ".join(dict.fromkeys(" ".join(rows["records"]).split()))
+    return " ".join(dict.fromkeys(map("{}/{}".format, rows["experiment"], rows["key"])))
 
 
 # ---------------------------------------------------------------- benchmarks

@@ -52,8 +52,8 @@ INTERNALS = {
     "metrics": "check_points",
     "models": "output_layer",
     "report": """
-        asked_by behind benchmark benchmark_files benchmark_provenance compare count_runs
-        includes_shared_training most_documents paper_tables record_cells show_difference
+        asked_by behind benchmark benchmark_files benchmark_provenance compare count_runs gain_row
+        includes_shared_training most_documents paper_tables record_cells show_difference show_ends
         show_interval show_number stale
     """,
     "results": """

@@ -450,6 +450,23 @@ def test_seeds_can_be_chosen():
     assert found["fragile"] == "the paper's five seeds alone: undecided"
 
 
+def test_a_contrast_is_told_by_its_words_with_interval_and_units():
+    second = replace(BEATS, says="c against d", cells=((1, AED), (-1, PCA)))
+    rows = [made(AED, UP), BASE, made(PCA, [0.05])]
+    found = claims.judge(pd.concat(rows), claims=[claim(BEATS, second)])
+    each = found["contrasts"][0][0]
+    assert claims.said(found) == claims.said(found, "a against b")
+    assert claims.said(found) == f"+0.120 (95 % interval {each['interval']}, 5 seeds)"
+    assert claims.said(found, "c against d") == "+0.050 (1 seed)"
+    best = replace(BEATS, says="best of nine", cells=((1, AED),), best=9)
+    unknown = replace(second, says="nobody")
+    with pytest.raises(ClaimError, match="no contrast of these claims says 'a against'"):
+        claims.said(found, "a against")
+    found = claims.judge(pd.concat(rows[:2]), claims=[claim(best), claim(unknown)])
+    assert claims.said(found) == "too few runs (0 seeds)"
+    assert claims.said(found, "nobody") == "not recorded (0 seeds)"
+
+
 def test_verdicts_of_rule_1_stand_beside(tmp_path):
     text = '# of commit abc\nclaim,ours,interval,verdict\n"one, two",1,–,partly\n'
     (tmp_path / "rule-1.csv").write_text(text)

@@ -224,6 +224,94 @@ def test_differences_are_numbers_with_the_records_of_both_sides():
     assert list(report.differences(found, [])) == list(rows)  # of no pairs, but with its columns
 
 
+def corpora(values):
+    """Runs of two ways to cluster: corpus -> way -> values by seed."""
+    rows = [
+        runs(way, own).assign(
+            dataset=name, key=[f"{name}-{way}-{seed}" for seed in range(len(own))]
+        )
+        for name, ways in values.items()
+        for way, own in ways.items()
+    ]
+    return pd.concat(rows, ignore_index=True)
+
+
+def test_two_kinds_of_runs_are_compared_in_each_corpus_by_the_seeds_that_both_have():
+    values = {
+        "a": {"umap": [0.5, 0.7, 0.1], "kmeans": [0.4, 0.4]},  # the third seed has no partner
+        "b": {"umap": [0.2], "kmeans": [0.3, np.nan]},
+        "c": {"umap": [np.nan, 0.4], "kmeans": [0.1]},  # no seed has both
+        "d": {"umap": [0.9]},
+    }
+    found = report.by_corpus(corpora(values), "acc", "label", ["umap", "kmeans"])
+    assert found.index.tolist() == ["a", "b"]
+    assert found[["umap", "kmeans", "gain"]].to_numpy() == pytest.approx(
+        np.array([[0.6, 0.4, 0.2], [0.2, 0.3, -0.1]])
+    )
+    assert found["seeds"].tolist() == [2, 1] and not found["stale"].any()
+    assert found.loc["b", "records"] == "trial/b-umap-0 trial/b-kmeans-0"
+    assert "a-umap-2" not in found.loc["a", "records"]
+
+
+def test_a_comparison_by_corpus_takes_one_score_and_turns_the_sign_where_lower_is_better():
+    one = corpora({"a": {"umap": [0.5], "kmeans": [0.4]}})
+    both = pd.concat([one, one.assign(metric="dbi")])
+    gains = [report.by_corpus(both, name, "label", ["umap", "kmeans"]) for name in ("acc", "dbi")]
+    assert [round(found["gain"].item(), 9) for found in gains] == [0.1, -0.1]
+
+
+def test_a_stale_run_marks_its_corpus_alone_and_only_if_it_is_compared():
+    rows = corpora({name: {"umap": [0.5, 0.5], "kmeans": [0.4]} for name in ("a", "b")})
+    for key, told in (("b-kmeans-0", [False, True]), ("b-umap-1", [False, False])):
+        marked = rows.assign(stale=rows["key"] == key)
+        found = report.by_corpus(marked, "acc", "label", ["umap", "kmeans"])
+        assert found["stale"].tolist() == told
+
+
+@pytest.mark.parametrize("rows", [slice(0), slice(2)])  # none, and one kind alone
+def test_without_a_pair_there_is_no_corpus(rows):
+    few = corpora({"a": {"umap": [0.5, 0.7], "kmeans": [0.4]}})[rows]
+    found = report.by_corpus(few, "acc", "label", ["umap", "kmeans"])
+    assert found.empty and [*found][-4:] == ["gain", "seeds", "stale", "records"]
+    said = report.gain_row(found)
+    assert said["better in"] == "0 of 0" and said["95 % interval over corpora"] == "–"
+    assert report.behind(found) == ""
+
+
+def test_the_recorded_gains_by_corpus_are_those_of_runs_with_one_seed():
+    records = report.short_texts().query("asked == 2000 and method == 'MiniLM, mean'")
+    found = report.by_corpus(records, "nmi_geometric", "clusterer", ["umap", "kmeans"])
+    assert len(found) >= 6
+    name, row = next(found.iterrows())
+    own = records[(records["dataset"] == name) & (records["metric"] == "nmi_geometric")]
+    umap, kmeans = (
+        own[own["clusterer"] == way].set_index("seed")["value"] for way in ("umap", "kmeans")
+    )
+    apart = [umap[seed] - kmeans[seed] for seed in umap.index if seed in kmeans.index]
+    assert row["gain"] == pytest.approx(np.mean(apart)) and row["seeds"] == len(apart)
+
+
+def test_a_row_of_gains_has_its_interval_over_corpora():
+    gains = pd.DataFrame({"gain": [0.01, 0.03, -0.01], "seeds": [5, 3, 4]})
+    low, high = report.interval(gains["gain"])
+    said = report.gain_row(gains)
+    assert said["gain"] == "+0.010" and said["better in"] == "2 of 3" and said["seeds"] == "3 to 5"
+    assert said["95 % interval over corpora"] == f"{low:.3f} to {high:.3f}"
+    points = report.gain_row(gains, points=True)
+    assert points["gain"] == "+1.0"
+    assert points["95 % interval over corpora"] == f"{100 * low:.1f} to {100 * high:.1f}"
+    one = report.gain_row(gains[:1])
+    assert one["95 % interval over corpora"] == "–" and one["seeds"] == "5"
+
+
+def test_a_mean_over_corpora_counts_each_once_and_needs_them_all():
+    rows = pd.DataFrame({"dataset": ["a", "a", "a", "b"], "value": [0.1, 0.2, 0.3, 0.8]})
+    assert report.over_corpora(rows, ["a", "b"]) == pytest.approx(0.5)
+    assert report.over_corpora(rows, ["a"]) == pytest.approx(0.2)
+    assert np.isnan(report.over_corpora(rows, ["a", "b", "c"]))
+    assert np.isnan(report.over_corpora(rows[:0], ["a"]))
+
+
 def test_the_probability_of_improvement_counts_all_pairs_of_seeds_and_ties_half():
     # A wins 5 of the 9 pairs and ties 1.
     pair = pd.concat([runs("A", [1, 3, 5]), runs("B", [1, 2, 4])])
@@ -326,6 +414,8 @@ def test_every_row_of_a_table_says_which_records_are_behind_it():
         paper.loc[("Orig.", "acc"), "records"] == "trial/Orig.-0"
         and paper.loc[("AE", "acc"), "records"] == ""
     )
+    assert report.behind(compared) == both  # of a table: of all its rows, each once
+    assert report.behind(pd.DataFrame(columns=["experiment", "key"], dtype=float)) == ""
     assert "records" not in report.show_table(compared, "compared", "A caption.").html
     counted = pd.DataFrame({"n": [1, 2]})
     for source, told in (

@@ -1,5 +1,6 @@
 """Records joined to the plan: what shares a row, in which order, and what no cell asks for."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -193,7 +194,7 @@ def test_nothing_recorded_is_an_empty_table_with_the_same_columns(results_folder
     empty = report.select("clustering")
     assert empty.empty and list(empty.columns) == [*results.COLUMNS, "key", *added]
     assert report.orphans().empty and report.short_texts().empty
-    assert list(report.recorded("images", "mnist", "pixels").columns[-2:]) == ["label", "stale"]
+    assert list(report.recorded("images", "mnist", "pixels").columns[-3:]) == [*added[:2], "stale"]
 
 
 def test_a_row_is_named_after_its_model_and_reading_unless_the_grid_names_it():
@@ -206,6 +207,32 @@ def test_a_row_is_named_after_its_model_and_reading_unless_the_grid_names_it():
     assert named["spacy", "pca", 0, None] == "Orig."
     assert named["spacy", "ae-d", 10, "alpha 10"] == "AE(D), alpha 10"
     assert named["spacy", "ffn", 10, "alpha 10"] == "alpha 10"
+
+
+def test_records_of_a_data_set_say_what_was_changed_in_a_run():
+    settings = report.select("annealing")["settings"].map(json.loads).str.get("reading")
+    found = report.recorded("annealing", "gaussian", "points", seeds="all")
+    assert found["reading"].isna().any() and found["reading"].nunique() > 3
+    assert {*found["reading"].dropna()} == {*settings.dropna()}
+
+
+def test_scores_after_a_stage_are_taken_apart():
+    metrics = ["acc", "acc_0", "nmi_geometric_3", "nmi_geometric", "dunn_2", "acc_4", "f_1_0"]
+    found = report.by_stage(pd.DataFrame({"metric": metrics, "value": range(7)}))
+    assert found[["metric", "stage", "value"]].to_numpy().tolist() == [
+        ["acc", 0, 1],
+        ["nmi_geometric", 3, 2],
+        ["dunn", 2, 4],
+        ["f_1", 0, 6],
+    ]
+    recorded = report.short_texts().query("model == 'clusterbert'")
+    staged = report.by_stage(recorded)
+    assert {*staged["stage"]} == {0, 1, 2, 3} and "stage" not in recorded
+    after = staged.query("metric == 'acc' and stage == 3").set_index("key")["value"]
+    kmeans = recorded.query("metric == 'acc' and clusterer == 'kmeans'").set_index("key")["value"]
+    assert after.index.isin(kmeans.index).any()
+    shared = after.index.intersection(kmeans.index)
+    assert after[shared].to_dict() == kmeans[shared].to_dict()
 
 
 # ---------------------------------------------------------------- what was withdrawn
