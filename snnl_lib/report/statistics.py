@@ -40,6 +40,8 @@ def by_unit(records: pd.DataFrame) -> pd.Series:
 def over_corpora(records: pd.DataFrame, corpora: list[str]) -> float:
     """Return the mean over corpora of the means of each one's runs; nan if one has no run.
 
+    A mean over the others would be of easier ones, or of harder ones.
+
     ``records`` hold one metric of one row, with columns ``dataset`` and ``value``.
 
     >>> over_corpora(pd.DataFrame({"dataset": ["a", "a", "b"], "value": [1, 3, 6]}), ["a", "b"])

@@ -242,9 +242,8 @@ def by_corpus(records: pd.DataFrame, metric: str, column: str, pair: list) -> pd
     >>> bool((found["gain"] > 0).all()), list(found.columns[:3])
     (True, ['MiniLM, mean', 'TF-IDF', 'gain'])
     """
-    runs = records[(records["metric"] == metric) & records[column].isin(pair)].dropna(
-        subset="value"
-    )
+    runs = records[records["metric"] == metric].dropna(subset="value")
+    runs = runs[runs[column].isin(pair)]
     runs = runs[runs.groupby(["dataset", "seed"])[column].transform("nunique") == 2]
     found = runs.pivot_table("value", "dataset", column).reindex(columns=pair)
     corpora = runs.groupby("dataset")
