@@ -243,6 +243,15 @@ def test_squared_distances_that_overflow_are_all_the_same_and_leave_the_loss_fin
         )
 
 
+def test_squared_distances_count_in_full_up_to_a_quarter_of_the_largest_float32():
+    points = torch.tensor([[0.0], [9e18], [0.0]])  # the first has the other class beside it
+    assert 0.2 < 9e18**2 / torch.finfo(torch.float32).max < 0.25
+    each = soft_nearest_neighbor_loss(
+        points, torch.tensor([0, 0, 1]), distance="sqeuclidean", reduction="none"
+    )
+    assert each[0].item() == pytest.approx(9e18**2, rel=1e-6)
+
+
 @pytest.mark.parametrize("chunk_size", [None, 3])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_gradient_with_respect_to_features_and_temperature_passes_gradcheck(
@@ -1379,6 +1388,31 @@ def test_however_the_table_is_cut_up_value_and_gradient_are_the_same(
         monkeypatch.setattr(_pairs, name, value)
     for found, wanted in zip((both("mean"), both("none")), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "distance", "bounded"),
+    [
+        (0.025, "cosine", True),  # the least weight is e^-80 of the largest
+        (0.0249, "cosine", False),
+        (torch.tensor(0.5), "cosine", False),  # a look at its value would break a graph
+        (0.5, "sqeuclidean", False),
+    ],
+)
+def test_blocks_fit_the_cache_and_their_terms_are_scaled_only_where_they_may_vanish(
+    temperature, distance, bounded, monkeypatch, random
+):
+    seen, block_losses = [], _pairs._block_losses
+
+    def noting(logits, labels, kept, start, bounded, weight):
+        seen.append((logits.shape[-2], bounded))
+        return block_losses(logits, labels, kept, start, bounded, weight)
+
+    monkeypatch.setattr(_pairs, "_block_losses", noting)
+    monkeypatch.setattr(_pairs, "CACHED_PAIRS", 30)  # four rows of seven pairs
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    soft_nearest_neighbor_loss(features, labels, temperature, distance=distance)
+    assert seen == [(4, bounded), (3, bounded)]
 
 
 @pytest.mark.parametrize("options", [{}, {"chunk_size": 3}, {"reduction": "none"}], ids=str)
