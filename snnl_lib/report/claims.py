@@ -264,8 +264,7 @@ def _corrected(made):
     def corrected(each):
         # "Sharply" may be contradicted by a small gain, which is no matter of its sign.
         signed = each.verdict == "reproduced" or not each.contrast.words
-        falls = id(each) in weak and signed and contrasts.SIGNS.get(each.verdict)
-        return replace(each, verdict="undecided") if falls else each
+        return replace(each, verdict="undecided") if id(each) in weak and signed else each
 
     return [[corrected(each) for each in judged] for judged in made]
 
@@ -278,7 +277,7 @@ def _counted(judged):
 def _whole(claim, judged):
     """Combine the verdicts of a claim's contrasts."""
     counted = _counted(judged)
-    if claim.not_attempted or not counted:
+    if not counted:
         why = claim.not_attempted or "only readings chosen afterwards"
         return f"not attempted ({why})"
     kind = contrasts.combine([each.verdict for each in counted])
@@ -298,9 +297,8 @@ def _word(verdict):
 
 def _grade(claim, judged):
     if claim.grade:  # "stand-in: this for that", or what stands in alone
-        level, colon, words = claim.grade.partition(": ")
-        words = words if colon and level in GRADES else claim.grade
-        return f"{level if level in GRADES else 'stand-in'} ({words})"
+        level, _, words = claim.grade.partition(": ")
+        return f"{level} ({words})" if level in GRADES else f"stand-in ({claim.grade})"
     rows = [spec for each in _counted(judged) if each.runs for spec in each.specs]
     return grade(rows or [spec for each in judged for spec in each.specs])
 

@@ -172,6 +172,8 @@ def test_wins_for_each_corpus_are_printed():
     found = judged(over_corpora([[0.1], [-0.2], [0.2], [0.3]]), BY_CORPUS)
     assert found["contrasts"][0]["wins"] == 3 and "3 of 4 above 0" in claims.describe(found)
     assert found["contrasts"][0]["corpora"]["biomedical"] == pytest.approx(-0.2)
+    none = judged(over_corpora([[0.1], [0.0], [0.2], [0.3]]), BY_CORPUS)
+    assert none["contrasts"][0]["wins"] == 3  # no gain is no win
 
 
 def test_all_declared_corpora_or_partly():
@@ -179,6 +181,9 @@ def test_all_declared_corpora_or_partly():
     assert judged(three, BY_CORPUS)["kind"] == "partly (3 of 4 corpora)"
     down = over_corpora([[-0.1], [-0.11], [-0.12]])
     assert judged(down, BY_CORPUS)["kind"] == "contradicted (3 of 4 corpora)"
+    complete = replace(BY_CORPUS, corpora=CORPORA[:3])
+    assert judged(three, complete)["kind"] == "reproduced"
+    assert judged(three, complete, BY_CORPUS)["kind"] == "partly (3 of 4 corpora)"
 
 
 def test_a_spread_near_zero_is_no_evidence():
@@ -348,6 +353,7 @@ def test_what_no_run_can_test_says_why():
     assert (
         judged([BASE], not_attempted="no ClusterGAN")["verdict"] == "not attempted (no ClusterGAN)"
     )
+    assert judged([BASE], not_attempted="no ClusterGAN")["ours"] == "–"
     untested = replace(BEATS, not_attempted="no weights")
     assert judged([BASE], untested)["verdict"] == "not attempted (no weights)"
     assert judged([made(AED, UP), BASE], BEATS, untested)["kind"] == "partly (1 of 2)"
@@ -360,7 +366,7 @@ def test_a_reading_chosen_afterwards_enters_no_verdict():
     found = judged(worse, BEATS, other)
     assert found["kind"] == "reproduced"
     assert "chosen afterwards" in found["contrasts"][1]["verdict"]
-    assert judged(worse, other)["kind"].startswith("not attempted")
+    assert judged(worse, other)["kind"] == "not attempted (only readings chosen afterwards)"
 
 
 # ---------------------------------------------------------------- grade, staleness, fragility
@@ -380,15 +386,101 @@ def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
     assert (found["grade"], found["verdict"]) == ("paper's protocol", "reproduced")
 
 
-@pytest.mark.parametrize("words", ["stand-in: a for b", "a for b"])
-def test_a_declaration_may_name_the_grade(words):
+@pytest.mark.parametrize(
+    ("words", "shown", "told"),
+    [
+        ("stand-in: a for b", "stand-in (a for b)", "reproduced, with a stand-in"),
+        ("a for b", "stand-in (a for b)", "reproduced, with a stand-in"),
+        ("two: a for b", "stand-in (two: a for b)", "reproduced, with a stand-in"),
+        ("reduced: 20 of 40 texts", "reduced (20 of 40 texts)", "reproduced, with a reduced"),
+    ],
+)
+def test_a_declaration_may_name_the_grade(words, shown, told):
     found = judged([made(AED, UP), BASE], BEATS, grade=words)
-    assert found["grade"] == "stand-in (a for b)" and "with a stand-in" in found["verdict"]
+    assert found["grade"] == shown and found["verdict"].startswith(told)
+
+
+def test_the_grade_is_that_of_the_rows_with_runs_or_of_all_where_there_are_none():
+    original = {"experiment": "images", "dataset": "mnist", "model": "original"}
+    level = contrast((1, original), value=0.01)
+    found = judged([made(original, UP)], level, BEATS)
+    assert found["grade"] == "paper's protocol" and found["corpora"] == "mnist"
+    both = judged([made(original, UP), made(AED, UP), BASE], level, BEATS)
+    assert both["grade"].startswith("stand-in") and both["corpora"] == "ag_news, mnist"
+    later = judged(
+        [made(original, UP), made(AED, UP), BASE], level, replace(BEATS, chosen_afterwards=True)
+    )
+    assert later["grade"] == "paper's protocol"  # but the runs are named, and what they are of
+    assert later["corpora"] == "ag_news, mnist" and len(later["records"].split()) == 15
+    none = judged([BASE], BEATS)
+    assert none["grade"].startswith("stand-in") and none["verdict"].startswith("not attempted (no")
+    assert (none["corpora"], none["records"], none["seeds"]) == ("", "", "–")
 
 
 def test_stale_records_are_used_and_named():
     found = judged([made(AED, UP, stale=True), BASE], BEATS)
     assert found["kind"] == "reproduced" and "; from stale records" in found["verdict"]
+    stale = [made(AED, UP), BASE, made(PCA, UP, stale=True)]
+    other = contrast((1, PCA), (-1, AE), chosen_afterwards=True)
+    found = judged(stale, BEATS, other)  # what enters no verdict makes none stale
+    assert found["verdict"] == "reproduced, with a stand-in"
+
+
+# ---------------------------------------------------------------- what tables show
+
+
+def test_means_of_one_metric_are_shown_by_their_ends_and_others_by_their_verdicts_alone():
+    rows = pd.concat([made(AED, UP), BASE, made(PCA, [-value for value in UP])])
+    rows = pd.concat([rows, made(AED, UP, "ari"), made(AE, [0.0] * 5, "ari")])
+    down, ari = contrast((1, PCA), (-1, AE)), replace(BEATS, metric="ari")
+    unrecorded = contrast((1, TEXTS | {"model": "lc-d"}), (-1, AE))
+    told = {
+        "+0.120 (nmi), +0.100 to +0.140": [BEATS],
+        "from -0.120 to +0.120 (nmi): 1 reproduced, 1 contradicted": [BEATS, down],
+        "+0.120 (nmi): 1 reproduced, 1 not attempted": [BEATS, unrecorded],
+        "2 reproduced": [BEATS, ari],
+        "not recorded": [unrecorded],
+        "2 not attempted": [unrecorded, unrecorded],
+    }
+    declared = [claim(*each, name=f"claim-{i}") for i, each in enumerate(told.values())]
+    table = claims.verdicts(claims.judge(rows, claims=declared))
+    assert table["ours"].tolist() == [*told]
+    one = judged([made(AED, [0.1]), made(AE, [0.0])], BEATS)  # no interval of one seed
+    assert (one["ours"], one["interval"], one["units"]) == ("+0.100 (nmi)", "–", "1 seed")
+    assert claims.verdicts(one.to_frame().T)["ours"].tolist() == ["+0.100 (nmi)"]
+    two = judged([made(AED, [0.1, 0.2]), made(AE, [0.0] * 2)], BEATS)
+    assert (two["interval"], two["units"]) == ("-0.485 to +0.785", "2 seeds")
+    few = judged([made(AED, UP)], contrast((1, AED), test="= v", value=0.1, best=9))
+    assert few["ours"] == "too few runs"
+
+
+def test_a_row_of_a_contrast_has_its_test_numbers_units_verdict_and_runs():
+    rows = [made(AED, UP), BASE, made(PCA, [0.5, 0.6, 0.7], "chs")]
+    sharply = replace(BEATS, words="sharply", says="by a wide margin")
+    level = contrast((1, PCA), metric="chs", test="at least v", value=1000, chosen_afterwards=True)
+    table = claims.tested(claims.judge(pd.concat(rows), claims=[claim(sharply, level)]))
+    first, second = table.drop(columns="records").to_dict("records")
+    assert first == {
+        "claim": "words",
+        "contrast": "by a wide margin",
+        "test": "> 0 sharply",
+        "ours": "+0.120 (nmi)",
+        "95 % interval": "+0.100 to +0.140",
+        "over": "5 seeds",
+        "verdict": "reproduced",
+    }
+    assert second == {
+        "claim": "words",
+        "contrast": "a against b",
+        "test": "at least v",
+        "ours": "0.60 (chs)",  # no fraction: two digits
+        "95 % interval": "0.35 to 0.85",
+        "over": "3 seeds",
+        "verdict": "contradicted (chosen afterwards: enters no verdict)",
+    }
+    records = table["records"][1].split()
+    assert records == [f"clustering/ag_news-pca-s{seed}" for seed in PAPER_SEEDS[:3]]
+    assert [*table.columns][-1] == "records" and len(table["records"][0].split()) == 10
 
 
 def test_fragile_with_the_papers_five_seeds_alone():
@@ -404,8 +496,9 @@ def test_fragile_with_a_margin_between_1_and_2_points():
     assert judged(rows, same)["fragile"] == "a margin of 1 point: contradicted"
     rows = [made(AED, [0.017, 0.0171, 0.0172]), made(AE, [0.0] * 3)]
     assert judged(rows, same)["fragile"] == "a margin of 2 points: reproduced"
-    rows = [made(AED, [0.005, 0.0051, 0.0052]), made(AE, [0.0] * 3)]
-    assert judged(rows, same)["fragile"] == ""
+    for share in (0.005, 0.025):  # within each of the margins, and outside of each
+        rows = [made(AED, [share, share + 0.0001, share + 0.0002]), made(AE, [0.0] * 3)]
+        assert judged(rows, same)["fragile"] == ""
 
 
 def test_fragile_with_benjamini_hochberg_over_all_contrasts_above_0():
@@ -418,6 +511,22 @@ def test_fragile_with_benjamini_hochberg_over_all_contrasts_above_0():
     other = claim(contrast((1, PCA), (-1, AE)), name="other")
     both = claims.judge(pd.concat([*weak, none]), claims=[claim(BEATS), other])
     assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
+    worse = [made(AED, [-0.1, -0.2, -0.25, 0.0, -0.2]), BASE]
+    both = claims.judge(pd.concat([*worse, none]), claims=[claim(BEATS), other])
+    assert both["kind"][0] == "contradicted"
+    assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
+    sharply = claim(replace(BEATS, words="sharply"))  # a gain is one, however it is called
+    both = claims.judge(pd.concat([*weak, none]), claims=[sharply, other])
+    assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
+    fewer = claims.judge(pd.concat([*weak, none.head(3)]), claims=[claim(BEATS), other])
+    assert fewer["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
+    two = claims.judge(pd.concat([*weak, none.head(2)]), claims=[claim(BEATS), other])
+    assert two["fragile"].tolist() == ["", ""]  # no verdict hangs on two units
+    later = replace(other, contrasts=(replace(other.contrasts[0], chosen_afterwards=True),))
+    both = claims.judge(pd.concat([*weak, none]), claims=[claim(BEATS), later])
+    assert both["fragile"].tolist() == ["", ""]
+    equal = claims.judge(pd.concat([*weak, made(PCA, [0.0] * 5)]), claims=[claim(BEATS), other])
+    assert equal["fragile"].tolist() == ["", ""]  # no spread, and thus no p-value
     # What is no `> 0` contrast does not count.
     value = claim(contrast((1, PCA), test="at least v", value=0.0), name="other")
     both = claims.judge(pd.concat([*weak, none]), claims=[claim(BEATS), value])
@@ -437,6 +546,29 @@ def test_one_table_shows_how_the_counts_move():
     assert list(table.index) == ["rule 2", *claims.VARIANTS]
     assert table["reproduced"].tolist() == [1, 0, 1, 1, 1]
     assert table["fragile"].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_every_margin_and_choice_of_seeds_has_its_verdict():
+    near = made(AED, [0.5, 0.5001, 0.5002])  # each value is a little nearer than one margin
+    values = [0.5001 - 0.995 * points / 100 for points in claims.POINTS]
+    declared = [
+        claim(contrast((1, AED), test="= v", value=value), name=f"claim-{place}")
+        for place, value in enumerate(values)
+    ]
+    table = claims.by_setting(near, declared)
+    assert [*table] == ["name", "margin", "seeds", "verdict"] and len(table) == 5 * 5 * 3
+    told = [
+        group["verdict"].tolist() for _, group in table[table["seeds"] == "all"].groupby("name")
+    ]
+    assert table["margin"].unique().tolist() == [0.5, 1, 1.5, 2, 3]
+    assert told == [["differs"] * place + ["matches"] * (5 - place) for place in range(5)]
+    gains = [-0.1, -0.11, -0.12, 0.5, 0.5, 1, 1, 1, 1, 1]
+    table = claims.by_setting(pd.concat([made(AED, gains), made(AE, [0.0] * 10)]), [claim(BEATS)])
+    assert dict(zip(table["seeds"], table["verdict"], strict=True)) == {
+        "all": "reproduced",
+        claims.FIVE: "undecided",
+        "its first three": "contradicted",
+    }
 
 
 def test_seeds_can_be_chosen():
@@ -468,9 +600,9 @@ def test_a_contrast_is_told_by_its_words_with_interval_and_units():
 
 
 def test_verdicts_of_rule_1_stand_beside(tmp_path):
-    text = '# of commit abc\nclaim,ours,interval,verdict\n"one, two",1,–,partly\n'
+    text = '# of commit abc\nclaim,ours,interval,verdict\n"one, two",1,–,partly\nNA,,,\n'
     (tmp_path / "rule-1.csv").write_text(text)
-    assert claims.rule_1(tmp_path) == {"one, two": "partly"}
+    assert claims.rule_1(tmp_path) == {"one, two": "partly", "NA": ""}  # words, and no numbers
     assert claims.rule_1(tmp_path / "none") == {}
 
 
@@ -501,6 +633,12 @@ def test_a_row_that_names_no_cell_or_several_is_refused(row, told):
     with pytest.raises(ClaimError) as refused:
         judged([BASE], contrast((1, row), (-1, AE)))
     assert told in str(refused.value) and "a-claim, 'a against b'" in str(refused.value)
+
+
+def test_an_experiment_that_is_not_there_is_refused_where_records_are_looked_for(results_folder):
+    odd = claim(contrast((1, AED | {"experiment": "clusterin"}), (-1, AE)))
+    with pytest.raises(ClaimError, match=r"a-claim, .*there is no experiment 'clusterin'"):
+        claims.judge(claims=[odd])
 
 
 def test_a_metric_that_the_experiment_does_not_have_is_refused():
