@@ -8,7 +8,8 @@ SNAKEMAKE = $(PYTHON) -m snakemake --cores $(JOBS)
 PYTEST = $(PYTHON) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
 LOCK ?= requirements/lock.txt
-PIP := $(PYTHON) -m pip install -q --disable-pip-version-check
+# Byte code is made of what is imported, when it is: of everything it takes longer than to download it.
+PIP := $(PYTHON) -m pip install -q --disable-pip-version-check --no-compile
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help

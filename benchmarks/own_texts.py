@@ -86,7 +86,8 @@ def write(name, rows, keys):
         table = pd.DataFrame([row])
         if path.exists():
             table = pd.concat([pd.read_csv(path), table]).drop_duplicates(keys, keep="last")
-        table.sort_values(keys, kind="stable").to_csv(path, index=False, float_format="%.4f")
+        table = table.sort_values(keys, kind="stable")
+        results.write_atomically(path, table.to_csv(index=False, float_format="%.4f"))
         print({key: row[key] for key in (*keys, "acc", "seconds", "k") if key in row}, flush=True)
 
 

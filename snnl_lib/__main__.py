@@ -160,7 +160,8 @@ def _run(args):
     rows = _only(_status(args), args)
     todo = {row.spec: row for row in rows if args.again or row.verdict != "done"}
     specs = experiments.runnable([*todo], device, args.costly)
-    left = [experiments.unmet(spec, device, args.costly) for spec in todo if spec not in {*specs}]
+    here = {*specs}
+    left = [experiments.unmet(spec, device, args.costly) for spec in todo if spec not in here]
     for reason, count in Counter(left).items():
         print(f"{count} {'run' if count == 1 else 'runs'} cannot be made here: {reason}")
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
@@ -344,7 +345,7 @@ def _cluster(args):
     if args.model:
         from snnl_lib.methods import ClusterBERT
 
-        model = ClusterBERT.load(args.model)
+        model = ClusterBERT.load(args.model, device)
         found = own_texts.Clustering(model.predict([*said]), model.transform([*said]), model)
     else:
         found = _found_clusters([*said], args, device, seed, others)

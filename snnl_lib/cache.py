@@ -77,8 +77,9 @@ class Checkpoint:
     ({'step': 3}, True)
     """
 
-    def __init__(self, path: Path | None, **parts):
-        self.path, self.parts, self._last_saved = path, parts, time.monotonic()
+    def __init__(self, path: Path | str | None, **parts):
+        self.path = None if path is None else Path(path)
+        self.parts, self._last_saved = parts, time.monotonic()
 
     def restore(self) -> dict:
         """Put all parts back to where they were when the file was written.

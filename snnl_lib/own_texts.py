@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snnl_lib import SnnlError, results, told_as
-from snnl_lib.recipes import Recipe, named_seed
+from snnl_lib.recipes import STAGES, Recipe, named_seed
 
 if TYPE_CHECKING:  # the command line, which imports this, must not wait for pandas
     import pandas as pd
@@ -53,13 +53,20 @@ class Clustering:
 # ---------------------------------------------------------------- texts in a file
 
 
+def _lines(path):
+    import pandas as pd
+
+    # Not splitlines, which also cuts at characters within a text; utf-8-sig drops a mark before it.
+    return pd.DataFrame({"text": path.read_text("utf-8-sig").removesuffix("\n").split("\n")})
+
+
 def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFrame", str]:
     """Read a file with a text in each row: at ``path``, .csv, .tsv, .jsonl (a JSON object a line),
     or .txt (a text a line).
 
     ``column`` names the texts, which may be left out where there is but one column. Returns the
-    table, all of it as text, and the name of the column. Raises TextsError for a file that is not
-    there, cannot be read as what its ending says, is empty, or has no such column.
+    table, its values as the file has them, and the name of the column. Raises TextsError for a file
+    that is not there, cannot be read as what its ending says, is empty, or has no such column.
 
     >>> path = getfixture("tmp_path") / "texts.txt"
     >>> _ = path.write_text("red wine\\nsort a list\\n")
@@ -73,8 +80,8 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     readers = {
         ".csv": partial(pd.read_csv, dtype=str, keep_default_na=False),
         ".tsv": partial(pd.read_csv, sep="\t", dtype=str, keep_default_na=False),
-        ".jsonl": partial(pd.read_json, lines=True, dtype=str),
-        ".txt": lambda file: pd.DataFrame({"text": file.read_text("utf-8").splitlines()}),
+        ".jsonl": partial(pd.read_json, lines=True, dtype=False),
+        ".txt": _lines,
     }
     if path.suffix not in readers:
         raise TextsError(
@@ -189,7 +196,7 @@ def cluster_texts(
         model = ClusterBERT(k, "minilm", Recipe(pooling="mean"), **settings).fit(texts)
         if model.diverged:
             raise TextsError(f"the training diverged ({model.diverged}): take another seed")
-        return Clustering(model.labels_, model.transform(texts), model)
+        return Clustering(model.labels_, model.embeddings[STAGES[-1]], model)
     from sklearn.cluster import KMeans
 
     vectors = embed_texts(texts, method, device)

@@ -244,13 +244,13 @@ def write_record(record: Record, folder: Path | None = None) -> Path:
     folder = (folder or results_dir(record.spec.profile)) / record.spec.experiment
     path = folder / f"{record.key}.csv"
     for kind, frame, digits in (("curve", record.curve, 6), ("points", record.points, 4)):
-        if frame is not None:
+        beside = folder / f"{record.key}.{kind}.csv"
+        if frame is None:  # that of an earlier run of this key would pass for this one's
+            beside.unlink(missing_ok=True)
+        else:
             text = frame.to_csv(index=False, na_rep="nan", float_format=f"%.{digits}g")
-            write_atomically(folder / f"{record.key}.{kind}.csv", text)
+            write_atomically(beside, text)
     write_atomically(path, record.frame().to_csv(index=False, na_rep="nan", lineterminator="\n"))
-    for kind, frame in (("curve", record.curve), ("points", record.points)):
-        if frame is None:  # those of an earlier run of this key would pass for this one's
-            (folder / f"{record.key}.{kind}.csv").unlink(missing_ok=True)
     return path
 
 
@@ -324,9 +324,9 @@ def load_results(
     """Load the records of an experiment (default: of all) as one tidy frame, one row a metric.
 
     ``profile`` is the one they were made by, or "full"; ``by_chapters`` takes those in
-    ``chapters_dir`` as well. Columns: those of a record's file
-    (``COLUMNS``), and ``key``, which tells runs apart. An empty frame with the same columns if
-    there are none. Raises RecordError if a record is damaged.
+    ``chapters_dir`` as well. Columns: those of a record's file (``COLUMNS``), and ``key``, which
+    tells runs apart. An empty frame with the same columns if there are none. Raises RecordError if
+    a record is damaged.
 
     >>> sorted(load_results("clustering")["model"].unique())
     ['ae', 'ae-d', 'lc-d', 'pca']

@@ -59,9 +59,8 @@ def build(model_class, *args, seed: int, **kwargs):
     True
     """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(
-            named_seed(seed, "weights")
-        )  # torch.manual_seed would reseed the GPUs as well
+        # torch.manual_seed would reseed the GPUs as well.
+        torch.default_generator.manual_seed(named_seed(seed, "weights"))
         return model_class(*args, **kwargs)
 
 
@@ -129,6 +128,7 @@ class History:
     curve: pd.DataFrame
     diverged: str = ""
     stack: int = 1
+    checkpoint: Path | None = None
 
 
 @dataclass
@@ -155,7 +155,8 @@ class Training:
         checkpoint: file from which a training that was killed goes on, after the last epoch that it
             holds; None keeps none. Whoever keeps what was trained removes it.
 
-    Raises ValueError for an alpha that is not finite.
+    Raises ValueError for an alpha that is not finite, and for epochs or a batch size that is not
+    above 0; Adam refuses a negative rate.
     """
 
     model: nn.Module
@@ -179,10 +180,12 @@ class Training:
     def __post_init__(self):
         if not math.isfinite(self.alpha):
             raise ValueError(f"alpha must be a finite number, got {self.alpha!r}")
+        for name in ("epochs", "batch_size"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)!r}")
         self.features, self.labels = map(torch.as_tensor, (self.features, self.labels))
-        self.steps_per_epoch = self.steps_per_epoch or math.ceil(
-            len(self.features) / self.batch_size
-        )
+        batches_of_all = math.ceil(len(self.features) / self.batch_size)
+        self.steps_per_epoch = self.steps_per_epoch or batches_of_all
 
     def kind(self) -> tuple:
         """What has to be equal for trainings to be one stack; functions have to be the same."""
@@ -257,10 +260,7 @@ def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[
     """
     stack, epochs = _Stack(trainings, device), trainings[0].epochs
     first = stack.restore()
-    # No disabled bar: it too takes a lock between processes, which a killed worker leaves behind.
-    bar = range(first, epochs)
-    if progress is not None:
-        bar = tqdm(bar, desc=progress, unit="epoch", leave=False, initial=first, total=epochs)
+    bar = progress_bar(progress, first, epochs, "epoch")
     for epoch in bar:
         loss = stack.train_epoch(epoch)
         if all(stack.diverged):
@@ -271,9 +271,22 @@ def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[
     for model in stack.models:
         model.eval()
     return [
-        History(pd.DataFrame(rows), diverged, len(trainings))
+        History(pd.DataFrame(rows), diverged, len(trainings), stack.checkpoint.path)
         for rows, diverged in zip(stack.rows, stack.diverged, strict=True)
     ]
+
+
+def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
+    """Return the numbers from first to last - 1, under a bar of that name unless it is None.
+
+    >>> list(progress_bar(None, 2, 5))
+    [2, 3, 4]
+    """
+    numbers = range(first, last)
+    # No disabled bar: it too takes a lock between processes, which a killed worker leaves behind.
+    if name is None:
+        return numbers
+    return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
 
 
 class _Stack:

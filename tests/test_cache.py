@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_is_called_that_and_none_restores_nothing(tmp_path)
 
 
 def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, monkeypatch):
-    kept = Checkpoint(tmp_path / "kept.pt", weight=torch.zeros(2))
+    kept = Checkpoint(str(tmp_path / "kept.pt"), weight=torch.zeros(2))  # as loaded from a model
     assert not kept.save_if_due(step=1)
     assert not kept.path.exists()
     monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)

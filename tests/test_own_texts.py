@@ -28,6 +28,15 @@ def test_a_text_is_read_as_it_stands_in_the_file(tmp_path, name, content):
     assert column == "title" and table["title"].tolist() == ["red, dry", "", "NA"]
 
 
+def test_a_date_a_number_and_an_odd_line_end_stay_as_they_are(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"date": 1366329600000, "id": "007", "title": "wine"}\n')
+    table, _ = own_texts.read_table(tmp_path / "a.jsonl", "title")
+    assert table.iloc[0].tolist() == [1366329600000, "007", "wine"]
+    (tmp_path / "a.txt").write_bytes("\ufeffred\x0bwine\u2028dry\r\n\nsort\n".encode())
+    table, _ = own_texts.read_table(tmp_path / "a.txt")
+    assert table["text"].tolist() == ["red\x0bwine\u2028dry", "", "sort"]
+
+
 def test_lines_and_an_only_column_need_no_name(tmp_path):
     (tmp_path / "a.txt").write_text("red, dry\nsort, a list\n")
     table, column = own_texts.read_table(tmp_path / "a.txt")

@@ -46,7 +46,7 @@ def recorded(profile: str, dataset: str, embeddings: list[str]) -> tuple[dict, C
     seconds, left = {}, Counter()
     for name in TABLES:
         took = {run.identity: run.seconds for run in results.runs(name, profile)}
-        for spec, verdict, unmet, _ in status(name, profile, dataset):
+        for spec, verdict, unmet, _ in status(name, profile, dataset, device="cpu"):
             if verdict != "done":
                 continue
             if spec.embedding not in embeddings:
@@ -181,7 +181,7 @@ def check(seconds: dict, folder: Path, jobs: int) -> int:
         held = f"{len({*scores['key']}) if len(scores) else 0} of {len(seconds)} runs"
         print(f"interrupted: {held} compared, the same command goes on", file=sys.stderr)
         return 130
-    return 1 if (scores["verdict"] == BEYOND).any() else 0
+    return 1 if len(scores) and (scores["verdict"] == BEYOND).any() else 0
 
 
 def _run(asked):

@@ -157,9 +157,12 @@ def _encode(documents, method, device):
         encoder, (documents, table) = load_encoder(weights), _read_glove(glove, documents)
         # <s> and </s> alone say nothing.
         documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]
-    # disable=None draws the bar on a terminal only.
-    with tqdm(total=len(documents), desc=method, unit="doc", leave=False, disable=None) as bar:
-        for index, vectors in encode(encoder, documents, table, device=device):
+    batches = encode(encoder, documents, table, device=device)
+    if not sys.stderr.isatty():  # no bar, not even a disabled one: see training.progress_bar
+        yield from batches
+        return
+    with tqdm(total=len(documents), desc=method, unit="doc", leave=False) as bar:
+        for index, vectors in batches:
             yield index, vectors
             bar.update(len(index))
 

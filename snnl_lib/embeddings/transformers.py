@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from snnl_lib import told_as
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import BackboneError, Pieces, open_backbone, tokenize
+from snnl_lib.training import progress_bar
 
 PACKABLE = {"bert", "roberta", "xlm-roberta", "camembert"}
 """Kinds whose texts may stand several in a row: they know positions by absolute numbers alone."""
@@ -142,10 +142,12 @@ def encode(
     # once.
     order = np.argsort([-len(ids) for ids in pieces.ids], kind="stable")
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    bar = tqdm(batches, desc=progress, unit="batch", leave=False, disable=progress is None)
     embedded = [
-        encoder(*pieces.batch([pieces.ids[i] for i in batch], device)).float().cpu().numpy()
-        for batch in bar
+        encoder(*pieces.batch([pieces.ids[i] for i in batches[place]], device))
+        .float()
+        .cpu()
+        .numpy()
+        for place in progress_bar(progress, 0, len(batches), "batch")
     ]
     encoder.train(was_training)
     vectors = np.empty((len(pieces), embedded[0].shape[1]), dtype=np.float32)

@@ -71,10 +71,8 @@ def autoencoder_training(spec: Spec, train_x, train_y):
     model = build(Autoencoder, train_x.shape[1], **options, seed=spec.seed)
     primary = squared_error if spec.get("reconstruction") else binary_cross_entropy
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
-    settings |= {
-        "temperature": temperature_of(spec),
-        "steps_per_epoch": spec.get("steps_per_epoch"),
-    }
+    settings["temperature"] = temperature_of(spec)
+    settings["steps_per_epoch"] = spec.get("steps_per_epoch")
     settings["select"] = _first_units if spec.model == "lc-d" else None
     is_rival = spec.model == "ae-supcon"
     settings["regularizer"] = supervised_contrastive_loss if is_rival else None

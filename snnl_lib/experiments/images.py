@@ -132,7 +132,7 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     from sklearn.metrics import silhouette_score
 
     from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
-    from snnl_lib.training import Diverged
+    from snnl_lib.training import Diverged, take_step
 
     points = torch.tensor(task.train_x, requires_grad=True)
     random = np.random.default_rng(named_seed(spec.seed, "labels"))
@@ -157,9 +157,7 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
             shown.append(pd.DataFrame(numbered | dict(zip("xy", places.T, strict=True))))
         for group in optimizer.param_groups:
             group["lr"] = spec["learning_rate"] * annealed_temperature(epoch) ** power
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        take_step(optimizer, loss)
     curve = pd.DataFrame(rows)
     pure = curve.loc[curve["neighbours"] >= PURE, "epoch"]
     scores = curve.iloc[-1][[*WATCHED]].to_dict()

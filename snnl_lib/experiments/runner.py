@@ -153,7 +153,7 @@ def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -
     for name in names:
         with suppress(data.DataError):  # which the reasons below tell
             plan.runnable(plan.specs(name, *chosen, asked.seeds), asked.device)
-        rows = plan.status(name, *chosen, asked.seeds)
+        rows = plan.status(name, *chosen, asked.seeds, asked.device)
         rows = [row for row in rows if row.verdict != "done" and (only is None or only(row.spec))]
         made = {path.stem for path in folder.glob(f"{name}/*.csv")}
         todo = [row.spec for row in rows if not row.unmet and plan.key(row.spec) not in made]
@@ -274,7 +274,7 @@ def _shared_answers(group, device, progress):
     from snnl_lib.cache import cached
 
     missing = {run.request.path: run.request for run in group if not run.request.path.exists()}
-    errors = {}
+    errors, kept = {}, set()
     if missing:
         started = time.perf_counter()
         answers = train_together([shared.training for shared in missing.values()], device, progress)
@@ -282,9 +282,10 @@ def _shared_answers(group, device, progress):
         for shared, (history, error) in zip(missing.values(), answers, strict=True):
             if error is None:
                 cached(shared.path, lambda: shared.keep(history), seconds=share)  # noqa: B023
-                if shared.training.checkpoint is not None:
-                    shared.training.checkpoint.unlink(missing_ok=True)
+                kept.update(filter(None, (shared.training.checkpoint, history.checkpoint)))
             errors[shared.path] = error
+        for checkpoint in kept:  # once all is kept: a stack has one for all of its trainings
+            checkpoint.unlink(missing_ok=True)
     for run in group:
         error = errors.get(run.request.path)
         yield run, None if error else cached(run.request.path, None), error

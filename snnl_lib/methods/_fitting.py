@@ -1,9 +1,8 @@
-"""What the fits of several methods share: k-means, a progress bar, random numbers."""
+"""What the fits of several methods share: k-means, Adam, random numbers."""
 
 from contextlib import contextmanager
 
 import torch
-from tqdm import tqdm
 
 KMEANS_STARTS = 10  # of k-means on embeddings of texts
 
@@ -20,14 +19,6 @@ def k_means(vectors, k, seed, starts=KMEANS_STARTS):
     from sklearn.cluster import KMeans
 
     return KMeans(k, n_init=starts, random_state=seed).fit(vectors)
-
-
-def progress_bar(name, first, last, unit="it"):
-    """Return the numbers from first to last - 1, under a bar of that name unless it is None."""
-    numbers = range(first, last)
-    if name is None:
-        return numbers
-    return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
 
 
 def adam_at_two_rates(brought_along, rate, new, new_rate):

@@ -28,7 +28,7 @@ from snnl_lib.methods._texts import TextEstimator
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder, delete_words
 from snnl_lib.recipes import STAGES, Recipe
-from snnl_lib.training import build, named_seed, take_step
+from snnl_lib.training import build, named_seed, progress_bar, take_step
 
 ASSIGN = ("kmeans", "head")
 FIRST_CONFIDENCE = 0.6
@@ -362,7 +362,7 @@ class ClusterBERT(TextEstimator):
         brought_along = self._optimizer.param_groups[0]["params"]
         for parameter in brought_along:
             parameter.requires_grad_(epoch >= 0)
-        for i in _fitting.progress_bar(name, first, len(batches), unit="batch"):
+        for i in progress_bar(name, first, len(batches), unit="batch"):
             chosen = torch.as_tensor(batches[i], device=self._device)
             losses = self._losses(batches[i], weight, None if targets is None else targets[chosen])
             take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])

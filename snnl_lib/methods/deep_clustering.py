@@ -30,7 +30,7 @@ from torch.nn.utils import skip_init
 
 from snnl_lib import require, training
 from snnl_lib.cache import Checkpoint
-from snnl_lib.methods._fitting import check_clusters, k_means, progress_bar
+from snnl_lib.methods._fitting import check_clusters, k_means
 from snnl_lib.methods._saving import Estimator
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
@@ -54,10 +54,8 @@ class ClusteringAutoencoder(Autoencoder):
 
     def __init__(self, in_features, code_size, *, unit_range=False, scale=None):
         super().__init__(in_features, code_size=code_size, linear_code=True)
-        self.unit_range, self._scale = (
-            unit_range,
-            scale,
-        )  # networks of several scales can be a stack
+        # Private, so that Training.kind does not see it: networks of several scales can be a stack.
+        self.unit_range, self._scale = unit_range, scale
 
     @property
     def scale(self):
@@ -165,6 +163,7 @@ class _Method(ClusterMixin, Estimator):
     code_size: int | None = None
 
     _NORMALIZED = None  # whether it takes an autoencoder of normalised features; None: either
+    _MORE_POINTS = 0  # than clusters, which it needs
     _FITTED = ()  # names of the tensors that it predicts by, beside the autoencoder's
 
     def _start(self, X, y, autoencoder):
@@ -177,6 +176,9 @@ class _Method(ClusterMixin, Estimator):
             raise TypeError("an autoencoder is given by its name: fit(X, autoencoder=...)")
         X = self._validated(X, reset=True)
         check_clusters(self.k, len(X), "points")
+        if len(X) < (needed := self.k + self._MORE_POINTS):
+            wanted = f"the number of clusters and {self._MORE_POINTS} more, {needed}"
+            raise ValueError(f"the number of points must be at least {wanted}, got {len(X)}")
         if autoencoder is None:
             code_size, settings = self.code_size or self.k, {"seed": self.seed}
             settings |= {"epochs": self.pretrain_epochs, "normalize": bool(self._NORMALIZED)}
@@ -341,7 +343,7 @@ class DEC(_Method):
         reached = saved.restore() or first
         start, rows, assigned = reached["step"], reached["rows"], reached["assigned"].numpy()
         order = islice(order, start, None)
-        for step in progress_bar(self.progress, start, self.max_steps):
+        for step in training.progress_bar(self.progress, start, self.max_steps):
             if step % self.update_interval == 0:
                 saved.save_if_due(step=step, rows=rows, assigned=torch.as_tensor(assigned))
                 q = self._memberships(X)
@@ -466,7 +468,7 @@ class VaDE(_Method):
         start, rows, steps = reached["epoch"], reached["rows"], math.ceil(len(x) / BATCH_SIZE)
         order = islice(order, start * steps, None)
         self.autoencoder.train()
-        for epoch in progress_bar(self.progress, start, self.epochs):
+        for epoch in training.progress_bar(self.progress, start, self.epochs):
             total = torch.zeros((), device=self.device)
             for batch in islice(order, steps):
                 loss = self._loss(x[batch.to(self.device)], noise)
@@ -574,6 +576,7 @@ class N2D(_Method):
     """
 
     NEIGHBOURS = 20  # as many as UMAP looks at
+    _MORE_POINTS = 2  # which UMAP needs
     _FITTED = ("fitted_codes", "manifold")
     _MIXTURE = ("weights_", "means_", "covariances_", "precisions_cholesky_")
 
@@ -586,10 +589,7 @@ class N2D(_Method):
         """
         from sklearn.mixture import GaussianMixture
 
-        X, x, _ = self._start(X, y, autoencoder)
-        if len(x) < self.k + 2:
-            needed = f"the number of clusters and 2 more, {self.k + 2}, which UMAP needs"
-            raise ValueError(f"the number of points must be at least {needed}, got {len(x)}")
+        X, _, _ = self._start(X, y, autoencoder)
         settings = {"n_components": self.k, "n_neighbors": 20, "min_dist": 0.0}
         seed, self.fitted_codes = named_seed(self.seed, "umap"), self._codes(X)
         _, self.manifold = fit_umap(self.fitted_codes, seed, **settings)

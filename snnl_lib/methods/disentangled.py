@@ -77,12 +77,10 @@ class DisentangledAutoencoder(Estimator):
         X, y = self._validated(X, y=y, reset=True)
         labels, scaled = self._numbered(y), self._fit_scaling(X)
         sizes = X.shape[1], tuple(self.hidden_sizes), self.code_size
-        settings = {"epochs": self.epochs, "seed": self.seed, "alpha": self.alpha}
-        settings |= {"temperature": self.temperature, "learning_rate": self.learning_rate}
-        settings["batch_size"] = self.batch_size
+        names = "epochs seed alpha temperature learning_rate batch_size device progress".split()
+        settings = {name: getattr(self, name) for name in names}
         settings["ignore_index"] = UNLABELLED if (labels == UNLABELLED).any() else None
         settings["layers"] = self.layers if isinstance(self.layers, str) else [*self.layers]
-        settings |= {"device": self.device, "progress": self.progress}
         network = build(Autoencoder, *sizes, seed=self.seed)
         history = train(network, scaled, labels, binary_cross_entropy, **settings)
         self.autoencoder, self.curve = network, history.curve

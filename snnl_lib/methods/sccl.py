@@ -20,7 +20,7 @@ from snnl_lib.methods import _fitting
 from snnl_lib.methods._texts import TextEstimator
 from snnl_lib.methods.deep_clustering import soft_assignment, target_distribution
 from snnl_lib.methods.tsdae import delete_words
-from snnl_lib.training import batches, build, named_seed, take_step
+from snnl_lib.training import batches, build, named_seed, progress_bar, take_step
 
 PROJECTION = 128  # units of the space in which views are contrasted (Sec. 4)
 STEPS_PER_ROW = 100  # of the curve
@@ -132,7 +132,7 @@ class SCCL(TextEstimator):
             reached = saved.restore() or {"step": 0, "rows": [], "sums": torch.zeros(2)}
             start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self._device)
             order = batches(len(texts), min(self.batch_size, len(texts)), shuffling)
-            bar = _fitting.progress_bar(self.progress, start, self.steps)
+            bar = progress_bar(self.progress, start, self.steps)
             for step, batch in zip(bar, islice(order, start, None), strict=False):
                 losses = self._losses(pieces, batch.tolist(), deletion)
                 take_step(optimizer, losses[0] + self.weight * losses[1])

@@ -16,10 +16,10 @@ HALF_WIDTH = (0.03, 0.20)  # the widest interval of a value that matches
 FEWEST = 3  # units
 FLAT = 1e-6  # a spread, beside numbers of size 1, that says nothing
 FRACTIONS = {"acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari", "sil", "map", "mrr"}
-FRACTIONS |= {"neighbours", "cut"}
+FRACTIONS |= {"neighbours"}
 DOCUMENTS = {"acc", "f1_micro", "f1_macro", "map", "mrr"}
 """Scores that are shares, or means of shares, of documents that all seeds have in common."""
-LOWER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
+LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
 
 
 def base(metric: str) -> str:

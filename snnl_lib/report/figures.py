@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from snnl_lib import require
-from snnl_lib.report.statistics import LOWER_IS_BETTER, interval
+from snnl_lib.report.statistics import LOWER_IS_BETTER, by_unit, interval
 
 # Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker of their
 # own; rows of different tables share them.
@@ -65,7 +65,7 @@ def _draw_seeds(axis, records, paper, metric, name):
         for ok, marker in ((True, MARKERS[label]), (False, "x")):
             drawn = runs[(runs["status"] == "ok") == ok]
             axis.scatter(drawn["x"], drawn["value"], color=colour, marker=marker, s=34, alpha=0.8)
-        axis.vlines(x + 0.3, *interval(ours["value"]), color=colour, linewidth=2.5)
+        axis.vlines(x + 0.3, *interval(by_unit(ours)), color=colour, linewidth=2.5)
         mean = paper.loc[paper["label"] == label, "value"]
         axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
     axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
@@ -127,7 +127,8 @@ def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title:
 
     ``panels`` are records of that metric by the title of their panel, with a column ``kind``, one
     of ``kinds`` (with its words in the legend), by which colour and marker go, and maybe ``paper``,
-    the value reported. The 95 % interval of the mean stands above the points.
+    the value reported. The mean and its 95 % interval, which stands above the points, are those of
+    units (``statistics.by_unit``), as in the tables.
     """
     require("matplotlib")
     import matplotlib.pyplot as plt
@@ -136,12 +137,13 @@ def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title:
     lines = max((runs["label"].nunique() for runs in panels.values()), default=0)
     figure, axes = plt.subplots(1, len(panels), figsize=(9.8, 0.26 * lines + 1.9), squeeze=False)
     for axis, (name, runs) in zip(axes.flat, panels.items(), strict=True):
-        order = runs.groupby("label")["value"].mean().sort_values().index
+        centres = {label: by_unit(own).mean() for label, own in runs.groupby("label")}
+        order = sorted(centres, key=centres.get)
         for y, label in enumerate(order):
             own = runs[runs["label"] == label]
             colour, marker = looks[own["kind"].iloc[0]]
             axis.scatter(own["value"], [y] * len(own), color=colour, marker=marker, alpha=0.7, s=26)
-            axis.hlines(y + 0.28, *interval(own["value"]), color=colour, linewidth=2)
+            axis.hlines(y + 0.28, *interval(by_unit(own)), color=colour, linewidth=2)
             if "paper" in own:
                 axis.plot(own["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
         axis.set_yticks(range(len(order)), order, fontsize=8.5)

@@ -46,7 +46,7 @@ class _Block:
         self.corpus, self.best, self.specs = corpus, contrast.best, [spec for spec, _ in found]
         # Of a value the score itself is shown, of all else how much better one is.
         level = contrast.test == "= v"
-        lower = [metric in contrasts.LOWER and not level for metric in metrics]
+        lower = [metric in contrasts.LOWER_IS_BETTER and not level for metric in metrics]
         self.signs, self.weights = np.where(lower, -1, 1), np.array([weight for weight, _ in cells])
         self.counted = contrasts.DOCUMENTS.issuperset(metrics)
         made = [

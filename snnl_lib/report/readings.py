@@ -3,12 +3,10 @@
 import numpy as np
 import pandas as pd
 
+from snnl_lib.experiments.codes import METRICS
 from snnl_lib.paper import paper_table
 from snnl_lib.report.judgement import judge_value
 from snnl_lib.report.tables import FORMS, behind, count_runs, show_number
-
-METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
-"""The six scores of the text paper's Tables 3 and 4."""
 
 
 def distance(ours: float, theirs: float) -> float:

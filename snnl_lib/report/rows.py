@@ -12,7 +12,7 @@ from snnl_lib.experiments import EXPERIMENTS, specs
 from snnl_lib.experiments.cells import DRAWN
 from snnl_lib.paper import ClaimError, declared
 from snnl_lib.report.contrasts import base
-from snnl_lib.report.select import record_cells
+from snnl_lib.report.select import cell_of, record_cells
 from snnl_lib.results import Spec
 
 
@@ -94,7 +94,7 @@ class Book:
         """
         made = [
             {
-                spec.n_train: len(self.cells.get(_cell(spec), ()))
+                spec.n_train: len(self.cells.get(cell_of(spec), ()))
                 for spec in named_cells(row, dataset)
             }
             for row in rows
@@ -112,17 +112,12 @@ class Book:
         """
         asked = (*sorted((name, str(value)) for name, value in row.items()), dataset, metric)
         if asked not in self.known:
-            cells = {spec: self.cells.get(_cell(spec), {}) for spec in named_cells(row, dataset)}
+            cells = {spec: self.cells.get(cell_of(spec), {}) for spec in named_cells(row, dataset)}
             if base(metric) not in EXPERIMENTS[row["experiment"]].metrics:
                 raise ClaimError(f"{row['experiment']} has no metric {metric!r}")
             spec = max(cells, key=lambda spec: (len(cells[spec]), spec.n_train))
             self.known[asked] = (spec, runs_of(cells[spec], metric))
         return self.known[asked]
-
-
-def _cell(spec):
-    *fields, _seed, settings = spec.identity
-    return (*fields, settings)
 
 
 def runs_of(made: dict[int, dict], metric: str) -> dict[int, Run]:

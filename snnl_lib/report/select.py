@@ -230,9 +230,14 @@ def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, S
     known = [name for name in catalogue if name in names] or catalogue[:1]
     plan: dict[tuple, Spec] = {}
     for spec in chain.from_iterable(specs(experiment, profile, name, (0,)) for name in known):
-        *fields, _seed, settings = spec.identity
-        plan.setdefault((*fields, settings), spec)
+        plan.setdefault(cell_of(spec), spec)
     return plan
+
+
+def cell_of(spec: Spec) -> tuple:
+    """Tell the cell of a run: its identity without the seed."""
+    *fields, _seed, settings = spec.identity
+    return (*fields, settings)
 
 
 def record_cells(records):

@@ -3,9 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from snnl_lib.report.contrasts import estimate
-
-LOWER_IS_BETTER = {"dbi", "snn", "common"}
+from snnl_lib.report.contrasts import LOWER_IS_BETTER, estimate
 
 
 def interval(values) -> tuple[float, float]:
@@ -32,9 +30,13 @@ def by_unit(records: pd.DataFrame) -> pd.Series:
     >>> by_unit(pd.DataFrame(columns | {"fingerprint": prints})).round(2).tolist()
     [0.85, 0.5]
     """
-    drawn = records["fingerprint"].str.extract(r"-(random\d+)", expand=False)
-    units = records["value"].groupby(drawn.fillna(records["key"]), sort=False)
+    units = records["value"].groupby(_drawn(records).fillna(records["key"]), sort=False)
     return units.mean().dropna()
+
+
+def _drawn(records):
+    """Name the draw of the random encoder behind each row of records; missing where none is."""
+    return records["fingerprint"].str.extract(r"-(random\d+)", expand=False)
 
 
 def over_corpora(records: pd.DataFrame, corpora: list[str]) -> float:
@@ -54,10 +56,11 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Compare two rows on a metric, by differences paired by seed.
 
     ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
-    ``seed``, ``metric`` and ``value``. Returns ``difference``, the mean (above 0 if the winner is
-    the better one), ``low`` and ``high``, its 95 % interval, ``probability``, that of improvement
-    (that a run of the winner, whatever its seed, beats a run of the loser, whatever its seed; ties
-    count half), and ``seeds``, how many.
+    ``seed``, ``metric`` and ``value``, and ``fingerprint`` where encoders may be random: then the
+    seeds that share a draw of one are a single unit (``by_unit``). Returns ``difference``, the mean
+    over units (above 0 if the winner is the better one), ``low`` and ``high``, its 95 % interval,
+    ``probability``, that of improvement (that a run of the winner, whatever its seed, beats a run
+    of the loser, whatever its seed; ties count half), and ``seeds``, how many.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
@@ -66,15 +69,19 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     >>> round(float(judged["difference"]), 3), judged["seeds"]
     (0.195, 2)
     """
-    scores = records[records["metric"] == metric]
-    scores = scores.pivot_table(index="seed", columns="label", values="value")
+    runs = records[records["metric"] == metric]
+    scores = runs.pivot_table(index="seed", columns="label", values="value")
     pairs = scores.reindex(columns=[winner, loser]).dropna()
     sign = -1 if metric in LOWER_IS_BETTER else 1
     better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
     difference, crossed = better - worse, np.subtract.outer(better, worse)
-    low, high = interval(difference)
+    units = pd.Series(difference, pairs.index)
+    if "fingerprint" in runs:
+        drawn = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index)
+        units = units.groupby(drawn.fillna(pairs.index.to_series().astype(str))).mean()
+    low, high = interval(units)
     return {
-        "difference": difference.mean() if len(difference) else np.nan,
+        "difference": units.mean(),
         "low": low,
         "high": high,
         "probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan,

@@ -818,6 +818,25 @@ def test_what_is_shared_is_kept_with_its_seconds_and_its_checkpoint_goes(tmp_pat
     assert cached(tmp_path / "first.npz", None).seconds == seconds
 
 
+def test_the_checkpoint_of_a_stack_goes_once_all_that_it_trained_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("snnl_lib.cache.SECONDS_BETWEEN", 0.0)
+    saved = []
+
+    def keep(history):
+        saved.append([path.name for path in tmp_path.glob("*.pt")])
+        return {"epochs": len(history.curve)}
+
+    runs = []
+    for seed in (1, 2):
+        own = asked(seed, checkpoint=tmp_path / f"{seed}.under-way.pt")
+        request = Shared(tmp_path / f"{seed}.npz", own, keep)
+        runs.append(runner._Run(None, None, None, request=request))
+    assert {error for *_, error in runner._shared_answers(runs, "cpu", None)} == {None}
+    (first, second) = saved
+    assert first == second and first[0].startswith("stack-2-")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npz", "2.npz"]
+
+
 def test_a_runs_seconds_are_its_own_and_its_share_of_a_stack(packages, monkeypatch, clock):
     train = runner.train_together
 
@@ -1010,8 +1029,10 @@ def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
     verdicts = (("missing", "no room"), ("stale", "no room"), ("done", ""))
     pairs = zip(some, verdicts, strict=True)
     rows = [experiments.Planned(spec, *verdict, np.nan) for spec, verdict in pairs]
-    monkeypatch.setattr(plan, "status", lambda *asked: rows)
+    given = []
+    monkeypatch.setattr(plan, "status", lambda *asked: given.append(asked) or rows)
     monkeypatch.setattr(plan, "runnable", lambda *asked: [])
     asked = experiments.Parameters("tiny", (5, 6), "newsgroups4", "cpu")
     experiments.make_missing(asked, "annealing")
+    assert given == [("annealing", "tiny", "newsgroups4", (5, 6), "cpu")], "what it costs there"
     assert capsys.readouterr().out == ("annealing: 2 of these seeds' runs are not made: no room\n")

@@ -98,6 +98,7 @@ def runs(**values):
     """Records of methods: the name of each and its accuracies; A is ours."""
     rows = [(name, value) for name, found in values.items() for value in found]
     found = pd.DataFrame(rows, columns=["label", "value"])
+    found = found.assign(key=[f"run {place}" for place in range(len(rows))], fingerprint="data")
     return found.assign(kind=found["label"].map({"A": "ours"}).fillna("none"))
 
 
@@ -120,6 +121,31 @@ def test_methods_are_lines_with_every_run_the_best_on_top():
     low, high = interval([0.5, 0.7])
     assert bars[0].get_segments()[0][:, 0].tolist() == [low, high]
     assert words(figure) == ["with our loss", "no labels"]
+
+
+def test_runs_on_one_draw_of_a_random_encoder_are_one_unit_of_an_interval_and_of_the_order():
+    panel = runs(A=[0.5, 0.5, 0.5, 0.9, 0.8], B=[0.7, 0.6])  # A: 0.67 over draws, 0.64 over runs
+    panel["fingerprint"] = [*["x-random0"] * 3, "x-random1", "x-random2", "data", "data"]
+    figure = figures.method_figure({"one": panel}, KINDS, "A title")
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["B", "A"]
+    bars = [b for b in axis.collections if isinstance(b, LineCollection)]
+    assert bars[1].get_segments()[0][:, 0].tolist() == list(interval([0.5, 0.9, 0.8]))
+    seeds = panel.assign(
+        metric="acc", status="ok", label=panel["label"].map({"A": "AE", "B": "AE(D)"})
+    )
+    paper = pd.DataFrame(
+        {"label": ["AE", "AE(D)"], "metric": "acc", "statistic": "mean", "value": 0.7}
+    )
+    drawn = figures.seed_figure([(seeds, paper, "acc", "accuracy")], "A title").axes[0]
+    bars = [
+        b.get_segments()[0][:, 1].tolist()
+        for b in drawn.collections
+        if isinstance(b, LineCollection)
+    ]
+    assert (
+        list(interval([0.5, 0.9, 0.8])) in bars and list(interval(panel["value"][:5])) not in bars
+    )
 
 
 def test_methods_stand_beside_what_is_reported_where_it_is():

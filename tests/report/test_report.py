@@ -169,6 +169,16 @@ def test_differences_are_paired_by_seed_not_by_position():
     assert result["low"] > 0
 
 
+def test_seeds_that_share_a_draw_of_a_random_encoder_are_one_unit_of_a_difference():
+    pair = pd.concat([runs("A", [0.8, 0.9, 0.5]), runs("B", [0.4, 0.5, 0.3])])
+    prints = pair["seed"].map(dict(zip(pair["seed"].unique(), ("0", "0", "1"), strict=True)))
+    found = report.paired(pair.assign(fingerprint="data-random" + prints), "acc", "A", "B")
+    assert found["seeds"] == 3 and found["difference"] == pytest.approx((0.4 + 0.2) / 2)
+    assert (found["low"], found["high"]) == pytest.approx(report.interval([0.4, 0.2]))
+    alike = report.paired(pair.assign(fingerprint="data"), "acc", "A", "B")
+    assert alike == report.paired(pair, "acc", "A", "B") != found
+
+
 def test_lower_is_better_turns_the_sign():
     pair = pd.concat([runs("A", [0.4, 0.5, 0.6], "dbi"), runs("B", [2.4, 2.5, 2.7], "dbi")])
     assert report.paired(pair, "dbi", "A", "B")["low"] > 0
