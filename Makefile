@@ -21,6 +21,7 @@ help:  ## show this list
 env: .venv/.ready  ## make the Python environment in .venv (the other commands do it themselves)
 
 .venv/.ready: requirements.txt requirements/lock.txt requirements/nodeps.txt pyproject.toml
+	@command -v $(PYTHON3) > /dev/null || { echo "error: there is no $(PYTHON3): name another Python with make PYTHON3=..."; exit 2; }
 	@$(PYTHON3) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: Python 3.11 to 3.13 is needed, $(PYTHON3) is $$($(PYTHON3) --version); name another with make PYTHON3=..."; exit 2; }
 	@echo "environment in .venv, once: 1 to 3 minutes"
@@ -41,7 +42,8 @@ _build/.data: .venv/.ready requirements/data.txt
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
 	@mkdir -p _build/logs
-	@$(SNAKEMAKE) book --config profile=$(PROFILE) --quiet host progress reason rules 2> _build/logs/engine.txt || { cat _build/logs/engine.txt >&2; exit 1; }
+	@$(SNAKEMAKE) book --config profile=$(PROFILE) --quiet host progress reason rules 2> _build/logs/engine.txt || \
+	  { sed -E '/^Using workflow specific profile/d; s/^WorkflowError in file .*, line [0-9]+:$$/error:/' _build/logs/engine.txt >&2; exit 1; }
 	@echo "The book is at $(CURDIR)/_build/book/_build/html/index.html"
 
 .venv/.check: .venv/.ready requirements/check.txt
@@ -54,8 +56,8 @@ check-book: book .venv/.check  ## render the book and look at every page in Chro
 check-chapters: book .venv/.check  ## look at each chapter outside of the book, as executed for it: in nbconvert's page and in JupyterLab
 	@$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
 
-lab: _build/.data  ## open the chapters in JupyterLab
-	$(PYTHON) -m jupyterlab book
+lab: _build/.data  ## open the chapters in JupyterLab; LAB='--no-browser --port 8899' hands options on
+	$(PYTHON) -m jupyterlab book $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB)
 
 test: _build/.data  ## run the tests
 	@echo "the tests, in $(JOBS) processes: about 12 minutes on two cores"

@@ -80,9 +80,10 @@ def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a br
     add("--device", default="auto", help=DEVICES)
 
     command("list", _list, "list the experiments")
-    about = "list runs that have no record, or a stale one; exit status 1 if there are any"
+    about = "count the runs that have no record, or a stale one, or list those of an experiment; "
+    about += "exit status 1 if there are any"
     add = command("missing", _missing, about)
-    add("experiment", nargs="?", default="all", help=f"{NAMES} (default: all)")
+    add("experiment", nargs="?", help=f"{NAMES} (default: count those of all)")
     _add_common(add)
 
     add = command("data", _data, "list the data sets, or fetch one")
@@ -167,6 +168,8 @@ def _run(args):
     print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
     if not specs:
         return 0
+    names, folder = sorted({spec.dataset for spec in specs}), results.results_dir(args.profile)
+    print(f"on {', '.join(names)}; records go to {folder}", flush=True)
     seconds = np.array([todo[spec].seconds for spec in specs])
     typical = seconds[seconds > 0].mean() if (seconds > 0).any() else 1
     costs = dict(zip(specs, np.where(seconds > 0, seconds, typical), strict=True))
@@ -221,14 +224,33 @@ def _carry_out(specs, costs, device, jobs, stack):
 
 
 def _missing(args):
+    counted, args.experiment = args.experiment is None, args.experiment or "all"
     rows = [row for row in _status(args) if row.verdict != "done"]
-    for row in rows:
+    for row in () if counted else rows:
         added = f"  [not run: {row.unmet}]" if row.unmet else ""
         if row.seconds > 0 and not row.unmet:
             added = f"  [about {math.ceil(row.seconds / 60)} min on a CPU core]"
         print(f"{row.verdict}  {row.spec.experiment}: {row.spec}{added}")
+    for line in _counted(rows) if counted else ():
+        print(line)
     print(f"{len(rows)} missing or stale")
     return 1 if rows else 0
+
+
+def _counted(rows):
+    """Say how many runs of each experiment are to do, and of all together what keeps the others."""
+    for name in dict.fromkeys(row.spec.experiment for row in rows):
+        of_name = [row for row in rows if row.spec.experiment == name]
+        here = [row for row in of_name if not row.unmet]
+        hours = np.nansum([row.seconds for row in here]) / 3600
+        took = f" (by runs like them {hours:.1f} hours on a CPU core)" if hours else ""
+        yield f"{name}: {len(here)} can be made here{took}, {len(of_name) - len(here)} cannot"
+    # What a run that waits for its data costs, too, is told by the list.
+    reasons = Counter(row.unmet.partition("; and it")[0] for row in rows if row.unmet)
+    for reason, count in reasons.most_common():
+        yield f"{count} {'run' if count == 1 else 'runs'} cannot be made here: {reason}"
+    if rows:
+        yield "`missing NAME` lists those of an experiment, `missing all` every one"
 
 
 def _merge(args):
@@ -376,11 +398,11 @@ def _found_clusters(texts, args, device, seed, others):
         tried = own_texts.silhouettes(own_texts.embed_texts(texts, args.method, device), seed=seed)
         k = own_texts.best_k(tried)
         rows = ", ".join(f"{row.k}: {row.silhouette:.3f}" for row in tried.itertuples())
-        print(f"k: {k}, of the largest silhouette ({rows})")
+        print(f"k: {k}, of the largest silhouette of the k that were tried ({rows})")
     elif not k.isdecimal():
         raise SnnlError(f"--k must be a whole number or auto, got {k!r}")
     minutes = own_texts.typical_minutes(len(texts), args.method) * (1 + len(others))
-    if minutes > 0:  # not where nothing is recorded
+    if minutes >= 0.1:  # nan where nothing is recorded
         print(f"about {minutes:.1f} min on one CPU core, going by recorded times", flush=True)
     cluster = partial(own_texts.cluster_texts, texts, int(k), args.method, device=device)
     folder = data.cache_dir() / "clusterbert"

@@ -34,10 +34,6 @@ class CacheError(SnnlError):
     """A cached file that is damaged or cannot be written."""
 
 
-class CheckpointError(CacheError):
-    """A checkpoint that is damaged or cannot be written."""
-
-
 def file_fingerprint(path: Path) -> str:
     """Name a file, such as one of weights, by the first 8 hex digits of its sha256."""
     status = path.stat()
@@ -84,7 +80,7 @@ class Checkpoint:
     def restore(self) -> dict:
         """Put all parts back to where they were when the file was written.
 
-        Returns what ``save`` was given, or nothing if there is no file. Raises CheckpointError if
+        Returns what ``save`` was given, or nothing if there is no file. Raises CacheError if
         the file is damaged or of another training.
         """
         if self.path is None or not self.path.exists():
@@ -93,7 +89,7 @@ class Checkpoint:
 
         what = f"the checkpoint {self.path} is damaged"
         # A damaged file can raise nearly anything.
-        with told_as(CheckpointError, what, "remove it, and the training starts anew"):
+        with told_as(CacheError, what, "remove it, and the training starts anew"):
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             for name, part in self.parts.items():
                 _put_back(part, saved["parts"][name])

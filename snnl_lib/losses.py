@@ -213,6 +213,8 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     ):
         super().__init__()
         number = 1.0 if temperature in ("annealed", "learnable") else temperature
+        words = 'a number, "annealed" or "learnable"'
+        _require(not isinstance(number, str), "temperature", words, temperature)
         _check_options(number, distance, reduction, chunk_size, ignore_index)
         self.temperature, self.distance, self.reduction = temperature, distance, reduction
         self.chunk_size, self.ignore_index = chunk_size, ignore_index

@@ -147,9 +147,8 @@ def _ranking(scores, relevant):
     like = scores.ndim == 1 and scores.shape == relevant.shape and relevant.dtype == bool
     if not like or not np.isfinite(scores).all():
         found = f"{scores} and {relevant} ({relevant.dtype})"
-        raise ValueError(
-            f"a query must have finite scores [C] and relevant as bool [C], got {found}"
-        )
+        wanted = "finite scores [C] and relevant as bool [C]"
+        raise ValueError(f"a query must have {wanted}, got {found}")
     if relevant.all() or not relevant.any():
         wanted = "a query must have candidates that are relevant and that are not"
         found = f"{relevant.sum()} of {len(relevant)} relevant"

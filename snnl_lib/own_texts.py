@@ -54,10 +54,8 @@ class Clustering:
 
 
 def _lines(path):
-    import pandas as pd
-
     # Not splitlines, which also cuts at characters within a text; utf-8-sig drops a mark before it.
-    return pd.DataFrame({"text": path.read_text("utf-8-sig").removesuffix("\n").split("\n")})
+    return path.read_text("utf-8-sig").removesuffix("\n").split("\n")
 
 
 def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFrame", str]:
@@ -81,7 +79,7 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
         ".csv": partial(pd.read_csv, dtype=str, keep_default_na=False),
         ".tsv": partial(pd.read_csv, sep="\t", dtype=str, keep_default_na=False),
         ".jsonl": partial(pd.read_json, lines=True, dtype=False),
-        ".txt": _lines,
+        ".txt": lambda file: pd.DataFrame({"text": _lines(file)}),
     }
     if path.suffix not in readers:
         raise TextsError(
@@ -174,21 +172,21 @@ def cluster_texts(
     ClusterBERT starts from the mean of MiniLM's pieces, as MiniLM was trained; ``folder`` keeps its
     checkpoints, from which an interrupted call goes on, ``progress`` names its bar. ``seed``
     settles k-means, and of ClusterBERT all the rest; ``device`` is where a transformer runs. Raises
-    TextsError for an unknown method, a k that is not a whole number from 1 to N, or texts that are
-    none.
+    TextsError for an unknown method or texts that are none, ValueError for a k that is not a whole
+    number from 1 to N.
 
     >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
     >>> a, b, c, d = cluster_texts(texts, 2, "tfidf").clusters
     >>> bool(a == b != c == d)
     True
     """
+    from snnl_lib.methods._fitting import check_clusters, k_means
+
     _check_method(method)
     texts = list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise TextsError("texts must be strings that are not empty: leave the others out")
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(texts):
-        allowed = f"a whole number from 1 to the number of texts, {len(texts)}"
-        raise TextsError(f"the number of clusters must be {allowed}, got {k!r}")
+    check_clusters(k, len(texts), "texts")
     if method == "clusterbert":
         from snnl_lib.methods import ClusterBERT
 
@@ -197,11 +195,8 @@ def cluster_texts(
         if model.diverged:
             raise TextsError(f"the training diverged ({model.diverged}): take another seed")
         return Clustering(model.labels_, model.embeddings[STAGES[-1]], model)
-    from sklearn.cluster import KMeans
-
     vectors = embed_texts(texts, method, device)
-    kmeans = KMeans(k, n_init=10, random_state=named_seed(seed, "kmeans"))
-    return Clustering(kmeans.fit_predict(vectors), vectors)
+    return Clustering(k_means(vectors, k, named_seed(seed, "kmeans")).labels_, vectors)
 
 
 def embed_texts(texts: Sequence[str], method: str, device: str = "cpu") -> np.ndarray:

@@ -244,13 +244,13 @@ def write_record(record: Record, folder: Path | None = None) -> Path:
     folder = (folder or results_dir(record.spec.profile)) / record.spec.experiment
     path = folder / f"{record.key}.csv"
     for kind, frame, digits in (("curve", record.curve, 6), ("points", record.points, 4)):
-        beside = folder / f"{record.key}.{kind}.csv"
-        if frame is None:  # that of an earlier run of this key would pass for this one's
-            beside.unlink(missing_ok=True)
-        else:
+        if frame is not None:
             text = frame.to_csv(index=False, na_rep="nan", float_format=f"%.{digits}g")
-            write_atomically(beside, text)
+            write_atomically(folder / f"{record.key}.{kind}.csv", text)
     write_atomically(path, record.frame().to_csv(index=False, na_rep="nan", lineterminator="\n"))
+    for kind, frame in (("curve", record.curve), ("points", record.points)):
+        if frame is None:  # those of an earlier run of this key would pass for this one's
+            (folder / f"{record.key}.{kind}.csv").unlink(missing_ok=True)
     return path
 
 

@@ -122,7 +122,8 @@ class History:
     """What a training leaves.
 
     ``curve`` has one row an epoch; ``diverged`` says why it stopped early, if it did; ``stack`` is
-    with how many trainings it was carried out, itself included.
+    with how many trainings it was carried out, itself included; ``checkpoint`` is the file that all
+    of these share, there or not.
     """
 
     curve: pd.DataFrame
@@ -180,9 +181,9 @@ class Training:
     def __post_init__(self):
         if not math.isfinite(self.alpha):
             raise ValueError(f"alpha must be a finite number, got {self.alpha!r}")
-        for name in ("epochs", "batch_size"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)!r}")
+        if not (self.epochs > 0 and self.batch_size > 0):
+            given = f"{self.epochs!r} and {self.batch_size!r}"
+            raise ValueError(f"epochs and batch_size must be above 0, got {given}")
         self.features, self.labels = map(torch.as_tensor, (self.features, self.labels))
         batches_of_all = math.ceil(len(self.features) / self.batch_size)
         self.steps_per_epoch = self.steps_per_epoch or batches_of_all
@@ -231,7 +232,7 @@ def train(model, features, labels, primary, *, device="cpu", progress=None, **se
 
     Raises:
         ValueError: an alpha, temperature or layer that ``composite_loss`` refuses.
-        CheckpointError: a checkpoint that is damaged or cannot be written.
+        CacheError: a checkpoint that is damaged or cannot be written.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)

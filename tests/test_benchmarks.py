@@ -123,11 +123,11 @@ def test_the_products_of_a_layer_are_its_output_and_two_gradients(monkeypatch):
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "chapters-cpu.csv").write_text(
-        "chapter,seconds\n01_introduction,1\n15_labels_or_none,2\n"
+        "chapter,seconds\nappendix_classification,1\n15_labels_or_none,2\n"
     )
     environment = os.environ | {"SNNL_RESULTS": str(tmp_path)}
     subprocess.run(
-        [sys.executable, "-m", "benchmarks.chapters", "01_introduction"],
+        [sys.executable, "-m", "benchmarks.chapters", "appendix_classification"],
         cwd=ROOT,
         env=environment,
         check=True,
@@ -135,13 +135,13 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
     )
     found = pd.read_csv(tmp_path / "bench" / "chapters-cpu.csv").set_index("chapter")
     assert (
-        set(found.index) == {"01_introduction", "15_labels_or_none"}
+        set(found.index) == {"appendix_classification", "15_labels_or_none"}
         and found.loc["15_labels_or_none", "seconds"] == 2
     )
     assert (
-        found.loc["01_introduction", "seconds"] > 2
-        and found.loc["01_introduction", "memory"] > 100
-        and found.loc["01_introduction", "commit"]
+        found.loc["appendix_classification", "seconds"] > 2
+        and found.loc["appendix_classification", "memory"] > 100
+        and found.loc["appendix_classification", "commit"]
     )
 
 

@@ -508,9 +508,9 @@ def test_only_the_embeddings_asked_for_are_run(command, packages, monkeypatch):
     status, said, _ = command(
         "run", "classification-rivals", *TINY, "--models", "knn", "--embeddings", "spacy"
     )
-    assert status == 0 and said.startswith(
-        "1 runs to do, 0 recorded\n[1/1] knn on newsgroups4/spacy"
-    )
+    where = f"on newsgroups4; records go to {results.results_dir('tiny')}"
+    made = "[1/1] knn on newsgroups4/spacy"
+    assert status == 0 and said.startswith(f"1 runs to do, 0 recorded\n{where}\n{made}")
     assert set(results.load_results(profile="tiny")["embedding"]) == {"spacy"}
 
 
@@ -644,6 +644,25 @@ def test_seeds_are_taken_apart_however_they_are_given(command, seeds):
     assert said.count("seed 42") == said.count("seed 73") == 4 and said.endswith(
         "8 missing or stale\n"
     )
+
+
+def test_without_a_name_missing_counts_by_experiment_and_reason(command, empty_cache):
+    status, said, _ = command("missing", *MISSING[:2], "--dataset", "newsgroups20", "--seeds", "42")
+    *counted, last = said.splitlines()
+    asked = {
+        name: experiments.status(name, "tiny", "newsgroups20", [42])
+        for name in experiments.EXPERIMENTS
+    }
+    rows = [row for each in asked.values() for row in each]
+    assert status == 1 and last == f"{len(rows)} missing or stale"
+    here = sum(not row.unmet for row in asked["annealing"])
+    assert f"annealing: {here} can be made here, 0 cannot" in counted and here
+    waiting = sum(bool(row.unmet) for row in asked["clustering"])
+    assert f"clustering: 0 can be made here, {waiting} cannot" in counted and waiting
+    reason = "the data set newsgroups20 is not on this machine"
+    count = sum(row.unmet.startswith(reason) for row in rows)
+    assert f"{count} runs cannot be made here: {reason}" in counted
+    assert len(counted) < 40 and "missing all" in counted[-1]
 
 
 def test_without_seeds_the_papers_five_are_meant_or_the_experiments_own(command):
@@ -949,7 +968,8 @@ def test_a_cache_folder_that_refuses_is_one_sentence(refused, own_cache):
 
 def test_the_run_of_a_key_is_made_and_no_other(command, packages, results_folder):
     spec = experiments.specs("clustering", "tiny", "newsgroups4", "42")[0]
-    made = "[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, "
+    made = f"on newsgroups4; records go to {results.results_dir('tiny')}\n"
+    made += "[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, "
     named = "run", "clustering", *TINY, "--keys", experiments.key(spec)
     assert command(*named)[1].startswith(f"1 runs to do, 0 recorded\n{made}")
     assert command(*named)[1] == "0 runs to do, 1 recorded\n"
@@ -1034,7 +1054,7 @@ def interrupt_after_the_first_run(*arguments):
     return process.returncode, error, time.monotonic() - interrupted
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(
     packages, results_folder, command, jobs
 ):
@@ -1152,7 +1172,9 @@ def test_cluster_shows_what_is_in_each_cluster_and_writes_the_table(command, pac
 def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
     asked = ("--column", "title", "--method", "tfidf", "--seeds", "1", "2")
     status, said, _ = command("cluster", str(wines), *asked)
-    assert status == 0 and re.search(r"^k: \d, of the largest silhouette \(2: 0\.\d+", said, re.M)
+    assert status == 0 and re.search(
+        r"^k: \d, of the largest silhouette of the k that were tried \(2: 0\.\d+", said, re.M
+    )
     assert re.search(r"^seed 2: agrees with seed 1 by an adjusted Rand index of ", said, re.M)
 
 

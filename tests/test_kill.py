@@ -33,7 +33,7 @@ RUN = [
     "--device",
     "cpu",
 ]
-LONG_LANE = [pytest.param(2, id="quick"), pytest.param(27, id="thorough", marks=pytest.mark.slow)]
+LONG_LANE = [pytest.param(2, id="quick"), pytest.param(30, id="thorough", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -160,7 +160,11 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    "torn", [".csv", pytest.param(".curve.csv", marks=pytest.mark.slow), "embeddings"]
+    "torn",
+    [
+        ".csv",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in (".curve.csv", "embeddings")),
+    ],
 )
 def test_a_process_that_dies_in_the_middle_of_a_file_leaves_nothing_that_is_read(
     uninterrupted, own_cache, results_folder, tmp_path, torn

@@ -4,6 +4,7 @@ properties and its edges.
 
 import decimal
 import math
+import re
 import warnings
 import weakref
 from decimal import Decimal
@@ -1759,6 +1760,12 @@ def test_module_with_annealed_uses_the_temperature_of_the_epoch(random):
             loss(features, labels, epoch=epoch),
             soft_nearest_neighbor_loss(features, labels, (1 + epoch) ** -0.55),
         )
+
+
+def test_module_names_the_words_that_a_temperature_may_be():
+    told = 'temperature must be a number, "annealed" or "learnable", got \'anealed\''
+    with pytest.raises(ValueError, match=re.escape(told)):
+        SoftNearestNeighborLoss("anealed")
 
 
 def test_module_with_annealed_needs_the_epoch():

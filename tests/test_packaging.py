@@ -339,7 +339,12 @@ for name, tried in calls.items():
             raise AssertionError(name)
 # huggingface-hub comes with transformers, and only looks into a cache.
 assert extras.keys() - calls.keys() == {{"huggingface-hub"}}
-assert not backbones.at_hand("roberta-base")
+try:
+    backbones.fingerprint("roberta-base")
+except backbones.BackboneError as error:
+    assert "are not on this machine" in str(error), error
+else:
+    raise AssertionError("roberta-base")
 """
     assert minimal("-c", code) == (0, "", "")
 

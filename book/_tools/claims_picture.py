@@ -22,19 +22,18 @@ _SIGNS = {
 _SPAN = 45  # points to either side that the picture of all claims shows
 
 
-def figure_of(judged: pd.DataFrame, links: dict[str, str], brief: bool = False):
-    """Draw all claims: a line each with its comparisons, the paper's number and the verdict.
+def figure_of(judged: pd.DataFrame, links: dict[str, str]):
+    """Draw claims: a line each with its comparisons and the verdict.
 
     ``judged`` are rows of ``claims.judge``. Of each comparison of a score that is a fraction its
     mean and 95 % interval in points, of a number its distance from the paper's; colour and mark are
     those of its own verdict, a triangle at the edge is one that lies beyond it. ``links``, chapter
-    -> address, are what the names lead to in an SVG. ``brief`` leaves the paper's words out, for
-    narrow pages.
+    -> address, are what the names lead to in an SVG.
     """
     import matplotlib.pyplot as plt
 
     signs = {word: (colour, mark) for colour, mark, words in _SIGNS.values() for word in words}
-    figure, axis = plt.subplots(figsize=(9.5 if brief else 12.5, 0.3 * len(judged) + 1.8))
+    figure, axis = plt.subplots(figsize=(9.5, 0.3 * len(judged) + 1.8))
     axis.axvline(0, color="black", linewidth=1)
     for y, claim in enumerate(judged.itertuples()):
         known = [each for each in claim.contrasts if base(each["metric"]) in FRACTIONS]
@@ -47,11 +46,8 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str], brief: bool = False):
             axis.hlines(spot, max(low, -_SPAN), min(high, _SPAN), color=colour, linewidth=1.4)
             mark = mark if abs(mean) <= _SPAN else ">" if mean > 0 else "<"
             axis.plot(np.clip(mean, -_SPAN, _SPAN), spot, mark, color=colour, markersize=4.5)
-        words = textwrap.shorten(claim.reported, 44, placeholder=" …")
         kind = re.sub(r" \((?!\d).*", "", claim.kind)  # without the reason, but with its counts
         axis.text(_SPAN + 3, y, kind, va="center", fontsize=8)
-        if not brief:
-            axis.text(_SPAN + 33, y, words, va="center", fontsize=8, color="#555555")
     for paper, first in (~judged["paper"].duplicated()).groupby(judged["paper"]):
         y = first.to_numpy().argmax() + judged.index.get_loc(first.index[0])
         axis.axhline(y - 0.5, color="black", linewidth=0.8)
@@ -63,8 +59,7 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str], brief: bool = False):
     axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))
     below = "points: right of 0 as claimed; of a number its distance from the paper's"
     axis.set_xlabel(below, fontsize=9)
-    for place, title in ((3, "verdict"), (33, "the paper"))[: 1 if brief else 2]:
-        axis.text(_SPAN + place, -1.1, title, fontsize=9, weight="bold")
+    axis.text(_SPAN + 3, -1.1, "verdict", fontsize=9, weight="bold")
     handles = [
         plt.Line2D([], [], color=colour, marker=mark, label=label)
         for label, (colour, mark, _) in _SIGNS.items()

@@ -429,7 +429,7 @@ def status_made(
             "page": path.stem,
             "profile": note["profile"],
             "data": note["dataset"],
-            "seeds": note["seeds"],
+            "seeds": note["seeds"] or "default",
             "minutes": f"{note['seconds'] / 60:.1f}",
         }
         row |= {

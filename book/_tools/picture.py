@@ -37,7 +37,7 @@ def main() -> None:
     mpl.use("agg")
     figures.style()
     judged = claims.judge()
-    figure = claims_picture.figure_of(leading(judged), {}, brief=True)
+    figure = claims_picture.figure_of(leading(judged), {})
     TARGET.parent.mkdir(exist_ok=True)
     figure.savefig(TARGET, dpi=160, metadata={"Software": None, "Description": told(judged)})
 

@@ -180,20 +180,6 @@ def files_to_pack(name: str) -> dict[str, bytes]:
         return files | {"model.safetensors": save(weights, {"format": "pt"})}
 
 
-def at_hand(name: str) -> bool:
-    """Tell whether the backbone of that name is on this machine or in a package.
-
-    Raises BackboneError for an unknown name.
-
-    >>> at_hand("minilm")
-    True
-    """
-    backbone = _known(name)
-    if backbone.package:
-        return data.package_at_hand(backbone.package)
-    return bool(local_folder(name) or _find(name))
-
-
 def fingerprint(name: str) -> str:
     """Name a backbone's weights as published, rounded ones too, for a record's fingerprint.
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from snnl_lib import told_as, whole_file
-from snnl_lib.cache import Checkpoint, CheckpointError
+from snnl_lib.cache import CacheError, Checkpoint
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods import _fitting
@@ -148,7 +148,7 @@ class ClusterBERT(TextEstimator):
         progress: name of a progress bar, None for none.
         folder: where a checkpoint is kept after each stage and, within one, every ten minutes; a
             later call with the same texts, seed and recipe goes on from it. Stage 1 is shared by
-            recipes that differ later. None keeps none. A damaged one is a CheckpointError.
+            recipes that differ later. None keeps none. A damaged one is a CacheError.
         assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
             or ``head`` (the head's own clusters, after stage 2 or 3; before it, a ValueError).
 
@@ -187,7 +187,7 @@ class ClusterBERT(TextEstimator):
             ValueError: texts that are none, k that is not a whole number from 1 to N, another
                 pooling than ``cls`` and ``mean``, or an unknown ``assign``.
             BackboneError: a backbone that is not here, or cannot decode.
-            CheckpointError: a checkpoint that is damaged or cannot be written.
+            CacheError: a checkpoint that is damaged or cannot be written.
         """
         if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
             possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
@@ -210,10 +210,6 @@ class ClusterBERT(TextEstimator):
                 under_way.remove()
         self.curve = pd.DataFrame(self._rows)
         return self
-
-    def embed(self, texts: list[str]) -> np.ndarray:
-        """Return the embeddings of any N texts, as ``transform`` does."""
-        return self.transform(texts)
 
     @property
     def labels_(self) -> np.ndarray:
@@ -432,7 +428,7 @@ class ClusterBERT(TextEstimator):
         }
         path = self._checkpoint(stage)
         what, advice = f"{path} could not be written", "make room, or name another folder"
-        with told_as(CheckpointError, what, advice, of=OSError):
+        with told_as(CacheError, what, advice, of=OSError):
             with whole_file(path) as file:
                 torch.save(made, file)
             if stage == 3:  # that of stage 1 stays: other recipes go on from there
@@ -446,7 +442,7 @@ class ClusterBERT(TextEstimator):
             return 0
         path = self._checkpoint(stage)
         what, advice = f"the checkpoint {path} is damaged", "remove it, and the stage runs again"
-        with told_as(CheckpointError, what, advice):  # nearly anything can be raised by one
+        with told_as(CacheError, what, advice):  # nearly anything can be raised by one
             made = torch.load(path, map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, value in self._trained().items():

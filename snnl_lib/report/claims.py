@@ -196,15 +196,9 @@ COLUMNS += ["seeds", "corpora", "grade", "verdict", "kind", "fragile", "verdict_
 COLUMNS += ["changes", "changed", "records", "contrasts"]
 
 
-def rule_1(folder: Path | None = None) -> dict[str, str]:
-    """Read the frozen verdicts of rule 1, by the claim's sentence or name; none if there are none.
-
-    ``folder``: where ``rule-1.csv`` lies (default: the library's own).
-    """
-    folder = Path(declared.__file__).with_name("claims") if folder is None else folder
-    path = folder / "rule-1.csv"
-    if not path.exists():
-        return {}
+def rule_1() -> dict[str, str]:
+    """Read the frozen verdicts of rule 1, by the claim's sentence or name."""
+    path = Path(declared.__file__).with_name("claims") / "rule-1.csv"
     table = pd.read_csv(path, comment="#", dtype=str, keep_default_na=False)
     return dict(zip(table["claim"], table["verdict"], strict=True))
 

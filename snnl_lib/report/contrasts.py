@@ -15,8 +15,7 @@ SLIM, WIDE = (0.03, 0.20), (0.05, 0.20)  # marginal, sharply: so many points, su
 HALF_WIDTH = (0.03, 0.20)  # the widest interval of a value that matches
 FEWEST = 3  # units
 FLAT = 1e-6  # a spread, beside numbers of size 1, that says nothing
-FRACTIONS = {"acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari", "sil", "map", "mrr"}
-FRACTIONS |= {"neighbours"}
+FRACTIONS = {*"acc f1_micro f1_macro nmi nmi_geometric ari sil map mrr neighbours".split()}
 DOCUMENTS = {"acc", "f1_micro", "f1_macro", "map", "mrr"}
 """Scores that are shares, or means of shares, of documents that all seeds have in common."""
 LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}

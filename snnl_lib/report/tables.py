@@ -189,12 +189,11 @@ def compare(
     rows, scored = [], records[records["metric"] == metric]
     for label, reference in pairs:
         judged, ours = paired(records, metric, label, reference), scored[scored["label"] == label]
-        values = by_unit(ours)
         row = {
             "what": label,
             "against": reference,
             "runs": count_runs(ours),
-            "mean": show_number(values.mean(), metric),
+            "mean": show_number(by_unit(ours).mean(), metric),
             "sd": show_number(ours["value"].std(), metric),
             "difference": show_number(judged["difference"], metric),
             "95 % interval": show_interval(judged["low"], judged["high"], metric),

@@ -223,8 +223,8 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     ("parameters", "message"),
     [
         (("-p", "porfile", "quick"), "unknown parameter 'porfile'"),
-        (("-r", "seeds", "42,42"), "seeds must differ"),
-        (("-p", "profile", "3"), "profile must be text, got 3"),
+        pytest.param(("-r", "seeds", "42,42"), "seeds must differ", marks=pytest.mark.slow),
+        pytest.param(("-p", "profile", "3"), "profile must be text, got 3", marks=pytest.mark.slow),
     ],
 )
 def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, message, tmp_path):

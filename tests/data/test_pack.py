@@ -314,7 +314,6 @@ def test_what_neither_a_pack_nor_the_cache_holds_is_not_at_hand_and_not_fetched(
     assert found == dict.fromkeys(embedded, "")
     found = {name: experiments.unmet(replace(spec, embedding=name)) for name in needed}
     assert found == {name: f"{what} are not on this machine" for name, what in needed.items()}
-    assert not backbones.at_hand("minilm")
     (spec,) = experiments.specs("clustering", "tiny", "newsgroups20", 42)[:1]
     assert experiments.unmet(spec) == "the data set newsgroups20 is not on this machine"
     others = "--profile", "tiny", "--dataset", "newsgroups20", "--pack", str(made_up)

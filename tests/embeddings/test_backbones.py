@@ -60,7 +60,6 @@ def test_weights_that_are_nowhere_are_named_with_what_to_do(
 ):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("SNNL_DATA", raising=False)
-    assert not backbones.at_hand("vascl-roberta-large")
     for call in (load_encoder, backbones.fingerprint, load_language_model):
         with pytest.raises(
             BackboneError,
@@ -79,16 +78,17 @@ def test_weights_that_the_hubs_own_cache_holds_are_found_there(own_cache, monkey
     model = tmp_path / "hub" / "models--aws-ai--vascl-roberta-large"
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("c0ffee")
-    assert not backbones.at_hand("vascl-roberta-large"), "a fetch that was broken off"
+    with pytest.raises(BackboneError, match="are not on this machine"):  # a fetch broken off
+        backbones.fingerprint("vascl-roberta-large")
     (model / "snapshots" / "c0ffee").mkdir(parents=True)
     (model / "snapshots" / "c0ffee" / "model.safetensors").write_bytes(b"weights")
-    assert backbones.at_hand("vascl-roberta-large")
+    assert len(backbones.fingerprint("vascl-roberta-large")) == 8
     with backbones.backbone_folder("vascl-roberta-large") as folder:
         assert folder == model / "snapshots" / "c0ffee"
 
 
 def test_an_unknown_backbone_is_refused_with_those_there_are(packages):
-    for call in (load_encoder, backbones.at_hand, backbones.fingerprint):
+    for call in (load_encoder, backbones.fingerprint):
         with pytest.raises(
             BackboneError, match="no backbone 'gpt': choose one of minilm, roberta-base"
         ):
@@ -136,7 +136,7 @@ def test_minilm_as_a_folder_is_minilm(packages, tmp_path):
     name = str(tmp_path / "mine")
     np.testing.assert_array_equal(embed(TEXTS, name), embed(TEXTS, "minilm"))
     np.testing.assert_array_equal(embed(TEXTS, f"{name}-cls"), embed(TEXTS, "minilm-cls"))
-    assert backbones.at_hand(name) and backbones.parse(f"{name}-cls") == (name, "cls")
+    assert backbones.fingerprint(name) and backbones.parse(f"{name}-cls") == (name, "cls")
 
 
 def test_a_bert_of_ones_own_embeds_as_transformers_does_and_cuts_what_it_cannot_read(

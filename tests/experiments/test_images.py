@@ -17,7 +17,7 @@ from conftest import forget_tasks, nearest_share, outcome_of
 from sklearn.cluster import KMeans
 
 from snnl_lib import cache, data, experiments, methods, metrics, results, whole_file
-from snnl_lib.cache import CacheError, CheckpointError
+from snnl_lib.cache import CacheError
 from snnl_lib.data import DataError, Dataset, catalogue
 from snnl_lib.data.readers import Images
 from snnl_lib.experiments import (
@@ -911,7 +911,7 @@ def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loa
     assert kept(loaded) == [path]
     path.with_suffix(".under-way.pt").write_text("no checkpoint")
     path.unlink()
-    with pytest.raises(CheckpointError, match="remove it"):
+    with pytest.raises(CacheError, match="remove it"):
         shared(tiny("dec"), task)
 
 

@@ -63,7 +63,11 @@ VECTORS |= {"DEC": deep(DEC, max_steps=60), "IDEC": deep(IDEC, max_steps=60)}
 VECTORS |= {"VaDE": deep(VaDE, epochs=10), "N2D": deep(N2D)}
 
 
-@pytest.mark.parametrize("name", VECTORS)
+LONG = {"idec", "umap-idec"}  # IDEC and UMAP are looked at alone, too
+EACH_WAY = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in VECTORS]
+
+
+@pytest.mark.parametrize("name", EACH_WAY)
 def test_sorted_labels_on_vectors_without_content_are_not_found(packages, name):
     # Every vector is as far from every other: only the order of rows could tell the classes. Each
     # has its one at a random place, or the order of features would tell them, too.
@@ -73,7 +77,7 @@ def test_sorted_labels_on_vectors_without_content_are_not_found(packages, name):
     assert abs(adjusted_rand_score(labels, VECTORS[name](contentless))) < 0.02
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("name", EACH_WAY)
 def test_shuffled_rows_get_the_clusters_of_sorted_ones(packages, name):
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(K), EACH)

@@ -475,6 +475,7 @@ def test_runs_of_different_kinds_in_one_group_go_their_way_and_record_what_they_
         assert expected.points is None or record.points.equals(expected.points)
 
 
+@pytest.mark.slow  # stacks alone and workers alone have tests of their own
 def test_groups_spread_over_processes_give_the_same_records(packages, results_folder, monkeypatch):
     wanted = [spec for spec in specs("classification", "tiny", "newsgroups4", [42, 73])] + specs(
         "clustering", "tiny", "newsgroups4", 42

@@ -18,7 +18,7 @@ from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import load_encoder
 from snnl_lib.methods import clusterbert
 from snnl_lib.methods.clusterbert import (
-    CheckpointError,
+    CacheError,
     ClusterBERT,
     batches_of_like_length,
     clustering_loss,
@@ -152,7 +152,9 @@ def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):
     assert found.curve["stage"].tolist() == [1, 1, 2, 2, 3]
     assert found.curve["epoch"].tolist() == [-1, 0, 0, 1, 0]
     assert found.curve["clustering"].isna().tolist() == [True, True, False, False, False]
-    np.testing.assert_allclose(found.embeddings["hardening"][:8], found.embed(TITLES), atol=1e-6)
+    np.testing.assert_allclose(
+        found.embeddings["hardening"][:8], found.transform(TITLES), atol=1e-6
+    )
 
 
 def test_the_warm_up_leaves_the_encoder_as_it_is(roberta):
@@ -195,7 +197,7 @@ def test_words_that_no_text_has_stay_and_texts_that_have_them_can_be_embedded(ro
     assert len(known) < len(whole) // 2
     new = tokenize(["rain is expected at night"], roberta)
     assert not set(new.ids[0]) <= {*known, *ends}
-    assert np.isfinite(found.embed(["rain is expected at night"])).all()
+    assert np.isfinite(found.transform(["rain is expected at night"])).all()
 
 
 def test_an_empty_text_and_a_long_one_are_trained_on_as_well(roberta):
@@ -288,7 +290,7 @@ def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_cle
     model, aims = built(roberta, Recipe(hardening_epochs=2)), []
 
     def epoch(self, stage, number, weight, targets, *checkpoint):
-        p = self.head(torch.as_tensor(self.embed(TITLES))).softmax(dim=1).detach()
+        p = self.head(torch.as_tensor(self.transform(TITLES))).softmax(dim=1).detach()
         aims.append(targets)
         torch.testing.assert_close(targets, target_distribution(p))
         assert not torch.allclose(targets, p, atol=1e-3)
@@ -297,7 +299,7 @@ def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_cle
 
     monkeypatch.setattr(ClusterBERT, "_epoch", epoch)
     with model._sources("hardening"), torch.no_grad():
-        vectors = torch.as_tensor(model.embed(TITLES))
+        vectors = torch.as_tensor(model.transform(TITLES))
         logits = (vectors - vectors.mean(dim=0)) @ model.head.weight.T
         model.head.weight /= logits.std()  # what the head says of the texts differs by plenty
         model.head.bias.copy_(-(model.head.weight @ vectors.mean(dim=0)))
@@ -324,7 +326,7 @@ def test_each_clustering_aims_at_k_means_of_its_time_numbered_as_before(roberta,
         (cluster + 1) % 3 for cluster in first
     ]  # what the matching says, and nothing else
     assert (
-        model.head(torch.as_tensor(model.embed(TITLES))).argmax(dim=1).tolist() == first
+        model.head(torch.as_tensor(model.transform(TITLES))).argmax(dim=1).tolist() == first
     )  # the head starts from the first centroids
 
 
@@ -435,20 +437,20 @@ def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_n
     none_before(4)
     again = fit(roberta, folder=tmp_path)
     np.testing.assert_array_equal(first.clusters, again.clusters)
-    np.testing.assert_array_equal(first.embed(TEXTS), again.embed(TEXTS))
+    np.testing.assert_array_equal(first.transform(TEXTS), again.transform(TEXTS))
 
 
 def test_a_damaged_checkpoint_is_called_that(roberta, tmp_path):
     fit(roberta, folder=tmp_path, stages=1)
     path = next(tmp_path.iterdir())
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(CheckpointError, match=r"checkpoint .*stage-1.pt is damaged .*: remove it"):
+    with pytest.raises(CacheError, match=r"checkpoint .*stage-1.pt is damaged .*: remove it"):
         fit(roberta, folder=tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(roberta, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="could not be written"):
+    with pytest.raises(CacheError, match="could not be written"):
         fit(roberta, folder=tmp_path / "file")
 
 

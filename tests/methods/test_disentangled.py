@@ -89,8 +89,8 @@ def test_labels_that_are_none_are_refused_in_a_sentence(digits, y, said):
         ({"layers": ["middle"]}, "layers must be"),
         ({"alpha": np.inf}, "alpha must be a finite number"),
         ({"temperature": -1.0}, "temperature"),
-        ({"epochs": 0}, "epochs must be above 0, got 0"),
-        ({"batch_size": 0}, "batch_size must be above 0"),
+        ({"epochs": 0}, "epochs and batch_size must be above 0, got 0 and"),
+        ({"batch_size": 0}, "epochs and batch_size must be above 0, got .* and 0"),
         ({"learning_rate": -0.1}, "Invalid learning rate: -0.1"),
     ],
 )

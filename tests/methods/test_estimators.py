@@ -195,7 +195,7 @@ def test_clusterbert_answers_with_k_means_of_its_last_embeddings_or_with_its_hea
     kmeans = _fitting.k_means(last, 2, named_seed(7, "kmeans"))
     np.testing.assert_array_equal(model.labels_, kmeans.labels_)
     np.testing.assert_array_equal(model.predict(TITLES), kmeans.labels_)
-    np.testing.assert_array_equal(model.predict(others), kmeans.predict(model.embed(others)))
+    np.testing.assert_array_equal(model.predict(others), kmeans.predict(model.transform(others)))
     model.head.bias.data += torch.tensor([100.0, 0.0])  # the head's own answer is another
     model.set_params(assign="head")
     np.testing.assert_array_equal(model.labels_, model.clusters)

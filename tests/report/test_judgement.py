@@ -599,11 +599,12 @@ def test_a_contrast_is_told_by_its_words_with_interval_and_units():
     assert claims.said(found, "nobody") == "not recorded (0 seeds)"
 
 
-def test_verdicts_of_rule_1_stand_beside(tmp_path):
+def test_verdicts_of_rule_1_stand_beside(tmp_path, monkeypatch):
+    (tmp_path / "claims").mkdir()
+    monkeypatch.setattr(claims.declared, "__file__", str(tmp_path / "declared.py"))
     text = '# of commit abc\nclaim,ours,interval,verdict\n"one, two",1,–,partly\nNA,,,\n'
-    (tmp_path / "rule-1.csv").write_text(text)
-    assert claims.rule_1(tmp_path) == {"one, two": "partly", "NA": ""}  # words, and no numbers
-    assert claims.rule_1(tmp_path / "none") == {}
+    (tmp_path / "claims" / "rule-1.csv").write_text(text)
+    assert claims.rule_1() == {"one, two": "partly", "NA": ""}  # words, and no numbers
 
 
 # ---------------------------------------------------------------- rows of the plan
