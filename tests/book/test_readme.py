@@ -212,7 +212,7 @@ def test_the_picture_shows_what_the_records_say_and_its_caption_what_it_shows(ju
     assert len(leading) == 9 and "nine leading claims" in said(README)
     assert f"all {len(registered_claims())} claims" in caption
     old = leading[leading["verdict"].str.contains("stale")]["paper"].unique()
-    told = "ClusterBERT's numbers, here and above, come from runs of an older revision"
+    told = "ClusterBERT's numbers, here and above, rest in part on runs of an older revision"
     assert [*old] == ["ClusterBERT"] * (told in caption)
 
 
