@@ -413,7 +413,7 @@ def test_queries_and_candidates_are_ranked_by_their_own_embeddings(titles):
     model, _ = fine_tune(spec, titles, "cpu", None)
     for stage, embed in (
         (0, partial(embed_texts, name="roberta-base", pooling="cls")),
-        (3, model.embed),
+        (3, model.transform),
     ):
         expected = evaluate(RANKED, embed)
         assert [found[f"map_{stage}"], found[f"mrr_{stage}"]] == pytest.approx(
