@@ -245,7 +245,7 @@ def _counted(rows):
         hours = np.nansum([row.seconds for row in here]) / 3600
         took = f" (by runs like them {hours:.1f} hours on a CPU core)" if hours else ""
         yield f"{name}: {len(here)} can be made here{took}, {len(of_name) - len(here)} cannot"
-    # What a run that waits for its data costs, too, is told by the list.
+    # What a run costs that waits for its data is told by the list; here it would part the reasons.
     reasons = Counter(row.unmet.partition("; and it")[0] for row in rows if row.unmet)
     for reason, count in reasons.most_common():
         yield f"{count} {'run' if count == 1 else 'runs'} cannot be made here: {reason}"

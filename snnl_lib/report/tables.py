@@ -212,7 +212,7 @@ def differences(
     ``records`` have the columns ``label``, ``seed``, ``metric`` and ``value``; ``pairs`` are labels
     of rows, each with that of its reference, compared by a ``metric``. Returns a row a pair with
     ``label``, ``against``, the ``group`` given, ``mean`` (above 0 if the label is the better one),
-    ``low`` and ``high`` (its 95 % interval, nan for fewer than two seeds), ``seeds`` and
+    ``low`` and ``high`` (its 95 % interval, nan for fewer than two units), ``seeds`` and
     ``records``. Without a seed that both have the mean is nan.
 
     >>> from snnl_lib.report.select import recorded
