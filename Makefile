@@ -78,7 +78,7 @@ format: .venv/.ready  ## put style right, strip the chapters' outputs, and write
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 	$(PYTHON) book/_tools/bootstrap.py
 
-reproduce: _build/.data  ## all missing or stale runs of the full profile, the largest that is recorded (resumable; about two days on one CPU core)
+reproduce: _build/.data  ## all missing or stale runs of the full profile, the largest that is recorded (resumable; two to three days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
 
 codecheck: _build/.data  ## make a tenth of Tables 1 to 4 again on a CPU and compare with results/ (resumable; about an hour on two cores)

@@ -243,7 +243,7 @@ def _counted(rows):
         of_name = [row for row in rows if row.spec.experiment == name]
         here = [row for row in of_name if not row.unmet]
         hours = np.nansum([row.seconds for row in here]) / 3600
-        took = f" (by runs like them {hours:.1f} hours on a CPU core)" if hours else ""
+        took = f" (by runs like them at most {max(hours, 0.1):.1f} CPU hours)" if hours else ""
         yield f"{name}: {len(here)} can be made here{took}, {len(of_name) - len(here)} cannot"
     # What a run costs that waits for its data is told by the list; here it would part the reasons.
     reasons = Counter(row.unmet.partition("; and it")[0] for row in rows if row.unmet)
@@ -296,17 +296,13 @@ def _data(args):
     for name in data.available_datasets():
         entry, found = data.describe(name), data.locate(name)
         form = found[0] if found else entry.forms[0]
-        here = f"no (python -m snnl_lib data fetch {name})"
-        if found:
-            here = f"yes, from {found[2]} ({found[1]})"
+        here = f"yes, from {found[2]} ({found[1]})" if found else None
+        here = here or f"no (python -m snnl_lib data fetch {name})"
         first, second = form.documents
-        what, count = _things(entry.kind), f"{first:,} train, {second:,} test"
-        if entry.kind == "retrieval":
-            count = f"{first:,} dev, {second:,} test"
-        elif not second:
-            count = f"{first:,}, clustered whole"
-        if entry.kind != "retrieval":
-            count += f"; {len(entry.class_names)} classes"
+        ranked, what = entry.kind == "retrieval", _things(entry.kind)
+        count = f"{first:,} {'dev' if ranked else 'train'}, {second:,} test"
+        count = count if second else f"{first:,}, clustered whole"
+        count += "" if ranked else f"; {len(entry.class_names)} classes"
         print(f"{name}: {entry.title}")
         for said, text in (("at hand", here), (what, count)):
             print(f"  {said + ':':<11}{text}")
@@ -425,6 +421,7 @@ def _claims(args):
         table = table[table[column].isin(wanted)] if wanted else table
     for claim in table.to_dict("records"):
         print(claims.describe(claim))
+    print(f"in all: {claims.in_short(table)}")
     return 0
 
 

@@ -271,28 +271,18 @@ def read_record(path: Path) -> pd.DataFrame:
     return pd.DataFrame(_rows(path), columns=COLUMNS)
 
 
-def _rows(path, first=False):
-    """Read a record's rows, numbers as numbers.
-
-    With ``first`` that one alone, if it is plain from the number of lines that all are there.
-    Raises RecordError if the record is truncated or damaged.
-    """
+def _rows(path):
+    """Read a record's rows, numbers as numbers; RecordError if it is truncated or damaged."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    lines = text.count("\n")
     try:
-        source = text.split("\n", 2)[:2] if first else io.StringIO(text)
-        header, *rows = csv.reader(source, strict=True)
+        header, *rows = csv.reader(io.StringIO(text), strict=True)
         for row in rows:
             for place, number in _NUMBERS.items():
                 row[place] = number(row[place])
-        count = lines - 1 if first else len(rows)
-        whole = text.endswith("\n") and header == COLUMNS and rows
-        whole = whole and all(len(row) == len(COLUMNS) and row[-1] == count for row in rows)
-        whole = whole and {row[_PLACE["status"]] for row in rows} <= {*STATUSES}
+        told = {(len(row), row[-1], row[_PLACE["status"]] in STATUSES) for row in rows}
+        whole = header == COLUMNS and told == {(len(header), len(rows), True)} and text[-1] == "\n"
     except (csv.Error, IndexError, ValueError):
         whole = False
-    if not whole and first:  # a text may have a line break of its own
-        return _rows(path)
     if not whole:
         raise RecordError(
             f"the record {path} is truncated or damaged: remove it and run its experiment again"
@@ -370,7 +360,10 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 
 
 class Run(NamedTuple):
-    """What tells a recorded run apart (``identity`` is ``Spec.identity``) and how it ended."""
+    """What tells a recorded run apart (``identity`` is ``Spec.identity``) and how it ended.
+
+    ``seconds`` are those of the run and of the training that it shares with others.
+    """
 
     identity: tuple
     revision: int
@@ -380,36 +373,44 @@ class Run(NamedTuple):
 
 
 def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
-    """Go through the recorded runs of an experiment without loading their numbers.
+    """Go through the recorded runs of an experiment.
 
     Raises RecordError if a record is damaged.
     """
+    metric, value = _PLACE["metric"], _PLACE["value"]
     for path in _record_paths(experiment, profile):
-        row = _rows(path, first=True)[0]
-        if row[_PLACE["profile"]] == profile:
-            identity = tuple(row[place] for place in _IDENTITY)
-            yield Run(identity, *(row[_PLACE[name]] for name in Run._fields[1:]))
+        rows = _rows(path)
+        if rows[0][_PLACE["profile"]] == profile:
+            identity = tuple(rows[0][place] for place in _IDENTITY)
+            *rest, seconds = (rows[0][_PLACE[name]] for name in Run._fields[1:])
+            shared = sum(row[value] for row in rows if row[metric] == "shared_seconds")
+            yield Run(identity, *rest, seconds + shared)
 
 
-def judge(specs: list[Spec], fingerprints: dict[Spec, str | None]) -> dict[Spec, str]:
+def made(specs: list[Spec]) -> list[Run]:
+    """List the recorded ``runs`` of the experiments and profiles of these specs."""
+    return [run for pair in {(s.experiment, s.profile) for s in specs} for run in runs(*pair)]
+
+
+def judge(specs: list[Spec], fingerprints: dict[Spec, str | None], ran=None) -> dict[Spec, str]:
     """Judge each spec ``done``, ``stale`` (an older revision), ``failed`` or ``missing``.
 
     ``fingerprints`` has for each spec the fingerprint of its data at hand, or None where they are
-    not: then a record made elsewhere, from whatever copy of the data, counts.
+    not: then a record made elsewhere, from whatever copy of the data, counts. ``ran`` lists the
+    runs ``made``, if they have been read.
     """
     there: dict[tuple, list] = {}
-    for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
-        for run in runs(experiment, profile):
-            there.setdefault(run.identity, []).append(run)
+    for run in made(specs) if ran is None else ran:
+        there.setdefault(run.identity, []).append(run)
     verdicts = {}
     for spec in specs:
         known = fingerprints.get(spec)
-        made = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
-        whole = [run.revision for run in made if run.status != "failed"]
+        own = [run for run in there.get(spec.identity, []) if known in (None, run.fingerprint)]
+        whole = [run.revision for run in own if run.status != "failed"]
         if whole:
             verdicts[spec] = "done" if max(whole) >= spec.revision else "stale"
         else:
-            verdicts[spec] = "failed" if made else "missing"
+            verdicts[spec] = "failed" if own else "missing"
     return verdicts
 
 

@@ -494,6 +494,13 @@ def test_the_identity_of_a_spec_is_the_one_its_record_is_read_back_with(results_
     } == {spec.identity for spec in specs}
 
 
+def test_the_seconds_of_a_run_are_its_own_and_those_of_what_it_shares(results_folder):
+    for seed, shared in ((42, {}), (73, {"shared_seconds": 500.0})):
+        record = made_up_record(replace(SPEC, seed=seed))
+        write_record(replace(record, seconds=2.5, metrics=record.metrics | shared))
+    assert [run.seconds for run in results.runs(SPEC.experiment)] == [2.5, 502.5]
+
+
 # ---------------------------------------------------------------- many records
 
 

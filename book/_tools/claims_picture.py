@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
-from snnl_lib.report import figures
+from snnl_lib.report import claims, figures
 from snnl_lib.report.contrasts import FRACTIONS, base
 
 PAPERS = {"text": "text paper", "image": "image paper", "ClusterBERT": "ClusterBERT"}
@@ -73,8 +73,7 @@ def svg_of(judged: pd.DataFrame, links: dict[str, str]) -> str:
     """Return the picture as an SVG element as wide as its page, with what it tells in words."""
     import matplotlib.pyplot as plt
 
-    counts = judged["kind"].str.replace(r" \(.*", "", regex=True).value_counts()
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    told = claims.in_short(judged)
     alt = f"All {len(judged)} claims with the differences found and their intervals: {told}."
     file = io.StringIO()
     with mpl.rc_context():

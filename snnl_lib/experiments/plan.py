@@ -234,7 +234,8 @@ class Planned(NamedTuple):
 
     ``verdict`` is ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``). ``unmet``
     says why the run cannot be made here, or nothing. ``seconds`` is the median of the recorded runs
-    that are most alike, whatever else their machine did; NaN where there is none.
+    that are most alike, whatever else their machine did, with what they share; NaN where there is
+    none.
     """
 
     spec: Spec
@@ -251,8 +252,8 @@ def status(
     wanted = specs(experiment, profile, dataset, seeds)
     printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
     needed = {spec: _needed(spec) for spec in wanted}
-    verdicts = results.judge(wanted, {spec: printed(*needed[spec][:3]) for spec in wanted})
-    took = _typical_seconds(wanted)
+    prints, made = {spec: printed(*needed[spec][:3]) for spec in wanted}, results.made(wanted)
+    verdicts, took = results.judge(wanted, prints, made), _typical_seconds(wanted, made)
     reasons = (lacking(*needed[spec], device, costly) for spec in wanted)
     return [
         Planned(spec, verdicts[spec], *rest)
@@ -279,12 +280,11 @@ def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> l
     return [spec for spec in specs if not lacking(*_needed(spec), device, costly)]
 
 
-def _typical_seconds(specs):
+def _typical_seconds(specs, made):
     took: dict[tuple, list[float]] = {}
-    for experiment, profile in {(spec.experiment, spec.profile) for spec in specs}:
-        for run in results.runs(experiment, profile):
-            for kind in _kinds(run.identity):
-                took.setdefault(kind, []).append(run.seconds)
+    for run in made:
+        for kind in _kinds(run.identity):
+            took.setdefault(kind, []).append(run.seconds)
     alike = [
         next((took[kind] for kind in _kinds(spec.identity) if kind in took), [math.nan])
         for spec in specs

@@ -191,6 +191,12 @@ def describe(claim: dict) -> str:
     return "\n".join([*lines, f"  rule 1:  {claim['verdict_1']}", f"  rule 2:  {claim['verdict']}"])
 
 
+def in_short(judged: pd.DataFrame) -> str:
+    """Count the verdicts of rows of ``judge``, the most frequent first: "5 partly, 3 undecided"."""
+    counts = judged["kind"].map(_word).value_counts()
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
 COLUMNS = ["name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"]
 COLUMNS += ["seeds", "corpora", "grade", "verdict", "kind", "fragile", "verdict_1", "headline"]
 COLUMNS += ["changes", "changed", "records", "contrasts"]

@@ -323,12 +323,15 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     if not clustered:
         counts += f" and {spell('n_test', '{:,}')} test documents"
     flaws = f" ({', '.join(_flaws(runs))})" if _flaws(runs) else ""
+    shared = records.query("metric == 'shared_seconds'")  # equal to the digit: one training
+    shared = shared.drop_duplicates(["dataset", "seed", "value"])
+    seconds = runs["seconds"].sum() + shared["value"].sum()
     cells = asked_by(runs[runs["profile"] == "full"])
     graded = f" Grade: {grade(cells)}." if cells else ""
     return (
         f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
         f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
-        f" {spell('device')}; {runs['seconds'].sum() / 60:,.1f} minutes of computing.{graded}"
+        f" {spell('device')}; {seconds / 60:,.1f} minutes of computing.{graded}"
     )
 
 

@@ -85,7 +85,7 @@ def test_no_score_has_a_say_in_the_choice(tmp_path, monkeypatch):
         monkeypatch.setattr(codecheck, "key", lambda spec: spec.key("somewhere"))
         told = codecheck.status
         monkeypatch.setattr(
-            codecheck, "status", lambda *a: [row._replace(unmet="") for row in told(*a)]
+            codecheck, "status", lambda *a, **k: [row._replace(unmet="") for row in told(*a, **k)]
         )
     before = chosen()
     assert len(before[0]) == 13 and before[1] > 100 and before[2]

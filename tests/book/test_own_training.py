@@ -1,5 +1,5 @@
-"""The page on the loss in other libraries keeps its word: its examples run as they stand there, and
-its table is that of the code it speaks of.
+"""The page on the loss in one's own training keeps its word: its examples run as they stand there,
+and its table is that of the code it speaks of.
 """
 
 import math
@@ -38,11 +38,17 @@ def carried_out(title):
 
 def test_every_example_of_the_page_is_carried_out_here():
     assert [title for title, examples in EXAMPLES.items() if examples] == [
+        "A plain training loop",
         "sentence-transformers",
         "Several processes",
         "Entanglement, layer by layer",
         "pytorch-metric-learning",
     ]
+
+
+def test_a_plain_training_loop_disentangles():
+    scope = carried_out("A plain training loop")
+    assert 0 < scope["last"] < scope["first"]
 
 
 def test_the_trainer_of_sentence_transformers_disentangles_texts(newsgroups4):

@@ -140,13 +140,6 @@ def test_the_checklist_has_sixteen_questions_each_with_an_answer():
 # ---------------------------------------------------------------- reuse
 
 
-def test_the_example_of_a_training_loop_runs_and_disentangles():
-    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGES["reuse"], re.DOTALL | re.MULTILINE)
-    scope = {}
-    exec(example, scope)
-    assert 0 < scope["last"] < scope["first"]
-
-
 def test_the_entry_to_cite_is_that_of_citation_cff():
     (entry,) = re.findall(r"^```bibtex\n(.*?)^```$", PAGES["reuse"], re.DOTALL | re.MULTILINE)
     cff = (BOOK.parent / "CITATION.cff").read_text()

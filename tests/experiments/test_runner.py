@@ -891,13 +891,13 @@ def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike(monkeypatch):
         ],
     )
     expected = pytest.approx([30, 30, 15, np.nan], nan_ok=True)
-    assert plan._typical_seconds(wanted) == expected
+    assert plan._typical_seconds(wanted, results.made(wanted)) == expected
     first = experiments.status("clustering", "tiny", "newsgroups4", 42)[0]
     assert first.spec.model == "pca" and first.seconds == 15
     elsewhere = replace(wanted[0], dataset="ag_news", embedding="other")
-    assert plan._typical_seconds([elsewhere]) == [30]
+    assert plan._typical_seconds([elsewhere], results.made([elsewhere])) == [30]
     took.clear()
-    assert np.isnan(plan._typical_seconds(wanted)).all()
+    assert np.isnan(plan._typical_seconds(wanted, results.made(wanted))).all()
 
 
 def test_workers_that_are_stopped_early_are_no_warning(packages, monkeypatch):

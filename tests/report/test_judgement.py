@@ -816,6 +816,7 @@ def two_claims(monkeypatch):
 def test_the_command_prints_contrasts_seeds_corpora_grade_and_both_verdicts(two_claims, capsys):
     assert main(["claims"]) == 0
     said = capsys.readouterr().out
+    assert said.endswith("\nin all: 1 reproduced, 1 not attempted\n")
     first, other = said.split("other: words\n")
     for line in (
         "a-claim: words\n  text, words\n  - a against b [> 0]\n",

@@ -109,6 +109,14 @@ def test_a_provenance_of_records_put_together_counts_all_of_them():
     assert said.startswith(f"{sum(part['key'].nunique() for part in parts)} runs of the full")
 
 
+def test_minutes_of_computing_count_a_training_once_that_runs_share():
+    rows = report.select("annealing").drop_duplicates("key").head(4)
+    rows = rows.assign(seconds=6.0, seed=[1, 1, 2, 2])
+    shared = rows.assign(metric="shared_seconds", value=[600.0, 600.0, 600.0, 900.0])
+    for records, minutes in ((rows, 0.4), (pd.concat([rows, shared]), 35.4)):
+        assert f" {minutes} minutes of computing" in report.provenance(records)
+
+
 def test_runs_that_stand_beside_no_paper_have_no_grade():
     rows = report.select("clustering", dataset="ag_news")
     for odd in (rows.assign(profile="quick"), rows.assign(alpha=0.5)):
