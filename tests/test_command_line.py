@@ -922,7 +922,7 @@ def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(
     ):
         said = refused(*arguments)
         assert (
-            said.startswith(f"the data set '{name}' is out of reach; tried SNNL_DATA")
+            said.startswith(f"the data set '{name}' is out of reach: go online")
             and f"python -m snnl_lib data fetch {name}" in said
         )
     assert not [

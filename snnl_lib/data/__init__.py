@@ -113,9 +113,9 @@ def fetch(name: str) -> tuple[Form, Path, str]:
         except (DataError, OSError, ValueError) as error:
             tried.append(f"{form.url or form.package} ({' '.join(str(error).split())})")
     files = " or ".join(dict.fromkeys(" and ".join(form.files) for form in entry.forms))
-    online = f"Go online and run `python -m snnl_lib data fetch {name}`"
+    online = f"go online and run `python -m snnl_lib data fetch {name}`"
     advice = f"{online}, or put {files} into a folder {folder}/ and set SNNL_DATA to its parent"
-    raise DataError(f"the data set {name!r} is out of reach; tried {'; '.join(tried)}. {advice}")
+    raise DataError(f"the data set {name!r} is out of reach: {advice}. Tried: {'; '.join(tried)}")
 
 
 def _download(form, folder):

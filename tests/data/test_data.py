@@ -526,7 +526,7 @@ def test_images_out_of_reach_are_one_sentence_with_every_place_tried(
     )
     monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
     with pytest.raises(
-        DataError, match=f"the data set '{name}' is out of reach; tried SNNL_DATA"
+        DataError, match=f"the data set '{name}' is out of reach: go online"
     ) as said:
         load_dataset(name)
     assert entry.forms[-1].url in str(said.value) and f"data fetch {name}" in str(said.value)

@@ -283,7 +283,7 @@ def test_askubuntu_out_of_reach_is_one_sentence_with_every_place_tried_and_what_
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
     with pytest.raises(
-        DataError, match="the data set 'askubuntu' is out of reach; tried SNNL_DATA"
+        DataError, match="the data set 'askubuntu' is out of reach: go online"
     ) as caught:
         load_retrieval("askubuntu")
     said = str(caught.value)
