@@ -158,7 +158,10 @@ def _run(args):
         data.use_pack(args.pack)
     stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
     _at_least_one(jobs=args.jobs, stack=stack)
-    rows = _only(_status(args), args)
+    rows = _status(args)
+    if args.keys:  # names of records hold the fingerprint of the data, which are fetched first
+        experiments.runnable([row.spec for row in rows], device, True)
+    rows = _only(rows, args)
     todo = {row.spec: row for row in rows if args.again or row.verdict != "done"}
     specs = experiments.runnable([*todo], device, args.costly)
     here = {*specs}
@@ -191,7 +194,7 @@ def _only(rows, args):
             if not any(fnmatchcase(value, name) for value in known.values()):
                 choice = ", ".join(sorted({*known.values()}))
                 if kind == "key":
-                    choice = "those of this profile, data set and seeds, which `missing` lists"
+                    choice = "the names of its records, as of this profile, data set and seeds"
                 raise SnnlError(
                     f"there is no {kind} {name!r} in {args.experiment}: choose from {choice}"
                 )
@@ -242,8 +245,9 @@ def _counted(rows):
     for name in dict.fromkeys(row.spec.experiment for row in rows):
         of_name = [row for row in rows if row.spec.experiment == name]
         here = [row for row in of_name if not row.unmet]
-        hours = np.nansum([row.seconds for row in here]) / 3600
-        took = f" (by runs like them at most {max(hours, 0.1):.1f} CPU hours)" if hours else ""
+        known = [row.seconds for row in here if row.seconds > 0]
+        hours = f"{max(sum(known) / 3600, 0.1):.1f} CPU hours"
+        took = f" ({len(known)} of them, by runs like them, in at most {hours})" if known else ""
         yield f"{name}: {len(here)} can be made here{took}, {len(of_name) - len(here)} cannot"
     # What a run costs that waits for its data is told by the list; here it would part the reasons.
     reasons = Counter(row.unmet.partition("; and it")[0] for row in rows if row.unmet)

@@ -296,16 +296,28 @@ _BESIDE = (".curve.csv", ".points.csv")  # what a record may have beside it
 def _record_paths(experiment, profile, by_chapters=False):
     """List the files of the records of an experiment (None: of all), sorted by folder and name.
 
-    With ``by_chapters`` those that chapters made as well; of one that was merged since, the merged.
+    With ``by_chapters`` those that chapters made as well; of a run in both folders the ``_best``.
     """
-    found: dict[tuple, Path] = {}
-    places = (chapters_dir(profile), results_dir(profile))
-    for place in places if by_chapters else places[1:]:
+    found: dict[tuple, list[Path]] = {}
+    for place in _places(profile)[: 2 if by_chapters else 1]:
         for path in place.glob(f"{experiment or '*'}/*.csv"):
             timing = path.parent.name == "bench"  # which is no run
             if not timing and not path.name.startswith(".") and not _is_beside(path):
-                found[path.parent.name, path.name] = path
-    return [found[name] for name in sorted(found)]
+                found.setdefault((path.parent.name, path.name), []).append(path)
+    return [_best(found[name]) for name in sorted(found)]
+
+
+def _places(profile):
+    """The folders of records: the one for all, and that of chapters where it is another."""
+    return list(dict.fromkeys((results_dir(profile), chapters_dir(profile))))
+
+
+def _best(paths):
+    """Of the records of one run take what has not failed, of the newest revision, of the first."""
+    if len(paths) == 1:
+        return paths[0]
+    rows = {path: dict(zip(COLUMNS, _rows(path)[0], strict=True)) for path in paths}
+    return max(rows, key=lambda path: (rows[path]["status"] != "failed", rows[path]["revision"]))
 
 
 def load_results(
@@ -348,9 +360,9 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 
     frames = []
     for row in records.drop_duplicates("key").itertuples():
-        places = (results_dir(row.profile), chapters_dir(row.profile))
-        paths = [place / row.experiment / f"{row.key}.{kind}.csv" for place in places]
-        if path := next(filter(Path.exists, paths), None):
+        paths = [place / row.experiment / f"{row.key}.csv" for place in _places(row.profile)]
+        there = [path for path in paths if path.exists()]
+        if there and (path := _best(there).with_suffix(f".{kind}.csv")).exists():
             names = "experiment key embedding model alpha seed status".split()
             frames.append(pd.read_csv(path).assign(**{name: getattr(row, name) for name in names}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -372,13 +384,13 @@ class Run(NamedTuple):
     seconds: float
 
 
-def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
-    """Go through the recorded runs of an experiment.
+def runs(experiment: str, profile: str = "full", by_chapters: bool = False) -> Iterator[Run]:
+    """Go through the recorded runs of an experiment, those of chapters too if asked for.
 
     Raises RecordError if a record is damaged.
     """
     metric, value = _PLACE["metric"], _PLACE["value"]
-    for path in _record_paths(experiment, profile):
+    for path in _record_paths(experiment, profile, by_chapters):
         rows = _rows(path)
         if rows[0][_PLACE["profile"]] == profile:
             identity = tuple(rows[0][place] for place in _IDENTITY)
@@ -387,9 +399,10 @@ def runs(experiment: str, profile: str = "full") -> Iterator[Run]:
             yield Run(identity, *rest, seconds + shared)
 
 
-def made(specs: list[Spec]) -> list[Run]:
+def made(specs: list[Spec], by_chapters: bool = False) -> list[Run]:
     """List the recorded ``runs`` of the experiments and profiles of these specs."""
-    return [run for pair in {(s.experiment, s.profile) for s in specs} for run in runs(*pair)]
+    of = {(spec.experiment, spec.profile) for spec in specs}
+    return [run for pair in of for run in runs(*pair, by_chapters)]
 
 
 def judge(specs: list[Spec], fingerprints: dict[Spec, str | None], ran=None) -> dict[Spec, str]:

@@ -318,6 +318,15 @@ def test_runs_that_take_long_are_a_group_for_each_seed(packages, results_folder)
     assert sorted(found) == sorted(wanted) and len({*found}) == len(found)
 
 
+def test_an_experiment_whose_data_are_out_of_reach_does_not_keep_the_others(
+    packages, results_folder, no_network, monkeypatch
+):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    asked = {"profile": "tiny", "seeds": "42", "dataset": "ag_news", "device": "cpu"}
+    found = build.groups(["clustering", "annealing"], **asked)
+    assert {name for name, *_ in found} == {"annealing"}
+
+
 def snapshot(place):
     """What a folder holds, without the engine's own notes."""
     return {

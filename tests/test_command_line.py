@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from snnl_lib import data, embeddings, experiments, own_texts, results
-from snnl_lib.__main__ import main
+from snnl_lib.__main__ import _counted, main
 from snnl_lib.embeddings import nli
 from snnl_lib.experiments import plan
 
@@ -665,6 +665,14 @@ def test_without_a_name_missing_counts_by_experiment_and_reason(command, empty_c
     assert len(counted) < 40 and "missing all" in counted[-1]
 
 
+def test_of_runs_unlike_all_recorded_ones_the_hours_are_not_counted():
+    spec = experiments.specs("annealing", "tiny")[0]
+    took = (7200.0, 10_800.0, float("nan"))
+    said, _ = _counted([experiments.Planned(spec, "missing", "", seconds) for seconds in took])
+    hours = "2 of them, by runs like them, in at most 5.0 CPU hours"
+    assert said == f"annealing: 3 can be made here ({hours}), 0 cannot"
+
+
 def test_without_seeds_the_papers_five_are_meant_or_the_experiments_own(command):
     _, said, _ = command("missing", "all", "--profile", "full", "--dataset", "newsgroups4")
     wanted = sum(
@@ -992,7 +1000,18 @@ def test_keys_models_and_embeddings_together_mean_all_of_them(
 def test_a_key_of_other_parameters_is_refused(refused, packages):
     key = experiments.key(experiments.specs("clustering", "tiny", "newsgroups4", "42")[0])
     said = refused("run", "clustering", *TINY[:-3], "73", "--keys", key)
-    assert said.startswith(f"there is no key {key!r} in clustering: choose from those of")
+    assert said.startswith(f"there is no key {key!r} in clustering: choose from the names of its")
+
+
+def test_the_data_behind_a_key_are_fetched_before_it_is_looked_for(
+    command, refused, packages, results_folder, monkeypatch
+):
+    key = experiments.key(experiments.specs("clustering", "tiny", "newsgroups4", "42")[0])
+    locate, there = data.locate, []
+    monkeypatch.setattr(data, "locate", lambda name: locate(name) if there else None)
+    monkeypatch.setattr(data, "fetch", there.append)
+    assert command("run", "clustering", *TINY, "--keys", key)[0] == 0
+    assert there == ["newsgroups4"] and [path.stem for path in records(results_folder)] == [key]
 
 
 def test_merge_says_what_became_of_each_record_and_fails_where_one_contradicts_ours(

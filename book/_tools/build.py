@@ -113,12 +113,12 @@ def groups(
     seeds = seeds_of_runs(profile, seeds) or None
     together = profile != "full" or experiments.check_device(device).startswith("cuda")
     found: dict[tuple, list[str]] = {}
-    for name in names:
-        rows = experiments.status(name, profile, dataset, seeds, device)
-        todo = [row.spec for row in rows if row.verdict != "done"]
-        for spec in experiments.runnable(todo, device):
-            group = (name, spec.dataset, spec.embedding, "all" if together else spec.seed)
-            found.setdefault(group, []).append(experiments.key(spec))
+    asked = profile, dataset, seeds, device
+    rows = [row for name in names for row in experiments.status(name, *asked)]
+    todo = [row.spec for row in rows if row.verdict != "done"]
+    for spec in experiments.runnable(todo, device):
+        group = (spec.experiment, spec.dataset, spec.embedding, "all" if together else spec.seed)
+        found.setdefault(group, []).append(experiments.key(spec))
     return found
 
 

@@ -20,6 +20,7 @@ from _ext.snnl_book import groups, label_of
 from claims_picture import svg_of
 
 from snnl_lib import SnnlError, experiments, report, results
+from snnl_lib.experiments.cells import DRAWN
 from snnl_lib.paper import registered_claims
 from snnl_lib.report import claims
 from snnl_lib.report.select import asked_by
@@ -280,7 +281,7 @@ def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict
     rows = []
     for name, experiment in experiments.EXPERIMENTS.items():
         own = records[records["experiment"] == name]
-        runs, hours = own.drop_duplicates("key"), own.drop_duplicates("key")["seconds"].sum() / 3600
+        runs, hours = own.drop_duplicates("key"), report.computing_seconds(own) / 3600
         row = {
             "page": f"runs/{name}",
             "what it is": experiment.title,
@@ -391,11 +392,8 @@ def _group(name, group, records, letters):
     )
     seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
     costly = "--costly " * any(spec.needs for spec in asked_by(records))
-    again = (
-        f"python -m snnl_lib run {name} --dataset {first['dataset']} --seeds {seeds} {costly}"
-        "--again --keys"
-        f" '{key}'"
-    )
+    where = "" if first["dataset"] == DRAWN else f"--dataset {first['dataset']} "
+    again = f"python -m snnl_lib run {name} {where}--seeds {seeds} {costly}--again --keys '{key}'"
     table = f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return [
         f"({label_of(group)})=",
@@ -440,7 +438,8 @@ def status_made(
         where.append({name: note[name] for name in ("device", "versions", "commit")})
     recorded, reasons = [], Counter()
     for name, experiment in experiments.EXPERIMENTS.items():
-        unmet = [row.unmet for row in experiments.status(name) if row.verdict != "done"]
+        todo = [row for row in experiments.status(name) if row.verdict != "done"]
+        unmet = [row.unmet for row in todo if row.unmet]
         runs = records[records["experiment"] == name].drop_duplicates("key")
         row = {
             "page": f"runs/{name}",
@@ -450,11 +449,11 @@ def status_made(
         }
         row |= {
             "stale": report.stale(runs).sum(),
-            "missing": unmet.count(""),
-            "out of reach": len(unmet) - unmet.count(""),
+            "missing": sum(not row.unmet and row.verdict != "stale" for row in todo),
+            "out of reach": len(unmet),
         }
         recorded.append(row)
-        reasons.update(filter(None, unmet))
+        reasons.update(unmet)
     tables = {"status-chapters": pd.DataFrame(made), "status-runs": pd.DataFrame(recorded)}
     tables["status-where"] = (
         pd.DataFrame(where).value_counts(sort=False).rename("chapters").reset_index()
@@ -512,7 +511,8 @@ def performance_made(
     ] or [{"step": "not measured", "records": BUILT}]
     took, records = [], records.assign(shared=report.includes_shared_training(records))
     for name in experiments.EXPERIMENTS:
-        runs = records[records["experiment"] == name].drop_duplicates("key")
+        own = records[records["experiment"] == name]
+        runs = own.drop_duplicates("key")
         shared = runs["shared"].sum()
         row = {
             "page": f"runs/{name}",
@@ -523,7 +523,7 @@ def performance_made(
         took.append(
             row
             | {
-                "hours in all": f"{runs['seconds'].sum() / 3600:,.1f}",
+                "hours in all": f"{report.computing_seconds(own) / 3600:,.1f}",
                 "shared training included": f"in {shared}" if shared else "–",
                 "devices": "; ".join(runs["device"].unique()),
                 "records": BUILT,

@@ -245,16 +245,18 @@ class Planned(NamedTuple):
 
 
 def status(
-    experiment: str, profile="full", dataset="auto", seeds=None, device="auto", costly=False
+    experiment: str, profile="full", dataset="auto", seeds=None, device="auto", by_chapters=False
 ) -> list[Planned]:
     """List what is done and what is to do of an experiment: its ``specs`` in their order, with what
-    each needs on the device that is not here (``unmet``) and the seconds that it takes."""
+    each needs on the device that is not here (``unmet``) and the seconds that it takes. Runs that
+    chapters made count if asked for."""
     wanted = specs(experiment, profile, dataset, seeds)
     printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
     needed = {spec: _needed(spec) for spec in wanted}
-    prints, made = {spec: printed(*needed[spec][:3]) for spec in wanted}, results.made(wanted)
+    prints = {spec: printed(*needed[spec][:3]) for spec in wanted}
+    made = results.made(wanted, by_chapters)
     verdicts, took = results.judge(wanted, prints, made), _typical_seconds(wanted, made)
-    reasons = (lacking(*needed[spec], device, costly) for spec in wanted)
+    reasons = (lacking(*needed[spec], device, False) for spec in wanted)
     return [
         Planned(spec, verdicts[spec], *rest)
         for spec, *rest in zip(wanted, reasons, took, strict=True)

@@ -149,15 +149,14 @@ def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -
     function of a spec) is true. Prints a line for each run made, and counts those that cannot be
     made here, with the reason. Records go to ``results.chapters_dir``.
     """
-    chosen, folder = (asked.profile, dataset or asked.dataset), results.chapters_dir(asked.profile)
+    chosen = asked.profile, dataset or asked.dataset
     for name in names:
         with suppress(data.DataError):  # which the reasons below tell
             plan.runnable(plan.specs(name, *chosen, asked.seeds), asked.device)
-        rows = plan.status(name, *chosen, asked.seeds, asked.device)
+        rows = plan.status(name, *chosen, asked.seeds, asked.device, by_chapters=True)
         rows = [row for row in rows if row.verdict != "done" and (only is None or only(row.spec))]
-        made = {path.stem for path in folder.glob(f"{name}/*.csv")}
-        todo = [row.spec for row in rows if not row.unmet and plan.key(row.spec) not in made]
-        for record in run_all(todo, asked.device, folder=folder):
+        todo = [row.spec for row in rows if not row.unmet]
+        for record in run_all(todo, asked.device, folder=results.chapters_dir(asked.profile)):
             print(f"{record.spec}: {record.status}, {record.seconds:.0f} s")
         for why, count in Counter(row.unmet for row in rows if row.unmet).items():
             print(f"{name}: {count} of these seeds' runs are not made: {why}")

@@ -29,6 +29,7 @@ from snnl_lib.report.tables import (
     beside_paper,
     by_corpus,
     compare,
+    computing_seconds,
     differences,
     gain_row,
     in_papers_shape,

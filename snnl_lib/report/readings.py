@@ -6,6 +6,7 @@ import pandas as pd
 from snnl_lib.experiments.codes import METRICS
 from snnl_lib.paper import paper_table
 from snnl_lib.report.judgement import judge_value
+from snnl_lib.report.statistics import by_unit
 from snnl_lib.report.tables import FORMS, behind, count_runs, show_number
 
 
@@ -45,7 +46,7 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
         theirs, own = printed.set_index("metric")["value"], records[codes == model]
         for label, ours in own.groupby("label", sort=False):
             scores = {name: ours[ours["metric"] == name] for name in METRICS}
-            means = {name: found["value"].mean() for name, found in scores.items()}
+            means = {name: by_unit(found).mean() for name, found in scores.items()}
             judged = [judge_value(scores[name], name, theirs[name]).verdict for name in METRICS]
             row = {"model": model, "reading": label.partition(", ")[2] or "main setting"}
             row |= {name: show_number(mean, name) for name, mean in means.items()}

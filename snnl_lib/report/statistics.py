@@ -60,7 +60,7 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     seeds that share a draw of one are a single unit (``by_unit``). Returns ``difference``, the mean
     over units (above 0 if the winner is the better one), ``low`` and ``high``, its 95 % interval,
     ``probability``, that of improvement (that a run of the winner, whatever its seed, beats a run
-    of the loser, whatever its seed; ties count half), and ``seeds``, how many.
+    of the loser, whatever its seed; ties count half), and how many ``seeds`` and ``units``.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
@@ -86,4 +86,5 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         "high": high,
         "probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan,
         "seeds": len(difference),
+        "units": len(units),
     }

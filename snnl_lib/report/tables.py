@@ -45,13 +45,15 @@ def show_ends(counts) -> str:
 def show_difference(records: pd.DataFrame, metric: str, name: str, reference: str) -> str:
     """Say how much better one row is than another, paired by seed.
 
-    Mean, 95 % interval and number of seeds, or "not recorded yet".
+    Mean, 95 % interval and number of seeds, or of draws of a random encoder where they are fewer;
+    or "not recorded yet".
     """
     judged = paired(records, metric, name, reference)
-    mean, low, high, seeds = (judged[key] for key in ("difference", "low", "high", "seeds"))
-    if not seeds:
+    mean, low, high, units = (judged[key] for key in ("difference", "low", "high", "units"))
+    if not units:
         return "not recorded yet"
-    spread = f"95 % interval {low:+.3f} to {high:+.3f}, {seeds} seeds" if seeds > 1 else "1 seed"
+    counted = f"{units} {'encoder' if units < judged['seeds'] else 'seed'}{'s' * (units > 1)}"
+    spread = f"95 % interval {low:+.3f} to {high:+.3f}, {counted}" if units > 1 else counted
     return f"{mean:+.3f} ({spread})"
 
 
@@ -323,16 +325,20 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     if not clustered:
         counts += f" and {spell('n_test', '{:,}')} test documents"
     flaws = f" ({', '.join(_flaws(runs))})" if _flaws(runs) else ""
-    shared = records.query("metric == 'shared_seconds'")  # equal to the digit: one training
-    shared = shared.drop_duplicates(["dataset", "seed", "value"])
-    seconds = runs["seconds"].sum() + shared["value"].sum()
     cells = asked_by(runs[runs["profile"] == "full"])
     graded = f" Grade: {grade(cells)}." if cells else ""
     return (
         f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
         f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
-        f" {spell('device')}; {seconds / 60:,.1f} minutes of computing.{graded}"
+        f" {spell('device')}; {computing_seconds(records) / 60:,.1f} minutes of computing.{graded}"
     )
+
+
+def computing_seconds(records: pd.DataFrame) -> float:
+    """Add up the seconds of runs, and once those of each training that several share."""
+    shared = records.query("metric == 'shared_seconds'")  # equal to the digit: one training
+    shared = shared.drop_duplicates(["experiment", "dataset", "seed", "value"])["value"].sum()
+    return records.drop_duplicates(["experiment", "key"])["seconds"].sum() + shared
 
 
 def includes_shared_training(records: pd.DataFrame) -> pd.Series:

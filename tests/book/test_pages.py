@@ -480,6 +480,12 @@ def test_the_command_of_a_group_names_its_runs_and_no_others(
     )
 
 
+def test_the_commands_on_points_that_are_drawn_name_no_data_set(tmp_path, records):
+    pages.runs_made(tmp_path, [], records[records["experiment"] == "annealing"])
+    text = (tmp_path / "runs" / "annealing.md").read_text()
+    assert "snnl_lib run annealing --seeds" in text and "--dataset" not in text
+
+
 def keyed(records):
     """Name a run's record by its identity alone, as the data it was made from may not be on this
     machine.
@@ -517,6 +523,14 @@ def test_the_status_and_the_cost_tell_of_every_chapter_and_experiment(tmp_path, 
     assert made["status-runs"]["page"].tolist() == [
         f"runs/{name}" for name in experiments.EXPERIMENTS
     ]
+    missing = [
+        sum(
+            not row.unmet and row.verdict in ("missing", "failed")
+            for row in experiments.status(name)
+        )
+        for name in experiments.EXPERIMENTS
+    ]
+    assert made["status-runs"]["missing"].tolist() == missing, "stale runs are counted beside them"
     cost = pages.performance_made(tmp_path, build.chapters(), records)
     assert cost["performance-chapters"]["page"].tolist() == [path.stem for path in build.chapters()]
     assert len(cost["performance-runs"]) == len(experiments.EXPERIMENTS)

@@ -52,12 +52,12 @@ INTERNALS = {
     "metrics": "check_points",
     "models": "output_layer",
     "report": """
-        asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare count_runs
-        gain_row includes_shared_training most_documents paper_tables record_cells show_difference
-        show_ends show_interval show_number stale
+        asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
+        computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
+        record_cells show_difference show_ends show_interval show_number stale
     """,
     "results": """
-        Merged Outcome Record Run Spec commit device_name judge merge read_record runs versions
+        Merged Outcome Record Run Spec commit device_name judge made merge read_record runs versions
         write_atomically write_record
     """,
     "training": "Shared take_step batches progress_bar",

@@ -884,7 +884,7 @@ def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike(monkeypatch):
     monkeypatch.setattr(
         results,
         "runs",
-        lambda experiment, profile: [
+        lambda experiment, profile, by_chapters: [
             results.Run(s.identity, 1, "", "ok", t)
             for s, t in took
             if (s.experiment, s.profile) == (experiment, profile)
@@ -946,9 +946,8 @@ def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(
     assert found and [row.unmet for row in found] == [experiments.unmet(spec) for spec in wanted]
     here = [spec for spec in wanted if not experiments.unmet(spec, "cpu")]
     assert experiments.runnable(wanted, "cpu") == here
-    asked = {"seeds": 42, "device": "cpu", "costly": True}
-    found = status(experiment, **asked)
-    assert [row.unmet for row in found] == [experiments.unmet(s, "cpu", True) for s in wanted]
+    found = status(experiment, seeds=42, device="cpu")
+    assert [row.unmet for row in found] == [experiments.unmet(s, "cpu") for s in wanted]
 
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
@@ -1023,6 +1022,29 @@ def test_what_a_chapter_makes_is_kept_apart_and_made_once(two_folders, capsys):
     assert len(results.load_curves(both)) > len(wanted)
 
 
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("fault", [{"revision": 0}, {"status": "failed", "reason": "broke"}])
+def test_a_chapter_makes_what_is_stale_or_failed_again_and_shows_it(
+    two_folders, capsys, monkeypatch, apart, fault
+):
+    committed, made = two_folders
+    if not apart:
+        monkeypatch.setattr(results, "chapters_dir", lambda profile="full": committed)
+    asked = experiments.Parameters("tiny", (5,), "newsgroups4", "cpu")
+    spec = specs("annealing", "tiny", "auto", (5,))[0]
+    record = run(spec, "cpu")
+    spoilt = {name: -1.0 for name in record.metrics}
+    of_spec = {"spec": replace(spec, revision=0)} if "revision" in fault else fault
+    results.write_record(replace(record, metrics=spoilt, **of_spec), committed)
+    for said in (": ok, ", ""):
+        experiments.make_missing(asked, "annealing", dataset="auto", only=lambda it: it == spec)
+        assert said in capsys.readouterr().out.strip()
+    (shown,) = results.load_results("annealing", "tiny", by_chapters=True).groupby("key")
+    assert set(shown[1]["status"]) == {"ok"} and shown[1]["value"].min() > -1
+    assert len(results.load_curves(shown[1])) > 1
+    assert (made / "annealing").exists() == apart
+
+
 def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
     two_folders, capsys, monkeypatch
 ):
@@ -1031,9 +1053,12 @@ def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
     pairs = zip(some, verdicts, strict=True)
     rows = [experiments.Planned(spec, *verdict, np.nan) for spec, verdict in pairs]
     given = []
-    monkeypatch.setattr(plan, "status", lambda *asked: given.append(asked) or rows)
+    monkeypatch.setattr(plan, "status", lambda *asked, **more: given.append((*asked, more)) or rows)
     monkeypatch.setattr(plan, "runnable", lambda *asked: [])
     asked = experiments.Parameters("tiny", (5, 6), "newsgroups4", "cpu")
     experiments.make_missing(asked, "annealing")
-    assert given == [("annealing", "tiny", "newsgroups4", (5, 6), "cpu")], "what it costs there"
+    more = {"by_chapters": True}
+    assert given == [("annealing", "tiny", "newsgroups4", (5, 6), "cpu", more)], (
+        "what it costs there"
+    )
     assert capsys.readouterr().out == ("annealing: 2 of these seeds' runs are not made: no room\n")

@@ -283,8 +283,17 @@ def test_of_many_documents_only_the_external_scores_are_computed(monkeypatch):
     monkeypatch.setattr(short_texts, "INDEX_LIMIT", len(vectors) - 1)
     found = score(vectors, labels, labels)
     assert found["acc"] == found["nmi"] == 1
-    assert np.isnan([found[name] for name in ("dbi", "sil", "chs")]).all()
-    assert "dunn" not in found
+    assert np.isnan([found[name] for name in ("dbi", "sil", "chs", "dunn")]).all()
+
+
+def test_clusterbert_on_many_documents_has_the_external_scores_of_each_stage(titles, monkeypatch):
+    monkeypatch.setattr(short_texts, "INDEX_LIMIT", len(titles.train_x) - 1)
+    spec = made_up("clusterbert", embedding="roberta-base")
+    outcome = run_vectors(spec, titles, "cpu", None)
+    assert outcome.points is None and 0 < outcome.metrics["head_acc"] <= 1
+    for stage in range(4):
+        assert 0 < outcome.metrics[f"acc_{stage}"] <= 1
+        assert np.isnan([outcome.metrics[f"{name}_{stage}"] for name in ("sil", "dunn")]).all()
 
 
 def test_vectors_as_they_are_get_the_scores_of_their_clusters():

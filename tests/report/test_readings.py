@@ -42,6 +42,13 @@ def test_the_nearest_reading_stands_first_with_what_it_matches_and_where_it_is_n
     assert table.loc["near", "records"].count("trial/") == 3
 
 
+def test_the_means_of_a_random_encoder_are_over_its_draws():
+    records = row("AE(D)", (1.0,) * 6, spread=0.5).reset_index(drop=True)
+    prints = [f"x-random{place}" for place in (0, 0, 1)] * len(METRICS)
+    table = report.nearest_reading(records.assign(fingerprint=prints))
+    assert table["acc"].tolist() == [f"{(0.75 + 1.5) / 2 * PAPER['acc']:.3f}"]
+
+
 def test_nothing_recorded_is_an_empty_table():
     table = report.nearest_reading(row("AE(D)", (1.0,) * 6).iloc[:0])
     assert table.empty and {"reading", "distance", "records"} < set(table.columns)

@@ -366,6 +366,17 @@ def test_a_difference_in_words_is_paired_by_seed_and_says_how_many_seeds_there_a
     assert report.show_difference(pd.concat(rows), metric, "A", "D") == "not recorded yet"
 
 
+def test_a_difference_in_words_counts_the_encoders_that_its_interval_is_over():
+    rows = pd.concat([runs("A", [0.8, 0.9, 0.7]), runs("B", [0.7, 0.7, 0.7])])
+    for prints, said in (
+        (["x-random0", "x-random0", "x-random1"], ", 2 encoders)"),
+        (["x-random0"] * 3, "+0.100 (1 encoder)"),
+        (["words"] * 3, ", 3 seeds)"),
+    ):
+        own = rows.assign(fingerprint=prints * 2)
+        assert report.show_difference(own, "acc", "A", "B").endswith(said)
+
+
 @pytest.mark.parametrize(("number", "rows"), [(1, 24), (2, 24), (3, 48), (4, 48)])
 def test_the_papers_tables_are_whole(number, rows):
     table = report.paper_table(number)
