@@ -237,7 +237,7 @@ def ten_thousand(tmp_path_factory):
 @pytest.mark.parametrize(
     ("arguments", "said"), [(("list",), "retrieval: .*"), (("missing",), "0 missing or stale")]
 )
-def test_a_question_about_ten_thousand_records_is_answered_in_two_seconds(
+def test_a_question_about_ten_thousand_records_is_answered_in_three_seconds(
     ten_thousand, arguments, said
 ):
     if arguments == ("missing",) and plan.gpu_driver():
@@ -259,7 +259,7 @@ def test_a_question_about_ten_thousand_records_is_answered_in_two_seconds(
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert re.search(f"^{said}$", done.stdout, re.MULTILINE)
-    assert min(spent) < 2, spent
+    assert min(spent) < 3, spent  # 1.2 to 2.5, by machine
 
 
 HEAVY = {

@@ -28,8 +28,12 @@ class DataError(SnnlError):
 
 def cache_dir() -> Path:
     """Return the folder for downloads and embeddings: ``SNNL_CACHE``, or the system's cache."""
-    if os.environ.get("SNNL_CACHE"):
-        return Path(os.environ["SNNL_CACHE"])
+    named = os.environ.get("SNNL_CACHE")
+    return Path(named) if named else _system_cache()
+
+
+@cache
+def _system_cache():
     try:
         import platformdirs
     except ImportError:  # on the machine that a pack is taken to

@@ -8,12 +8,11 @@ import contextlib
 import ctypes
 import json
 import math
+import statistics
 import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from snnl_lib import SnnlError, data, embeddings, lacks, results
 from snnl_lib.experiments import classification, images, labels, maps, short_texts, text_clustering
@@ -291,7 +290,7 @@ def _typical_seconds(specs, made):
         next((took[kind] for kind in _kinds(spec.identity) if kind in took), [math.nan])
         for spec in specs
     ]
-    return [float(np.median(seconds)) for seconds in alike]
+    return [statistics.median(seconds) for seconds in alike]
 
 
 def _kinds(identity):
