@@ -819,7 +819,7 @@ def test_a_bare_machine_with_transformers_fine_tunes_packed_minilm_to_nearly_the
             own["value"].loc[list(scores)], list(scores.values()), rtol=0.01, atol=0.02
         )
     verdicts = experiments.status("clusterbert", "tiny", SHORT[1], 42)
-    assert {spec for spec, verdict, _ in verdicts if verdict == "done"} == set(wanted), (
+    assert {row.spec for row in verdicts if row.verdict == "done"} == set(wanted), (
         "and they count here as what they are"
     )
 
