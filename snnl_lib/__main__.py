@@ -300,8 +300,8 @@ def _data(args):
     for name in data.available_datasets():
         entry, found = data.describe(name), data.locate(name)
         form = found[0] if found else entry.forms[0]
-        here = f"yes, from {found[2]} ({found[1]})" if found else None
-        here = here or f"no (python -m snnl_lib data fetch {name})"
+        fetched = f"yes, from {found[2]} ({found[1]})" if found else ""
+        here = fetched or f"no (python -m snnl_lib data fetch {name})"
         first, second = form.documents
         ranked, what = entry.kind == "retrieval", _things(entry.kind)
         count = f"{first:,} {'dev' if ranked else 'train'}, {second:,} test"

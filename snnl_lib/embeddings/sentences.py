@@ -235,8 +235,8 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
     def logits(split, index):
         sides = (_batch([side[i] for i in index], table, device) for side in split[:2])
         # Without AVX-512 oneDNN refuses an LSTM in bfloat16, which torch itself computes.
-        able = precision != "bfloat16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        kernels = torch.backends.mkldnn.flags(enabled=able, allow_tf32=None)
+        able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
+        kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
         with torch.autocast(torch.device(device).type, getattr(torch, precision)), kernels:
             return model(*sides).float()
 
