@@ -46,7 +46,7 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that
     "short_documents": (60, 160, 2000),
     "short_all": (80, 400, ALL_SHORT_TEXTS),
     "short_recipe": (_ONCE, _ONCE, {}),
-    "all_needs": ("", "", "two to six hours on a CPU core"),
+    "all_needs": ("", "", "40 minutes to six hours on a CPU core"),
     "idec_updates": (2, 20, 4000),
     "sccl_steps": (2, 5, 1000),
     "sccl_needs": ("", "", "ten hours on a CPU core"),
