@@ -448,7 +448,7 @@ def main(argv=None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("interrupted: finished runs are recorded, the next `run` goes on", file=sys.stderr)
+        print("interrupted: what was finished is kept, the same command goes on", file=sys.stderr)
         return 130
 
 

@@ -1087,7 +1087,7 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(
     )
     assert (status, error) == (
         130,
-        "interrupted: finished runs are recorded, the next `run` goes on\n",
+        "interrupted: what was finished is kept, the same command goes on\n",
     )
     assert all(path.suffix == ".csv" for path in results_folder.rglob("*") if path.is_file())
     finished = len(
@@ -1131,7 +1131,7 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     assert seconds < 30
     assert (status, error) == (
         130,
-        "interrupted: finished runs are recorded, the next `run` goes on\n",
+        "interrupted: what was finished is kept, the same command goes on\n",
     )
     found = results.load_results("clustering", "tiny")
     assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), (

@@ -45,9 +45,9 @@ class _Block:
         found = [book.runs(row, corpus, row.get("metric", contrast.metric)) for row in rows]
         self.corpus, self.best, self.specs = corpus, contrast.best, [spec for spec, _ in found]
         # Of a value the score itself is shown, of all else how much better one is.
-        level = contrast.test == "= v"
-        lower = [metric in contrasts.LOWER_IS_BETTER and not level for metric in metrics]
-        self.signs, self.weights = np.where(lower, -1, 1), np.array([weight for weight, _ in cells])
+        self.lower = np.array([metric in contrasts.LOWER_IS_BETTER for metric in metrics])
+        self.signs = np.where(self.lower & (contrast.test != "= v"), -1, 1)
+        self.weights = np.array([weight for weight, _ in cells])
         self.counted = contrasts.DOCUMENTS.issuperset(metrics)
         made = [
             {seed: runs[seed] for seed in runs if setting.seeds is None or seed in setting.seeds}
@@ -73,7 +73,7 @@ class _Block:
         That is 0, or where lower is better twice the highest of the pair. One of a rival has none.
         """
         known = [run.value for run in pair if run.status not in LOST]
-        worst = np.where(self.signs > 0, 0.0, 2 * max(known, default=1.0))
+        worst = np.where(self.lower, 2 * max(known, default=1.0), 0.0)
         worst = np.where(self.weights > 0, worst, math.nan)
         return [
             run._replace(value=float(value)) if run.status in LOST else run

@@ -298,6 +298,12 @@ def test_a_failed_winner_where_lower_is_better_is_a_loss_too():
     assert found["kind"] == "undecided"
 
 
+def test_a_failed_run_is_never_the_best_score_where_a_level_is_asked():
+    rows = [made(AED, [1, 1.1, 1.2, np.nan], "dbi", broken={3: "failed"})]
+    level = contrast((1, AED), metric="dbi", test="= v", value=1.0)
+    assert judged(rows, level)["contrasts"][0]["mean"] == pytest.approx((1 + 1.1 + 1.2 + 2) / 4)
+
+
 def test_a_failed_rival_is_no_win():
     rows = [made(AED, UP), made(AE, [0, 0, 0, 0, np.nan], broken={4: "failed"})]
     assert judged(rows, BEATS)["contrasts"][0]["units"] == 4
