@@ -89,7 +89,6 @@ class Claim:
     headline: bool = False
     changed: str = ""
     not_attempted: str = ""
-    grade: str = ""
     paper: str = ""
     contrasts: tuple[Contrast, ...] = ()
 

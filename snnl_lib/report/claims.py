@@ -11,7 +11,7 @@ from scipy import stats
 
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS
 from snnl_lib.experiments.cells import DRAWN
-from snnl_lib.experiments.grades import GRADES, grade
+from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import PAPERS, Claim, ClaimError, declared, registered_claims
 from snnl_lib.report import contrasts
 from snnl_lib.report.judgement import Setting, judge_contrast
@@ -295,10 +295,7 @@ def _word(verdict):
     return verdict.split(" (")[0]
 
 
-def _grade(claim, judged):
-    if claim.grade:  # "stand-in: this for that", or what stands in alone
-        level, _, words = claim.grade.partition(": ")
-        return f"{level} ({words})" if level in GRADES else f"stand-in ({claim.grade})"
+def _grade(judged):
     rows = [spec for each in _counted(judged) if each.runs for spec in each.specs]
     return grade(rows or [spec for each in judged for spec in each.specs])
 
@@ -307,7 +304,7 @@ def _row(claim, judged, kind, changes, frozen):
     """Make the row of a claim in ``judge``'s table."""
     differ = {name: _word(other) for name, other in changes.items() if _word(other) != _word(kind)}
     fragile = "; ".join(f"{name}: {word}" for name, word in differ.items())
-    graded = "–" if claim.not_attempted else _grade(claim, judged)
+    graded = "–" if claim.not_attempted else _grade(judged)
     told, counted = [_contrast_row(each) for each in judged], _counted(judged)
     runs = [run for each in judged for run in each.runs]
     verdict = kind

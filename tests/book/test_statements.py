@@ -53,7 +53,8 @@ def test_every_score_of_a_record_has_its_name_in_the_notation(records):
     named = in_code(section("notation", "Names of scores")) | in_code(
         section("notation", "Other columns")
     )
-    scores = {re.sub(r"^(train|head)_|_[0-3]$", "", name) for name in records["metric"].unique()}
+    about = r"^(train|head|pretrained)_|_[0-3]$"
+    scores = {re.sub(about, "", name) for name in records["metric"].unique()}
     assert (
         scores
         | {
@@ -116,12 +117,23 @@ def test_the_limitations_are_still_those_of_the_records(records):
     )
     assert "emnist_balanced" not in set(records["dataset"])
     tuned = records[records["model"].isin(["tsdae", "clusterbert"])]
-    assert tuned["n_train"].max() <= 2000 and set(tuned["seed"]) == {42, 1234}
+    assert set(tuned["seed"]) == {42, 1234}
+    whole = tuned[tuned["n_train"] > 2000]
+    assert set(zip(whole["dataset"], whole["seed"], strict=True)) == {("googlenews", 42)}
     idec = records[
         (records["experiment"] == "clusterbert")
         & records["settings"].str.contains('"clusterer": "(?:umap-)?idec"')
     ]
-    assert idec.empty and not {"dec", "idec"} & set(records["model"])
+    assert set(idec["model"]) == {"plain"} and set(idec["seed"]) == {42}
+    way = idec["settings"].str.extract('"clusterer": "([a-z-]+)"')[0]
+    assert set(zip(idec["dataset"], idec["embedding"], way, strict=True)) == {
+        ("stackoverflow", "minilm", "idec"),
+        ("stackoverflow", "minilm-cls", "idec"),
+        ("stackoverflow", "minilm", "umap-idec"),
+        ("stackoverflow", "minilm-cls", "umap-idec"),
+        ("biomedical", "minilm", "idec"),
+    }
+    assert not {"dec", "idec"} & set(records["model"])
     assert (
         records[records["experiment"].str.startswith("classification")]["n_train"].max() == 20_000
     )

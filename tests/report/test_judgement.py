@@ -392,20 +392,6 @@ def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
     assert (found["grade"], found["verdict"]) == ("paper's protocol", "reproduced")
 
 
-@pytest.mark.parametrize(
-    ("words", "shown", "told"),
-    [
-        ("stand-in: a for b", "stand-in (a for b)", "reproduced, with a stand-in"),
-        ("a for b", "stand-in (a for b)", "reproduced, with a stand-in"),
-        ("two: a for b", "stand-in (two: a for b)", "reproduced, with a stand-in"),
-        ("reduced: 20 of 40 texts", "reduced (20 of 40 texts)", "reproduced, with a reduced"),
-    ],
-)
-def test_a_declaration_may_name_the_grade(words, shown, told):
-    found = judged([made(AED, UP), BASE], BEATS, grade=words)
-    assert found["grade"] == shown and found["verdict"].startswith(told)
-
-
 def test_the_grade_is_that_of_the_rows_with_runs_or_of_all_where_there_are_none():
     original = {"experiment": "images", "dataset": "mnist", "model": "original"}
     level = contrast((1, original), value=0.01)
@@ -774,6 +760,7 @@ BAD = [
     (HEAD + ONE.replace('dataset = "ag_news", ', ""), "a row has a dataset"),
     (HEAD + ONE + 'unit = "corpus"\n', "corpora go with the unit corpus"),
     (HEAD + ONE + "best = 1\n", "the best is one of two or more"),
+    (HEAD + 'grade = "reduced"\n' + ONE, "there is no key 'grade'"),
     (HEAD + ONE + "rank = 2\n", "a place is that of the test rank"),
     (HEAD + VALUE.replace("value = {", "value = 0.88 #"), "a value is never typed"),
     (HEAD + VALUE.replace("  value = {", "  # {"), "its test has a value"),
