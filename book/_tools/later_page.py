@@ -63,17 +63,27 @@ CORPORA = {
 }
 
 
+def _sized(runs):
+    """The records of each of our rows, the most texts first: fewer only where a corpus lacks them.
+
+    Yields a row of ``OURS``, its backbone and the records.
+    """
+    runs = runs[runs["dataset"].isin(CORPORA)]
+    for row, backbone in OURS.items():
+        own = runs[(runs["method"] == row[0]) & (runs["clusterer"] == row[1])]
+        for _, sized in sorted(own.groupby("asked"), reverse=True):
+            yield row, backbone, sized
+            if set(sized["dataset"]) == set(CORPORA):
+                break
+
+
 def _ours():
-    """Our rows, each on as many texts as are recorded of it: the mean over its seeds."""
-    runs = report.short_texts("clusterbert")
-    for (method, clusterer), backbone in OURS.items():
-        own = runs[(runs["method"] == method) & (runs["clusterer"] == clusterer)]
-        own = own[own["dataset"].isin(CORPORA) & (own["asked"] == own["asked"].max())]
-        if own.empty:
-            continue
+    """Our rows, a number of texts each: the mean over its seeds."""
+    for (method, clusterer), backbone, own in _sized(report.short_texts("clusterbert")):
         texts = own["n_train"].drop_duplicates()
         whole = (own["n_train"] < own["asked"]).all()  # asked for more than there are
-        few, many = f"{texts.min():,}", f"{texts.max():,}"
+        few = f"{texts.min():,}"
+        many = few if len(texts) == 1 else f"{few} to {texts.max():,}"
         seeds = own.groupby("dataset")["seed"].nunique()
         counted = " to ".join(f"{count}" for count in sorted({seeds.min(), seeds.max()}))
         counted = "one seed" if counted == "1" else f"mean of {counted} seeds"
@@ -84,7 +94,7 @@ def _ours():
                 title: _cell(own[own["dataset"] == name].dropna(subset="value"))
                 for name, title in CORPORA.items()
             },
-            "texts": f"all of each corpus, {few} to {many}" if whole else f"{few} of each corpus",
+            "texts": f"all of each corpus, {many}" if whole else f"{few} of each corpus",
             "labels": "none",
             "backbone": backbone,
             "protocol": f"k is the number of classes; {counted}; NMI's geometric mean",
