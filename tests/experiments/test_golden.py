@@ -18,8 +18,6 @@ often end where a document or two lie halfway between two clusters, unless each 
 ``test_text_clustering.py`` and ``test_maps.py`` look at all of these.
 """
 
-# Before numpy and torch: this file also runs as a script, with one thread and the same kernels.
-import conftest  # noqa: F401, I001
 import csv
 import hashlib
 import math
@@ -27,11 +25,14 @@ import sys
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where conftest is
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+# Before numpy and torch: this file also runs as a script, with one thread and the same kernels.
+import conftest  # noqa: F401
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from snnl_lib import data
 from snnl_lib.experiments import EXPERIMENTS, PROFILES, run, specs
@@ -118,11 +119,17 @@ def compute(experiment, left_out=frozenset()):
     """Carry out the tiny runs of an experiment for seed 42 (not those in ``UNSTEADY``, and no
     models left out), in the form of ``read_golden``.
     """
-    return {
-        (experiment, spec.model, what(spec), float(spec.alpha), metric): (spec.revision, value)
+    chosen = [
+        spec
         for spec in specs(experiment, "tiny", dataset(experiment), 42)
         if not {spec.model, spec.get("reading"), spec.embedding, spec.get("task")}
         & (UNSTEADY.get(experiment, set()) | left_out | NOT_EVERYWHERE)
+    ]
+    names = [(experiment, spec.model, what(spec), float(spec.alpha)) for spec in chosen]
+    assert len({*names}) == len(names), "two runs have the same name in golden.csv"
+    return {
+        (*name, metric): (spec.revision, value)
+        for name, spec in zip(names, chosen, strict=True)
         for metric, value in run(spec, "cpu").metrics.items()
         if metric != "shared_seconds"  # a time, which no two runs share
     }
