@@ -116,26 +116,6 @@ def cpu_seconds():
 # ---------------------------------------------------------------- the book
 
 
-def test_only_what_a_change_reaches_is_made_again(small_book):
-    page = small_book / "_build" / "book" / "_build" / "html" / "index.html"
-    said = finish(snakemake(small_book, *BOOK))
-    assert (done(said, "chapter"), done(said, "render")) == (2, 1) and "one: executed in" in said
-    assert "pages rendered in" in said
-    assert "A chapter of the small book" in (page.parent / "book" / "one.html").read_text()
-    before = cpu_seconds()
-    said = finish(snakemake(small_book, *BOOK))
-    assert (done(said, "chapter"), done(said, "render")) == (0, 0)
-    assert cpu_seconds() - before < 10  # on an idle machine the seconds that pass
-    write_chapter(small_book / "book" / "two.ipynb", extra=", changed")
-    said = finish(snakemake(small_book, *BOOK))
-    assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "executed/two.ipynb" in said
-    other = (word.replace("device=cpu", "seeds=42,73") for word in BOOK)
-    assert done(finish(snakemake(small_book, *other, "-n")), "chapter") == 2  # other parameters
-    source = small_book / "snnl_lib" / "report" / "__init__.py"
-    source.write_text(source.read_text() + "\n# changed\n")
-    assert done(finish(snakemake(small_book, *BOOK, "-n")), "chapter") == 2
-
-
 def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
     took = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
     first, second = took.index[:2]
@@ -150,9 +130,7 @@ def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
     assert build.announcement([("records", None)], 2) == "everything is up to date"
 
 
-def test_make_book_says_a_line_a_step_and_what_the_engine_says_only_where_something_fails(
-    small_book,
-):
+def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches(small_book):
     shutil.copyfile(ROOT / "Makefile", small_book / "Makefile")
     there = [part for name in (".venv/.ready", "_build/.data") for part in ("-o", name)]
 
@@ -163,32 +141,58 @@ def test_make_book_says_a_line_a_step_and_what_the_engine_says_only_where_someth
             command, cwd=small_book, env=environment, capture_output=True, text=True
         )
 
-    done = make("tiny")
-    assert (done.returncode, done.stderr) == (0, "")
-    first, *chapters, rendered, last = done.stdout.splitlines()
+    made = make("tiny")
+    assert (made.returncode, made.stderr) == (0, "")
+    first, *chapters, rendered, last = made.stdout.splitlines()
     assert first == "2 chapters to execute, pages to render; logs are in _build/logs"
-    assert sorted(line.split(":")[0] for line in chapters) == ["one", "two"]
+    assert sorted(re.sub(r"\d+ s$", "", line) for line in chapters) == [
+        "one: executed in ",
+        "two: executed in ",
+    ]
     assert re.fullmatch(r"pages rendered in \d+ s", rendered)
-    assert Path(last.removeprefix("The book is at ")).exists()
+    page = Path(last.removeprefix("The book is at "))
+    assert "A chapter of the small book" in (page.parent / "book" / "one.html").read_text()
+    before = cpu_seconds()
     assert make("tiny").stdout.splitlines() == [last]
+    assert cpu_seconds() - before < 10  # on an idle machine the seconds that pass
     wrong = make("fast")
     assert wrong.returncode and "there is no profile 'fast'" in wrong.stderr
 
+    asked = ("book", "--config", "profile=tiny")
+    write_chapter(small_book / "book" / "two.ipynb", extra=", changed")
+    said = finish(snakemake(small_book, *asked))
+    assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "executed/two.ipynb" in said
+    # other parameters
+    assert done(finish(snakemake(small_book, *asked, "seeds=42,73", "-n")), "chapter") == 2
+    source = small_book / "snnl_lib" / "report" / "__init__.py"
+    source.write_text(source.read_text() + "\n# changed\n")
+    assert done(finish(snakemake(small_book, *asked, "-n")), "chapter") == 2
 
-def test_a_chapter_that_fails_is_told_with_its_sentence_kept_and_the_others_are_executed(
+
+def test_a_second_build_is_refused_and_a_chapter_that_fails_is_told_with_its_sentence_kept(
     small_book,
 ):
     two = small_book / "book" / "two.ipynb"
     two.write_text(two.read_text().replace("time.sleep(1)", "raise ValueError('the sky fell')"))
-    process = snakemake(small_book, *BOOK)
-    said, _ = process.communicate(timeout=600)
+    built = small_book / "_build"
+    first = snakemake(small_book, *BOOK)
+    while not [*(built / "logs").glob("*.ipynb")]:  # its first chapter is being executed
+        assert first.poll() is None
+        time.sleep(0.1)
+    # However long the second takes, the first is still at work.
+    os.killpg(first.pid, signal.SIGSTOP)
+    second = snakemake(small_book, *BOOK)
+    said, _ = second.communicate(timeout=300)
+    os.killpg(first.pid, signal.SIGCONT)
+    assert second.returncode == 1 and "another snakemake is at work in" in said
+    said, _ = first.communicate(timeout=600)  # goes on to its own end
     assert (
-        process.returncode == 1
+        first.returncode == 1
         and "error: two did not run: ValueError: the sky fell (the executed cells are in" in said
     )
-    assert (small_book / "_build" / "executed" / "one.ipynb").exists()
-    assert "the sky fell" in (small_book / "_build" / "logs" / "two.ipynb").read_text()
-    assert not (small_book / "_build" / "executed" / "two.ipynb").exists()
+    assert (built / "executed" / "one.ipynb").exists()
+    assert "the sky fell" in (built / "logs" / "two.ipynb").read_text()
+    assert not (built / "executed" / "two.ipynb").exists()
 
 
 @pytest.mark.parametrize("kills", LONG_LANE[1:])
@@ -233,25 +237,6 @@ def finished_chapters(built):
     }
 
 
-def test_a_second_build_in_the_same_folder_is_refused_with_one_sentence_and_the_first_one_ends(
-    small_book,
-):
-    first = snakemake(small_book, *BOOK)
-    while not [
-        *(small_book / "_build" / "logs").glob("*.ipynb")
-    ]:  # its first chapter is being executed
-        assert first.poll() is None
-        time.sleep(0.1)
-    os.killpg(
-        first.pid, signal.SIGSTOP
-    )  # however long the second takes, the first is still at work
-    second = snakemake(small_book, *BOOK)
-    said, _ = second.communicate(timeout=300)
-    os.killpg(first.pid, signal.SIGCONT)
-    assert second.returncode == 1 and "another snakemake is at work in" in said
-    assert "pages rendered in" in finish(first)
-
-
 # ---------------------------------------------------------------- runs
 
 
@@ -261,25 +246,44 @@ def record_paths(results_folder, seeds="42"):
     return {spec: folder / f"{experiments.key(spec)}.csv" for spec in wanted}
 
 
-def test_just_the_runs_without_a_good_record_are_made(small_book, results_folder):
+def test_just_the_runs_without_a_good_record_are_made_and_a_dry_run_changes_nothing(
+    small_book, results_folder, monkeypatch
+):
+    before, scratch = snapshot(small_book), small_book.parent / "scratch"
+    scratch.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setenv("TMPDIR", str(scratch))
+        assert done(finish(snakemake(small_book, *RUNS, "-n")), "run") == 1
+    assert not [*scratch.iterdir()]
+    assert snapshot(small_book) == before and not (small_book / "_build").exists()
+
     said = finish(snakemake(small_book, *RUNS))
     assert (
         done(said, "run") == 1 and results.load_results("clustering", "tiny")["key"].nunique() == 4
     )
     wanted = record_paths(results_folder)
     paths = [*wanted.values()]
-    before = {path: path.read_bytes() for path in paths}
-    paths[0].unlink()
+    made = {path: path.read_bytes() for path in paths}
+    paths[0].unlink()  # its marker says that it is made
     paths[1].write_text(paths[1].read_text().replace(",1,", ",0,"))  # made by an older revision
+    digest = small_book / "_build" / "records.sha256"
+    digest.write_text("of other records")
+    before = snapshot(small_book)
+    said = finish(snakemake(small_book, "all", *RUNS[1:], "-n"))
+    assert (done(said, "run"), done(said, "chapter"), done(said, "render")) == (1, 2, 1)
+    assert done(finish(snakemake(small_book, *BOOK, "--dry-run")), "records") == 1
+    assert snapshot(small_book) == before and not paths[0].exists()
+
     said = finish(snakemake(small_book, *RUNS))
     assert done(said, "run") == 1
     log = (small_book / "_build" / "logs" / "tiny" / LOG).read_text()
     assert "2 runs to do, 2 recorded" in log
-    assert {path for path in paths if path.read_bytes() == before[path]} >= set(paths[2:])
+    assert {path for path in paths if path.read_bytes() == made[path]} >= set(paths[2:])
     assert set(results.judge([*wanted], {}).values()) == {"done"}
     assert done(finish(snakemake(small_book, *RUNS)), "run") == 0
 
 
+@pytest.mark.slow  # a run that is killed alone has tests of its own
 def test_a_group_that_is_killed_loses_only_the_run_under_way(small_book, results_folder):
     seeds = "seeds=[1,2,3]"
     process = snakemake(small_book, *RUNS, seeds)
@@ -336,27 +340,6 @@ def snapshot(place):
     }
 
 
-def test_a_dry_run_changes_nothing_and_lists_what_would_be_made(
-    small_book, results_folder, monkeypatch
-):
-    before, scratch = snapshot(small_book), small_book.parent / "scratch"
-    scratch.mkdir()
-    monkeypatch.setenv("TMPDIR", str(scratch))
-    assert done(finish(snakemake(small_book, *RUNS, "-n")), "run") == 1
-    assert not [*scratch.iterdir()]
-    assert snapshot(small_book) == before and not (small_book / "_build").exists()
-    finish(snakemake(small_book, *RUNS))
-    path = next(iter(record_paths(results_folder).values()))
-    path.unlink()  # its marker says that it is made
-    digest = small_book / "_build" / "records.sha256"
-    digest.write_text("of other records")
-    before = snapshot(small_book)
-    said = finish(snakemake(small_book, "all", *RUNS[1:], "-n"))
-    assert (done(said, "run"), done(said, "chapter"), done(said, "render")) == (1, 2, 1)
-    assert done(finish(snakemake(small_book, *BOOK, "--dry-run")), "records") == 1
-    assert snapshot(small_book) == before and not path.exists()
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -368,9 +351,14 @@ def test_a_dry_run_changes_nothing_and_lists_what_would_be_made(
                 " experiments"
             ),
         ),
-        ("seeds=1,1", "seeds must differ, got [1, 1]"),
-        ("dataset=agnews", "agnews"),
-        ("experiments=clustring", "there is no experiment 'clustring'"),
+        *(
+            pytest.param(*told, marks=pytest.mark.slow)  # told by the same lines as the first
+            for told in (
+                ("seeds=1,1", "seeds must differ, got [1, 1]"),
+                ("dataset=agnews", "agnews"),
+                ("experiments=clustring", "there is no experiment 'clustring'"),
+            )
+        ),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_before_anything_starts(small_book, wrong, sentence):
