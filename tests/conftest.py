@@ -116,8 +116,12 @@ def own_cache(packages, tmp_path, monkeypatch):
     """A cache with the real packages (linked) but no embedding in it; the word vectors stay loaded,
     for they take seconds.
     """
+    return empty_but_for(packages, tmp_path / "own-cache", monkeypatch)
+
+
+def empty_but_for(packages, folder, monkeypatch):
+    """Make and name the cache of ``own_cache``."""
     forget_tasks(monkeypatch)
-    folder = tmp_path / "own-cache"
     folder.mkdir()
     (folder / "packages").symlink_to(packages.resolve(), target_is_directory=True)
     monkeypatch.setenv("SNNL_CACHE", str(folder))

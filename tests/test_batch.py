@@ -160,7 +160,7 @@ def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches
 
     asked = ("book", "--config", "profile=tiny")
     write_chapter(small_book / "book" / "two.ipynb", extra=", changed")
-    said = finish(snakemake(small_book, *asked))
+    said = finish(snakemake(small_book, *asked, "-n"))
     assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "executed/two.ipynb" in said
     # other parameters
     assert done(finish(snakemake(small_book, *asked, "seeds=42,73", "-n")), "chapter") == 2

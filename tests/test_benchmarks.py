@@ -120,6 +120,7 @@ def test_the_products_of_a_layer_are_its_output_and_two_gradients(monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "chapters-cpu.csv").write_text(

@@ -201,6 +201,7 @@ def trains_on_a_rank(rank, ranks, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow  # without DistributedDataParallel it is in test_losses.py
 @pytest.mark.filterwarnings("ignore:more than half")
 def test_two_ranks_that_gather_have_the_gradients_of_one_process_after_ddp(tmp_path, random):
     inputs = torch.randn(16, 5, generator=random, dtype=torch.float64)

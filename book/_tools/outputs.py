@@ -136,6 +136,8 @@ def faults_of_outputs(cell: dict) -> list[str]:
     for output in cell.get("outputs", []):
         if output["output_type"] == "error":
             found.append(f"{RAISED} {output['ename']}: {output['evalue'].partition(chr(10))[0]}")
+        if output.get("name") == "stderr":
+            found.append(f"a warning is shown: {''.join(output['text']).strip()[:200]!r}")
         data = output.get("data", {})
         held = contents(["".join(data.get("text/html", ""))], [], False)
         for kind, count in (("figure", held["figures"]), ("table", len(held["tables"]))):

@@ -161,6 +161,9 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
 
 
 ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts", "16_cluster_your_own_texts")
+# Executed by `make test`; the others are in the long lane, as `make check-chapters` looks at them
+# all as they are executed for the book.
+ALWAYS = ("03_networks_and_objectives", "05_text_classification", "appendix_clustering")
 
 
 def execute(chapter, output, *parameters, results):
@@ -182,7 +185,10 @@ def execute(chapter, output, *parameters, results):
     )
 
 
-@pytest.mark.parametrize("chapter", names)
+@pytest.mark.parametrize(
+    "chapter",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ALWAYS)) for name in names],
+)
 def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     (tmp_path / "results").symlink_to(
         ROOT / "results"
@@ -270,6 +276,7 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
     assert len(claims) >= 8 and claims["verdict"].str.startswith("not attempted").all()
 
 
+@pytest.mark.slow
 def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):
     for name in ("SNNL_DATA", "SNNL_CACHE"):
         (tmp_path / name).mkdir()

@@ -126,6 +126,11 @@ def test_what_is_wrong_with_an_output_is_named(shown, told):
     assert told in said
 
 
+def test_a_warning_is_named():
+    warned = {"output_type": "stream", "name": "stderr", "text": ["No GPU\n"]}
+    assert wrong(shows(figure()) | {"outputs": [warned]}) == ["a warning is shown: 'No GPU'"]
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [

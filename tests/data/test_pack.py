@@ -729,6 +729,7 @@ def test_the_bare_machine_is_bare(bare):
     assert status == 1 and "No such file or directory: 'git'" in error
 
 
+@pytest.mark.slow  # the stack above and the bits of what is packed are tested always
 def test_a_bare_machine_gives_the_same_scores_from_a_pack_with_workers_too(
     packed, bare, packages, results_folder, tmp_path, monkeypatch, capsys
 ):

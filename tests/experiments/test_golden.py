@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where conftest i
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 # Before numpy and torch: this file also runs as a script, with one thread and the same kernels.
-import conftest  # noqa: F401
+import conftest
 import numpy as np
 import pytest
 import torch
@@ -204,9 +204,24 @@ def regenerate(path, computed):
     return refused
 
 
-@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name != "tsne"])
+@pytest.fixture(scope="module")
+def nothing_trained_before(packages, tmp_path_factory):
+    """A cache of these tests alone: a stage that older code trained would give its old values."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield conftest.empty_but_for(packages, tmp_path_factory.mktemp("golden") / "cache", patch)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        # Recipes of ClusterBERT beside that of its own experiment.
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "clusterbert-ablation"))
+        for name in EXPERIMENTS
+        if name != "tsne"
+    ],
+)
 def test_tiny_runs_give_the_golden_values_or_the_experiment_has_a_new_revision(
-    packages, experiment
+    nothing_trained_before, experiment
 ):
     if data.locate(dataset(experiment)) is None and dataset(experiment) == "mnist":
         pytest.skip("MNIST is not on this machine")
