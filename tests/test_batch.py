@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import outside_of_make
-from test_kill import LONG_LANE, ROOT, finish, kill_after, moments, start  # noqa: F401
+from test_kill import ROOT, THIRTY, finish, kill_after, moments, start  # noqa: F401
 
 from snnl_lib import experiments, results
 
@@ -195,18 +195,17 @@ def test_a_second_build_is_refused_and_a_chapter_that_fails_is_told_with_its_sen
     assert not (built / "executed" / "two.ipynb").exists()
 
 
-@pytest.mark.parametrize("kills", LONG_LANE[1:])
+@pytest.mark.slow
 def test_a_build_killed_at_random_moments_goes_on_and_makes_no_finished_chapter_again(
     small_book,
     moments,  # noqa: F811 - the fixture that is imported above
-    kills,
 ):
     started = time.monotonic()
     finish(snakemake(small_book, *BOOK))
     seconds = time.monotonic() - started
     built = small_book / "_build"
     shutil.rmtree(built)
-    for _ in range(kills):
+    for _ in range(THIRTY):
         executed = finished_chapters(built)
         kill_after(snakemake(small_book, *BOOK), moments.uniform(0.1, 1) * seconds)
         assert finished_chapters(built).items() >= executed.items()

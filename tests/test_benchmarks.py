@@ -40,6 +40,7 @@ def test_all_sides_take_turns_in_an_order_drawn_by_lot():
     assert set(turns) == {("a", "b"), ("b", "a")}
 
 
+@pytest.mark.slow
 def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
     command = [
         sys.executable,

@@ -33,7 +33,7 @@ RUN = [
     "--device",
     "cpu",
 ]
-LONG_LANE = [pytest.param(1, id="quick"), pytest.param(30, id="thorough", marks=pytest.mark.slow)]
+THIRTY = 30
 
 
 @pytest.fixture
@@ -100,13 +100,13 @@ def uninterrupted(packages, tmp_path_factory):
         return numbers(), seconds
 
 
-@pytest.mark.parametrize("kills", LONG_LANE)
+@pytest.mark.slow  # one moment, the worst, is tested always below
 def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(
-    uninterrupted, own_cache, results_folder, moments, kills
+    uninterrupted, own_cache, results_folder, moments
 ):
     expected, seconds = uninterrupted
     for _ in range(
-        kills
+        THIRTY
     ):  # anywhere in the start, the embedding, a training run or the writing of a record
         recorded = {path: path.stat().st_mtime_ns for path in results_folder.rglob("*.csv")}
         kill_after(start(*RUN), moments.uniform(0.2, 1) * seconds)
@@ -198,7 +198,7 @@ def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(
 # ---------------------------------------------------------------- a disk that takes no more
 
 
-@pytest.mark.parametrize("embedded", [False, True])
+@pytest.mark.parametrize("embedded", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_written(
     own_cache, results_folder, embedded
 ):

@@ -214,8 +214,10 @@ def nothing_trained_before(packages, tmp_path_factory):
 @pytest.mark.parametrize(
     "experiment",
     [
-        # Recipes of ClusterBERT beside that of its own experiment.
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "clusterbert-ablation"))
+        # Other recipes of ClusterBERT, and what else its stages are used for.
+        pytest.param(
+            name, marks=[pytest.mark.slow] * (name in ("clusterbert-ablation", "retrieval"))
+        )
         for name in EXPERIMENTS
         if name != "tsne"
     ],
