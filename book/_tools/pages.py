@@ -332,6 +332,7 @@ def _page_of_runs(name, records):
     records = records.assign(
         group=[groups(f"{name}/{key}")[0] for key in records["key"]],
         shared=report.includes_shared_training(records),
+        stale=report.stale(records),
     )
     for dataset, own in records.groupby("dataset", sort=False):
         lines += ["", f"## {dataset}", ""]
@@ -353,7 +354,7 @@ def _group(name, group, records, letters):
     )
     scores, rows = list(records["metric"].unique()[:SHOWN_SCORES]), []
     runs = records.drop_duplicates("key").sort_values("seed")
-    for run in runs.assign(stale=report.stale(runs)).itertuples():
+    for run in runs.itertuples():
         stale = f"stale: made by revision {run.revision}" if run.stale else ""
         row = [
             run.seed,
