@@ -345,6 +345,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Says nothing of a page that was closed before all of its pictures had come."""
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def find_chromium() -> str | None:
     """Find the browser of this machine."""
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -368,9 +376,7 @@ def main() -> int:
     )
     pages = {name: Links(SITE / name) for name in names}
     problems = broken_links(pages) + differences(pages)
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=SITE)
-    )
+    server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     shown = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
