@@ -163,7 +163,7 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
 ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts", "16_cluster_your_own_texts")
 # Executed by `make test`; the others are in the long lane, as `make check-chapters` looks at them
 # all as they are executed for the book.
-ALWAYS = ("05_text_classification", "appendix_clustering")
+ALWAYS = "05_text_classification"
 
 
 def execute(chapter, output, *parameters, results):
@@ -186,8 +186,7 @@ def execute(chapter, output, *parameters, results):
 
 
 @pytest.mark.parametrize(
-    "chapter",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ALWAYS)) for name in names],
+    "chapter", [pytest.param(name, marks=[pytest.mark.slow] * (name != ALWAYS)) for name in names]
 )
 def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     (tmp_path / "results").symlink_to(

@@ -51,6 +51,7 @@ def test_a_plain_training_loop_disentangles():
     assert 0 < scope["last"] < scope["first"]
 
 
+@pytest.mark.slow  # that the trainer can use the loss is tested with the integrations
 def test_the_trainer_of_sentence_transformers_disentangles_texts(newsgroups4):
     scope = carried_out("sentence-transformers")
     assert 0 < scope["last"] < 0.8 * scope["first"]
