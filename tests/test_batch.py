@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import outside_of_make
-from test_kill import ROOT, THIRTY, finish, kill_after, moments, start  # noqa: F401
+from test_kill import KILLS, ROOT, finish, kill_after, moments, start  # noqa: F401
 
 from snnl_lib import experiments, results
 
@@ -205,7 +205,7 @@ def test_a_build_killed_at_random_moments_goes_on_and_makes_no_finished_chapter_
     seconds = time.monotonic() - started
     built = small_book / "_build"
     shutil.rmtree(built)
-    for _ in range(THIRTY):
+    for _ in range(KILLS):
         executed = finished_chapters(built)
         kill_after(snakemake(small_book, *BOOK), moments.uniform(0.1, 1) * seconds)
         assert finished_chapters(built).items() >= executed.items()

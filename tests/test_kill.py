@@ -33,7 +33,7 @@ RUN = [
     "--device",
     "cpu",
 ]
-THIRTY = 30
+KILLS = 30
 
 
 @pytest.fixture
@@ -105,9 +105,7 @@ def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(
     uninterrupted, own_cache, results_folder, moments
 ):
     expected, seconds = uninterrupted
-    for _ in range(
-        THIRTY
-    ):  # anywhere in the start, the embedding, a training run or the writing of a record
+    for _ in range(KILLS):  # in the start, the embedding, a training or the writing of a record
         recorded = {path: path.stat().st_mtime_ns for path in results_folder.rglob("*.csv")}
         kill_after(start(*RUN), moments.uniform(0.2, 1) * seconds)
         left = len(
