@@ -119,7 +119,11 @@ def test_the_limitations_are_still_those_of_the_records(records):
     tuned = records[records["model"].isin(["tsdae", "clusterbert"])]
     assert set(tuned["seed"]) == {42, 1234}
     whole = tuned[tuned["n_train"] > 2000]
-    assert set(zip(whole["dataset"], whole["seed"], strict=True)) == {("googlenews", 42)}
+    assert set(zip(whole["dataset"], whole["model"], whole["seed"], strict=True)) == {
+        ("googlenews", "tsdae", 42),
+        ("googlenews", "clusterbert", 42),
+        ("searchsnippets", "tsdae", 42),
+    }
     idec = records[
         (records["experiment"] == "clusterbert")
         & records["settings"].str.contains('"clusterer": "(?:umap-)?idec"')
