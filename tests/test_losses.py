@@ -330,6 +330,12 @@ def test_the_reference_is_equation_4_by_a_double_loop(distance, temperature, dty
     assert_near(features.grad, gradient, GRADIENT_TOLERANCE[dtype])
 
 
+def test_of_itself_the_reference_takes_cosine_distance_at_temperature_1(random):
+    features, labels = torch.randn(7, 3, generator=random), torch.tensor(LABELS)
+    told = reference_loss(features, labels, 1.0, distance="cosine")
+    assert reference_loss(features, labels) == told
+
+
 @pytest.mark.parametrize("chunk_size", [None, 7])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("distance", DISTANCES)
