@@ -120,7 +120,7 @@ def own_cache(packages, tmp_path, monkeypatch):
 
 
 def empty_but_for(packages, folder, monkeypatch):
-    """Make and name the cache of ``own_cache``."""
+    """Make a cache with nothing but the real packages (linked), and have SNNL_CACHE name it."""
     forget_tasks(monkeypatch)
     folder.mkdir()
     (folder / "packages").symlink_to(packages.resolve(), target_is_directory=True)

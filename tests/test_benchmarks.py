@@ -40,7 +40,7 @@ def test_all_sides_take_turns_in_an_order_drawn_by_lot():
     assert set(turns) == {("a", "b"), ("b", "a")}
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # its parts are tested one by one
 def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
     command = [
         sys.executable,
@@ -121,7 +121,7 @@ def test_the_products_of_a_layer_are_its_output_and_two_gradients(monkeypatch):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # executes a chapter
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "chapters-cpu.csv").write_text(

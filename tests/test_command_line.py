@@ -1119,7 +1119,7 @@ plan.EXPERIMENTS["clustering"] = replace(plan.EXPERIMENTS["clustering"], run=run
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the test above asks the same of short runs
 def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkeypatch):
     # Runs of the full profile take minutes: who interrupts must not wait for those that were
     # still in the workers' queue.
@@ -1141,7 +1141,7 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # its cause; what comes of it is tested above
 def test_workers_leave_ctrl_c_to_their_parent(packages, results_folder, tmp_path):
     # One that did would print a traceback from wherever it was, its own housekeeping included.
     body = LONG_RUNS.partition("    time.sleep")[0]

@@ -275,7 +275,7 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
     assert len(claims) >= 8 and claims["verdict"].str.startswith("not attempted").all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # what is said where data are missing is tested with the runs
 def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):
     for name in ("SNNL_DATA", "SNNL_CACHE"):
         (tmp_path / name).mkdir()

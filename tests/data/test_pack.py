@@ -825,7 +825,7 @@ def test_a_bare_machine_with_transformers_fine_tunes_packed_minilm_to_nearly_the
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the bits of what is packed are tested always
 def test_a_bare_machine_counts_words_in_packed_texts_to_the_same_scores_but_for_sif(
     packed_texts, bare, own_cache, results_folder
 ):

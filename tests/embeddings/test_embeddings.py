@@ -712,7 +712,7 @@ np.save(out, embeddings.embed(texts, "infersent-random"))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two that write one file at once are tested with the records
 def test_two_processes_at_once_give_the_same_vectors_and_one_whole_store(
     small, own_cache, tmp_path
 ):
