@@ -173,6 +173,7 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
         "-k",
         "python3",
         "--no-progress-bar",
+        "--no-request-save-on-cell-execute",  # once at the end, or when a cell fails
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

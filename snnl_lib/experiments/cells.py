@@ -23,14 +23,14 @@ TEXTS = "texts"
 _ONCE = {"batch_size": 16, "warm_up": 1, "adaptation_epochs": 1}
 _ONCE |= {"reclusterings": 1, "clustering_epochs": 1, "hardening_epochs": 1}
 _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that is recorded)
-    "n_train": (300, 2000, 20_000),  # documents are upper bounds
+    "n_train": (300, 1500, 20_000),  # documents are upper bounds
     "n_test": (200, 1000, None),
     "classification_epochs": (2, 10, 30),
     "convolution_epochs": (1, 2, 50),
     "clustering_epochs": (2, 5, 30),
     "lexicon_epochs": (2, 10, 50),
     "kmeans_starts": (2, 10, 10),
-    "tsne_iterations": (300, 500, 1000),
+    "tsne_iterations": (300, 300, 1000),
     "label_sizes": ((100,), (100, 1000), (100, 300, 1000, 3000, 10_000)),
     "sentence_vectors": (False, False, True),
     "image_train": (300, 1000, 10_000),
@@ -43,8 +43,8 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that
     "image_tsne_iterations": (300, 500, 5000),
     "image_labels": ((100,), (100,), (100, 300, 1000, 3000)),
     "annealing_epochs": (3, 50, 50),
-    "short_documents": (60, 160, 2000),
-    "short_all": (80, 400, ALL_SHORT_TEXTS),
+    "short_documents": (60, 120, 2000),
+    "short_all": (80, 300, ALL_SHORT_TEXTS),
     "short_recipe": (_ONCE, _ONCE, {}),
     "all_needs": ("", "", "40 minutes to six hours on a CPU core"),
     "idec_updates": (2, 20, 4000),
