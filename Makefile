@@ -13,7 +13,7 @@ PIP := $(PYTHON) -m pip install -q --disable-pip-version-check --no-compile
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env book check-book check-chapters lab test test-slow lint format reproduce codecheck bench missing picture lock clean
+.PHONY: help env book chromium check-book check-chapters lab test test-slow lint format reproduce codecheck bench missing picture lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,10 +50,13 @@ book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book;
 	@$(PIP) -r requirements/check.txt -c requirements/lock.txt
 	@touch $@
 
-check-book: book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
+chromium:
+	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "error: Chromium is not installed: apt-get install chromium"; exit 2; }
+
+check-book: chromium book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
 	@$(PYTHON) book/_tools/check.py
 
-check-chapters: book .venv/.check  ## look at each chapter outside of the book, as executed for it: in nbconvert's page and in JupyterLab
+check-chapters: chromium book .venv/.check  ## look at each chapter outside of the book, as executed for it: in nbconvert's page and in JupyterLab
 	@$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
 
 lab: _build/.data  ## open the chapters in JupyterLab; LAB='--no-browser --port 8899' hands options on

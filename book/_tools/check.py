@@ -34,6 +34,10 @@ UNSET = (
     "[...document.querySelectorAll('.math')].filter(one => !one.querySelector('mjx-container') ||"
     " one.querySelector('mjx-merror')).length"
 )
+CUT = (
+    "[...document.querySelectorAll('.cell_input pre')].filter(one => one.scrollWidth >"
+    " one.clientWidth).length"
+)
 ALIKE = [
     ".wide:nth-of-type(n+4) table.runs",
     "table.runs tbody tr:nth-child(n+3)",
@@ -226,7 +230,7 @@ def _unlike_mean(name, metric, said, names):
 
 def look(context, address: str, name: str, theme: str, problems: list[str]) -> None:
     """Open a page and note what is wrong with it in one theme: requests, the console,
-    accessibility, mathematics, weight, and its width on a phone.
+    accessibility, mathematics, weight, code wider than the page, and its width on a phone.
     """
     page, weight, where = context.new_page(), [0], f"{name} ({theme})"
 
@@ -275,6 +279,8 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
             f" {nodes[0]['html'][:160]}"
         )
     if theme == "light":
+        if cut := page.evaluate(CUT):
+            problems.append(f"{where}: {cut} cells have code that the page's edge cuts")
         if weight[0] > MEGABYTE:
             problems.append(
                 f"{where}: weighs {weight[0] / MEGABYTE:.2f} MB beyond the shared scripts"

@@ -1,6 +1,9 @@
-"""GitHub's workflows keep to the Makefile and to the versions of Python that the project takes."""
+"""GitHub's workflows keep to the Makefile and to the versions of Python that the project takes;
+what the Makefile says before it starts.
+"""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -154,3 +157,16 @@ def test_an_empty_lock_takes_the_newest_of_everything_and_otherwise_all_is_pinne
     ).stdout
     names = re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     assert re.findall(r"^([\w-]+) +#", left, re.MULTILINE) == names and "==" not in left
+
+
+@pytest.mark.parametrize("command", ["check-book", "check-chapters"])
+def test_without_a_browser_nothing_is_built_before_that_is_said(command, tmp_path):
+    done = subprocess.run(
+        [shutil.which("make"), command],
+        cwd=ROOT,
+        env=outside_of_make() | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    said = "error: Chromium is not installed: apt-get install chromium\n"
+    assert (done.returncode, done.stdout) == (2, said)
