@@ -23,7 +23,7 @@ TEXTS = "texts"
 _ONCE = {"batch_size": 16, "warm_up": 1, "adaptation_epochs": 1}
 _ONCE |= {"reclusterings": 1, "clustering_epochs": 1, "hardening_epochs": 1}
 _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that is recorded)
-    "n_train": (300, 1500, 20_000),  # documents are upper bounds
+    "n_train": (300, 2000, 20_000),  # documents are upper bounds
     "n_test": (200, 1000, None),
     "classification_epochs": (2, 10, 30),
     "convolution_epochs": (1, 2, 50),
@@ -37,7 +37,7 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that
     "image_test": (200, 1000, None),
     "image_epochs": (2, 6, 30),
     "more_epochs": (3, 12, 100),
-    "pretrain_epochs": (2, 10, 200),
+    "pretrain_epochs": (2, 20, 200),
     "vade_epochs": (2, 5, 200),
     "deep_steps": (4, 80, 20_000),
     "image_tsne_iterations": (300, 500, 5000),
