@@ -24,7 +24,7 @@ METHODS = {
     "minilm": "k-means on MiniLM's sentence vectors, as published",
     "clusterbert": "MiniLM fine-tuned on the texts by ClusterBERT, then k-means",
 }
-"""What ``cluster_texts`` can do, from the fastest to the slowest."""
+"""What ``cluster_texts`` can do."""
 
 CANDIDATES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 20, 22, 25, 30, 35, 40, 50, 60, 80, 100)
 LOOKED_AT = 2000  # texts that choose k, at most

@@ -242,7 +242,7 @@ def test_one_comparison_is_shown_with_its_interval_and_several_with_their_ends(m
     ends = f"from {min(means):+.3f} to {max(means):+.3f} (acc): "
     assert ours("disentangling-classifies-better").startswith(ends)
     assert ours("disentangled-membership") == own.loc["disentangled-membership", "ours"]
-    assert ours("random-encoders") == "2 not attempted" and ours("covers-theorem") == "–"
+    assert ours("before-vascl-and-sbert") == "4 not attempted" and ours("covers-theorem") == "–"
 
 
 def test_every_verdict_of_every_setting_is_in_the_page_and_the_usual_one_is_the_tables(
