@@ -43,7 +43,7 @@ _build/.data: .venv/.ready requirements/data.txt
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
 	@mkdir -p _build/logs
 	@$(SNAKEMAKE) book --config profile=$(PROFILE) --quiet host progress reason rules 2> _build/logs/engine.txt || \
-	  { sed -E '/^Using workflow specific profile/d; s/^WorkflowError in file .*, line [0-9]+:$$/error:/' _build/logs/engine.txt >&2; exit 1; }
+	  { sed -E '/^Using workflow specific profile/d; /^  File ".*Snakefile"/d; s/^WorkflowError in file .*, line [0-9]+:$$/error:/' _build/logs/engine.txt >&2; exit 1; }
 	@echo "The book is at $(CURDIR)/_build/book/_build/html/index.html"
 
 .venv/.check: .venv/.ready requirements/check.txt
@@ -90,7 +90,7 @@ codecheck: _build/.data  ## make a tenth of Tables 1 to 4 again on a CPU and com
 bench: .venv/.ready  ## time the loss against its rivals, stacks against single runs and training steps against their matrix products, into results/bench (about 25 minutes)
 	$(PYTHON) -m benchmarks
 
-missing: .venv/.ready  ## list the runs of the full profile that have no record
+missing: .venv/.ready  ## count the runs of the full profile that have no record, and say why
 	-$(PYTHON) -m snnl_lib missing
 
 picture: .venv/.ready  ## draw the README's picture from the records

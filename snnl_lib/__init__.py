@@ -83,8 +83,10 @@ def full_disk_told(place="a file"):
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
-        advice = "make room, or take a folder that you can write to"
-        refused = f"{error.filename or place} could not be written ({error.strerror})"
+        done, advice = "written", "make room, or take a folder that you can write to"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            done, advice = "opened", "check its permissions, or take a folder of your own"
+        refused = f"{error.filename or place} could not be {done} ({error.strerror})"
         raise SnnlError(f"{refused}: {advice}") from error
 
 

@@ -358,8 +358,18 @@ def _cluster(args):
     device, (seed, *others) = experiments.check_device(args.device), _seeds(args)
     if args.out and (args.out.suffix != ".csv" or not args.out.parent.is_dir()):
         raise SnnlError(f"--out must be a .csv file in a folder that is there, got {args.out}")
+    if args.out and "cluster" in table.columns:
+        raise SnnlError(f"{args.texts} has a column cluster, which --out would lose: rename it")
+    if args.model and (args.k, args.method, args.seeds) != ("auto", "minilm", ["42"]):
+        raise SnnlError(
+            "a model that was kept has a k, a method and a seed: leave out all but --model"
+        )
     if args.save and args.method != "clusterbert":
         raise SnnlError("only a model of --method clusterbert is kept by --save: name it, too")
+    if args.save:
+        from snnl_lib.methods._saving import check_place
+
+        check_place(args.save)
     texts = table[column].fillna("").astype(str).str.strip()
     said = texts[texts != ""]
     blank = f", and {len(texts) - len(said)} rows without a text" if len(said) < len(texts) else ""

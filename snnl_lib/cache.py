@@ -63,7 +63,8 @@ class Checkpoint:
 
     ``parts`` are what changes during the training: modules, optimisers and schedulers (anything
     with a ``state_dict``), generators of torch or numpy, parameters. The states of torch's own
-    random sources are kept too. ``path=None`` keeps nothing, and all calls do nothing.
+    random sources are kept too. ``of`` names the training, so that no other goes on from its file.
+    ``path=None`` keeps nothing, and all calls do nothing.
 
     >>> import torch
     >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
@@ -73,8 +74,8 @@ class Checkpoint:
     ({'step': 3}, True)
     """
 
-    def __init__(self, path: Path | str | None, **parts):
-        self.path = None if path is None else Path(path)
+    def __init__(self, path: Path | str | None, of: str = "", **parts):
+        self.path, self.of = None if path is None else Path(path), of
         self.parts, self._last_saved = parts, time.monotonic()
 
     def restore(self) -> dict:
@@ -87,10 +88,14 @@ class Checkpoint:
             return {}
         import torch
 
-        what = f"the checkpoint {self.path} is damaged"
+        what, advice = f"the checkpoint {self.path}", "remove it, and the training starts anew"
         # A damaged file can raise nearly anything.
-        with told_as(CacheError, what, "remove it, and the training starts anew"):
+        with told_as(CacheError, f"{what} is damaged", advice):
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
+            of = saved.get("of", "")
+        if of != self.of:
+            raise CacheError(f"{what} is of another training: {advice}, or name another file")
+        with told_as(CacheError, f"{what} is damaged", advice):
             for name, part in self.parts.items():
                 _put_back(part, saved["parts"][name])
             torch.set_rng_state(saved["random"])
@@ -118,6 +123,7 @@ class Checkpoint:
         saved = {
             "parts": {name: _state(part) for name, part in self.parts.items()},
             "progress": progress,
+            "of": self.of,
             "random": torch.get_rng_state(),
             "random, GPUs": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }

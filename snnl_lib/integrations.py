@@ -190,7 +190,12 @@ class EntanglementMonitor:
         modes = [(module, module.training) for module in self.model.modules()]
         devices = {tensor.device for tensor in self.model.parameters() if tensor.is_cuda}
         rows, labels = {name: [] for name in self.layers}, []
-        with torch.random.fork_rng(devices), hidden_layers(self.model, self.layers) as hidden:
+        eager = torch.compiler.set_stance("force_eager")  # a graph compiled before has no hooks
+        with (
+            eager,
+            torch.random.fork_rng(devices),
+            hidden_layers(self.model, self.layers) as hidden,
+        ):
             try:
                 self.model.eval()
                 for inputs, names in batches:

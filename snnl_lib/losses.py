@@ -7,6 +7,7 @@ to use, fast and exact for any batch and temperature.
 
 import math
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 
 import torch
@@ -291,14 +292,20 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     """
     finite = torch.is_tensor(alpha) or (_is_a(Real, alpha) and math.isfinite(alpha))
     _require(finite, "alpha", "a finite number", alpha)
-    _require(hidden, "hidden", "a dict of layers that is not empty", hidden)
+    _require(
+        isinstance(hidden, Mapping) and hidden, "hidden", "a dict of layers, not empty", hidden
+    )
+    if not torch.is_tensor(labels):
+        raise TypeError(f"labels must be an integer tensor, got {_kind(labels)}")
+    _check_options(temperature, DISTANCES[0], ignore_index=ignore_index)
     names = list(hidden) if layers in ("sum", "min") else layers
     known = not isinstance(names, str) and names and all(name in hidden for name in names)
     _require(known, "layers", f'"sum", "min" or some of {list(hidden)}', layers)
     if not torch.is_tensor(alpha) and alpha == 0:
         return primary
     more = {"ignore_index": ignore_index, "check_finite": check_finite}
-    rows = (hidden[name].flatten(labels.ndim) for name in names)
+    batch, rows = labels.ndim, (hidden[name] for name in names)
+    rows = (x.flatten(batch) if torch.is_tensor(x) and x.ndim > batch else x for x in rows)
     losses = torch.stack([soft_nearest_neighbor_loss(x, labels, temperature, **more) for x in rows])
     return primary + alpha * (losses.amin(dim=0) if layers == "min" else losses.sum(dim=0))
 

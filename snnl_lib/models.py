@@ -9,6 +9,7 @@ they are normal or uniform; these are their authors' own forms.
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
+from numbers import Integral
 
 import torch
 from torch import nn
@@ -45,7 +46,7 @@ def _run(layers, x, name, before_relu):
 def _check_sizes(**sizes):
     for name, size in sizes.items():
         for value in size if isinstance(size, (tuple, list)) else (size,):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name} must be whole numbers above 0, got {size!r}")
 
 
@@ -177,6 +178,10 @@ class Autoencoder(nn.Module):
         return output, encoded | decoded
 
 
+def _version(value):
+    return None if value.is_inference() else value._version
+
+
 @contextmanager
 def hidden_layers(model, layers):
     """Collect hidden layers of any torch module while it runs, for ``losses.composite_loss``.
@@ -214,13 +219,13 @@ def hidden_layers(model, layers):
         if name in hidden:
             problem = "ran twice in one call of the model: which of its values is meant?"
             raise RuntimeError(f"layer {name!r} {problem}")
-        hidden[name], versions[name] = value, value._version
+        hidden[name], versions[name] = value, _version(value)
 
     def check(*_):
         for name in layers:
             if name not in hidden:
                 raise RuntimeError(f"layer {name!r} did not run in this call of the model")
-            if hidden[name]._version != versions[name]:
+            if _version(hidden[name]) != versions[name]:
                 problem = "was changed in place after it ran, as by nn.ReLU(inplace=True)"
                 raise RuntimeError(f"layer {name!r} {problem}: name the layer that did it instead")
 

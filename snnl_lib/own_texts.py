@@ -4,6 +4,7 @@ what is in each.
 ``python -m snnl_lib cluster`` does all of it from the command line. Nothing here needs a label.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -78,7 +79,9 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     readers = {
         ".csv": partial(pd.read_csv, dtype=str, keep_default_na=False),
         ".tsv": partial(pd.read_csv, sep="\t", dtype=str, keep_default_na=False),
-        ".jsonl": partial(pd.read_json, lines=True, dtype=False),
+        ".jsonl": lambda file: pd.DataFrame(
+            [json.loads(line) for line in _lines(file) if line.strip()], dtype=object
+        ),
         ".txt": lambda file: pd.DataFrame({"text": _lines(file)}),
     }
     if path.suffix not in readers:
@@ -88,6 +91,8 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     advice = f"give a file of texts in UTF-8 that is what its ending {path.suffix} says"
     with told_as(TextsError, f"{path} could not be read", advice, of=(OSError, ValueError)):
         table = readers[path.suffix](path)
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too many for row names
+        raise TextsError(f"{path}: a row has more fields than the header: quote texts with commas")
     if column is None and len(table.columns) == 1:
         column = table.columns[0]
     if column not in table.columns:

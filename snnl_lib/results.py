@@ -214,6 +214,9 @@ def results_dir(profile: str = "full") -> Path:
     checkout = (root / "pyproject.toml").exists()
     if os.environ.get("SNNL_RESULTS"):
         full, rest = Path(os.environ["SNNL_RESULTS"]), Path(os.environ["SNNL_RESULTS"]) / "_build"
+        if full.exists() and not (full.is_dir() and os.access(full, os.R_OK | os.X_OK)):
+            advice = "set SNNL_RESULTS to a folder you can write to"
+            raise RecordError(f"{full}, which SNNL_RESULTS names, is no folder to read: {advice}")
     elif checkout:
         full, rest = root / "results", root / "_build" / "results"
     else:
@@ -452,6 +455,8 @@ def merge(source: Path) -> Merged:
     ours cannot be written.
     """
     paths = [path for path in sorted(Path(source).glob("*/*.csv")) if not _is_beside(path)]
+    there = {path.parent for path in paths if path.parent.name == "bench" or _begins_as_one(path)}
+    paths = [path for path in paths if path.parent in there]
     if not paths:
         advice = "name a folder like results/, with a folder for each experiment in it"
         raise RecordError(f"{source} holds no records: {advice}")
@@ -469,6 +474,11 @@ def merge(source: Path) -> Merged:
             _take(path, ours)
         getattr(merged, verdict).append(f"{name}: {why}" if why else name)
     return merged
+
+
+def _begins_as_one(path):
+    with path.open(errors="replace") as file:
+        return file.read(20) == ",".join(COLUMNS)[:20]
 
 
 def _is_beside(path):

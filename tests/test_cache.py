@@ -238,3 +238,19 @@ def test_the_key_tells_arrays_apart_by_their_numbers_types_and_shapes():
     ]
     assert len({cache.key({"images": array}) for array in facts}) == len(facts)
     assert cache.key({"images": numbers}) == cache.key({"images": np.arange(6)})
+
+
+@pytest.mark.parametrize("name", ["DEC", "VaDE", "SCCL"])
+def test_no_training_goes_on_from_the_file_of_another(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    path = tmp_path / "kept.pt"
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.Checkpoint, "remove", lambda self: None)  # as where it was killed
+        TRAININGS[name][0](path)
+    kind = {"DEC": DEC, "VaDE": VaDE, "SCCL": SCCL}[name]
+    with pytest.raises(cache.CacheError, match="is of another training: remove it"):
+        if name == "SCCL":
+            kind(2, steps=4, batch_size=2, seed=2, checkpoint=path).fit(["a list", "a file", "c"])
+        else:
+            model, _ = pretrain(POINTS, 3, epochs=1, seed=1, normalize=kind is not VaDE)
+            kind(3, seed=2, checkpoint=path).fit(POINTS, autoencoder=model)

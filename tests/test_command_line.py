@@ -962,9 +962,8 @@ def test_a_results_folder_that_refuses_is_one_sentence(refused, packages, tmp_pa
     (tmp_path / "file").touch()
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "file"))
     said = refused("run", "clustering", *TINY, "--models", "pca")
-    assert "could not be written" in said and said.endswith(
-        "make room, or set SNNL_RESULTS to a folder you can write to"
-    )
+    assert said.endswith("is no folder to read: set SNNL_RESULTS to a folder you can write to")
+    assert refused("claims") == said  # rather than that nothing is recorded
 
 
 def test_a_cache_folder_that_refuses_is_one_sentence(refused, own_cache):
@@ -1211,10 +1210,22 @@ def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
         (("--column", "title", "--out", "nowhere/out.csv"), "in a folder that is there"),
         (("--column", "title", "--save", "model"), "only a model of --method clusterbert is kept"),
         (("--column", "title", "--model", "nowhere"), "nowhere"),
+        (("--column", "title", "--model", "nowhere", "--k", "3"), "leave out all but --model"),
+        (
+            ("--column", "title", "--method", "clusterbert", "--save", "README.md"),
+            "is there, and is no model saved before",
+        ),
     ],
 )
 def test_cluster_refuses_what_it_cannot_do_in_one_sentence(refused, wines, arguments, told):
     assert told in refused("cluster", str(wines), *arguments)
+
+
+def test_a_column_of_the_users_own_is_not_overwritten(refused, tmp_path):
+    (tmp_path / "a.csv").write_text("title,cluster\nred wine,mine\nwhite wine,mine\n")
+    said = refused("cluster", str(tmp_path / "a.csv"), "--column", "title", "--k", "2",
+                   "--out", str(tmp_path / "a.csv"))  # fmt: skip
+    assert "has a column cluster, which --out would lose: rename it" in said
 
 
 def test_a_model_that_was_kept_tells_the_clusters_of_new_texts(

@@ -349,3 +349,16 @@ def test_the_monitor_takes_a_way_to_call_the_model_and_to_pick_a_tensor(held_out
 def test_the_monitor_refuses(arguments, batches, shown, network):
     with pytest.raises(ValueError, match=shown):
         EntanglementMonitor(network, **arguments).record(batches)
+
+
+def test_the_monitor_measures_in_inference_mode_and_a_model_that_was_compiled(network, held_out):
+    expected = EntanglementMonitor(network, ["0"]).record(held_out)["0"]
+    with torch.inference_mode():
+        found = EntanglementMonitor(network, ["0"]).record(held_out)["0"]
+    assert found == pytest.approx(expected)
+    compiled = torch.compile(network, backend="eager")
+    compiled.eval()
+    with torch.no_grad():
+        compiled(held_out[0][0])  # its graph is cached, without hooks
+    found = EntanglementMonitor(compiled, ["_orig_mod.0"]).record(held_out)["_orig_mod.0"]
+    assert found == pytest.approx(expected)

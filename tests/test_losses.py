@@ -2004,6 +2004,9 @@ def test_composite_loss_looks_for_nan_unless_told_not_to(layers):
     ("hidden", "options", "shown"),
     [
         ({}, {}, "empty"),
+        ([X], {}, "hidden must be a dict"),
+        ({"a": X[:, 0]}, {}, r"features must be \[..., B, D\]"),
+        ({"a": X}, {"alpha": 0, "temperature": -1.0}, "temperature.*got -1.0"),
         ({"a": X}, {"layers": ["a", "z"]}, r"\['a'\], got \['a', 'z'\]"),
         ({"a": X}, {"layers": []}, r"got \[\]"),
         (
@@ -2028,6 +2031,11 @@ def test_composite_loss_refuses(hidden, options, shown):
 
 
 @pytest.mark.parametrize("hidden", [{}, {"b": X}])
+def test_composite_loss_takes_no_list_of_labels():
+    with pytest.raises(TypeError, match="labels must be an integer tensor, got a list"):
+        composite_loss(torch.tensor(1.0), {"a": X}, Y.tolist(), alpha=1, temperature=1.0)
+
+
 def test_composite_loss_checks_names_even_where_alpha_is_0(hidden):
     # The baseline of a pair runs with alpha = 0: a misspelt layer must not wait for the
     # method's run.

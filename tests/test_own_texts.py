@@ -159,3 +159,24 @@ def test_minutes_are_those_measured_with_the_most_texts(tmp_path, monkeypatch):
     table.to_csv(tmp_path / "bench" / "own-texts-cpu.csv", index=False)
     assert own_texts.typical_minutes(6000, "minilm") == pytest.approx(10)
     assert np.isnan(own_texts.typical_minutes(6000, "clusterbert"))
+
+
+@pytest.mark.parametrize("ending", [",", "\t"])
+def test_a_row_of_more_fields_than_the_header_is_refused_and_not_taken_apart(tmp_path, ending):
+    path = tmp_path / ("a.csv" if ending == "," else "a.tsv")
+    path.write_text(f"text\ngood red wine{ending} dry\nsort a list\n")
+    with pytest.raises(TextsError, match="a row has more fields than the header: quote texts"):
+        own_texts.read_table(path)
+
+
+def test_numbers_of_json_lines_stay_what_they_are(tmp_path):
+    rows = [f'{{"text": "wine", "id": {10**17 + 1}}}', '{"text": "list"}']
+    rows += ["", f'{{"text": "row", "id": {2**70}}}']
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    table, _ = own_texts.read_table(tmp_path / "a.jsonl", "text")
+    assert table["id"].dropna().tolist() == [10**17 + 1, 2**70] and len(table) == 3
+
+
+def test_texts_without_a_word_to_count_are_told_as_such():
+    with pytest.raises(ValueError, match=r"no text has a word of two letters .*another method"):
+        own_texts.cluster_texts(["1", "a", "the"], 2, "tfidf")

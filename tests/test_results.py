@@ -372,7 +372,7 @@ def test_a_folder_that_refuses_is_an_error_that_says_what_to_do(tmp_path, monkey
     (tmp_path / "results").write_text("no folder")
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path / "results"))
     with pytest.raises(
-        RecordError, match=r"could not be written .*set SNNL_RESULTS to a folder you can write to"
+        RecordError, match=r"is no folder to read: set SNNL_RESULTS to a folder you can write to"
     ):
         write_record(made_up_record())
 
@@ -782,3 +782,10 @@ def test_a_table_of_timings_is_taken_too_and_another_one_of_the_same_device_repo
     (tmp_path / "bench" / "loss-gpu.csv").write_text("way,seconds\nours,2\n")
     assert "other timings" in results.merge(tmp_path).conflicts[0]
     assert (results_folder / "bench" / "loss-gpu.csv").read_text().endswith("ours,1\n")
+
+
+def test_a_folder_of_other_tables_is_no_folder_of_records(tmp_path, results_folder):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "equations.csv").write_text("equation,chapter\n4,04\n")
+    with pytest.raises(RecordError, match="holds no records: name a folder like results/"):
+        results.merge(tmp_path)

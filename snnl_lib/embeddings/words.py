@@ -148,7 +148,11 @@ def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarr
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(stop_words="english", max_features=max_features)
-    vectorizer.fit(fit_texts)
+    try:
+        vectorizer.fit(fit_texts)
+    except ValueError:
+        wanted = "a word of two letters or more that is no English stop word"
+        raise ValueError(f"no text has {wanted}: take texts that have, or another method") from None
     return vectorizer.transform(texts).toarray().astype(np.float32)
 
 

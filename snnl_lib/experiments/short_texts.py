@@ -281,7 +281,7 @@ def fine_tune(spec: Spec, task, device, progress, others=None):
     settings = {"seed": spec.seed, "device": device, "progress": progress}
     settings["folder"] = data.cache_dir() / "clusterbert"
     model = ClusterBERT(task.classes, name, recipe(spec), **settings)
-    model.fit(list(task.train_x), others, stages=1 if spec.model == "tsdae" else 3)
+    model.fit(list(task.train_x), others=others, stages=1 if spec.model == "tsdae" else 3)
     return raise_if_diverged(model), others
 
 

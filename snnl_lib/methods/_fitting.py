@@ -1,6 +1,7 @@
 """What the fits of several methods share: k-means, Adam, random numbers."""
 
 from contextlib import contextmanager
+from numbers import Integral
 
 import torch
 
@@ -9,7 +10,7 @@ KMEANS_STARTS = 10  # of k-means on embeddings of texts
 
 def check_clusters(k, count: int, things: str) -> None:
     """Raise ValueError unless k is a whole number from 1 to the number of points or texts."""
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= count:
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= count:
         allowed = f"a whole number from 1 to the number of {things}, {count}"
         raise ValueError(f"the number of clusters must be {allowed}, got {k!r}")
 

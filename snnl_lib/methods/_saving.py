@@ -6,6 +6,7 @@ A folder holds numbers as safetensors and all else as JSON, and nothing that run
 import json
 import os
 import tempfile
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
@@ -15,11 +16,34 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from snnl_lib import SnnlError, __version__, full_disk_told, require, told_as
+from snnl_lib.cache import key
 from snnl_lib.recipes import Recipe
 
 FACTS, TENSORS = "snnl_model.json", "model.safetensors"
 KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
 """What of a fitted estimator is kept as it is, where there is such a thing."""
+
+
+def check_place(folder) -> Path:
+    """Return a folder's full path; raise SnnlError if it holds what ``save`` must not replace."""
+    folder = Path(folder).resolve()
+    theirs = folder.exists() and not (folder / FACTS).is_file()
+    if theirs and (not folder.is_dir() or any(folder.iterdir())):
+        advice = "name another folder, or remove it"
+        raise SnnlError(f"{folder} is there, and is no model saved before: {advice}")
+    return folder
+
+
+@contextmanager
+def as_it_was_on_error(estimator):
+    """Leave an estimator as it was, fitted or not, where the block raises an error."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except Exception:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 class Estimator(TransformerMixin, BaseEstimator):
@@ -39,11 +63,7 @@ class Estimator(TransformerMixin, BaseEstimator):
         from safetensors.torch import save_file
 
         self._check_fitted()
-        folder = Path(folder).resolve()
-        theirs = folder.exists() and not (folder / FACTS).is_file()
-        if theirs and (not folder.is_dir() or any(folder.iterdir())):
-            advice = "name another folder, or remove it"
-            raise SnnlError(f"{folder} is there, and is no model saved before: {advice}")
+        folder = check_place(folder)
         tensors, facts = self._saved_parts()
         tensors = {name: torch.as_tensor(value).detach().cpu() for name, value in tensors.items()}
         tensors = {name: value.contiguous() for name, value in tensors.items()}
@@ -95,6 +115,14 @@ class Estimator(TransformerMixin, BaseEstimator):
 
     def _save_further(self, folder):
         """Keep in the folder what neither tensors nor JSON can hold."""
+
+    def _training(self, **data):
+        """Name the training that a checkpoint is of, by the parameters and what else settles it."""
+        passing = ("device", "progress", "checkpoint")
+        own = {
+            name: own for name, own in self.get_params(deep=False).items() if name not in passing
+        }
+        return key(data | {"class": type(self).__name__, "parameters": own})
 
     def _check_fitted(self):
         advice = "call fit first, or load a saved one"

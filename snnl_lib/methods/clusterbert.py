@@ -176,19 +176,21 @@ class ClusterBERT(TextEstimator):
     def _recipe(self):
         return self.recipe or Recipe()
 
-    def fit(self, texts: list[str], others: list[str] = (), stages: int = 3):
-        """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3. Returns self.
+    def fit(self, texts: list[str], y=None, *, others: list[str] = (), stages: int = 3):
+        """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3; ``y`` is ignored.
 
-        ``others`` are texts that are embedded after each stage, too, and never trained on. A loss
-        that is not finite ends the training without an error (``diverged``); targets that use fewer
-        than half of the clusters are warned of.
+        Returns self. ``others`` are texts that are embedded after each stage, too, and never
+        trained on. A loss that is not finite ends the training without an error (``diverged``);
+        targets that use fewer than half of the clusters are warned of.
 
         Raises:
             ValueError: texts that are none, k that is not a whole number from 1 to N, another
-                pooling than ``cls`` and ``mean``, or an unknown ``assign``.
+                pooling than ``cls`` and ``mean``, an unknown ``assign`` or number of stages.
             BackboneError: a backbone that is not here, or cannot decode.
             CacheError: a checkpoint that is damaged or cannot be written.
         """
+        if stages not in (1, 2, 3):
+            raise ValueError(f"stages must be 1, 2 or 3, got {stages!r}")
         if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
             possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
             raise ValueError(f"assign must be {possible}, got {self.assign!r} and {stages} stages")
@@ -407,6 +409,8 @@ class ClusterBERT(TextEstimator):
         for pieces in (self.pieces, self._others):
             for ids in pieces.ids if pieces else ():
                 digest.update(ids.tobytes() + b"|")
+        if self._others:  # or a text trained on would be as good as one that is embedded alone
+            digest.update(f"{len(self.pieces)} of them".encode())
         name = f"{Path(self.backbone).name}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
         return Path(self.folder) / name
 

@@ -31,7 +31,7 @@ from torch.nn.utils import skip_init
 from snnl_lib import require, training
 from snnl_lib.cache import Checkpoint
 from snnl_lib.methods._fitting import check_clusters, k_means
-from snnl_lib.methods._saving import Estimator
+from snnl_lib.methods._saving import Estimator, as_it_was_on_error
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
 from snnl_lib.recipes import BATCH_SIZE
@@ -174,20 +174,26 @@ class _Method(ClusterMixin, Estimator):
         """
         if isinstance(y, nn.Module):  # which y, ignored, would hide
             raise TypeError("an autoencoder is given by its name: fit(X, autoencoder=...)")
-        X = self._validated(X, reset=True)
-        check_clusters(self.k, len(X), "points")
-        if len(X) < (needed := self.k + self._MORE_POINTS):
-            wanted = f"the number of clusters and {self._MORE_POINTS} more, {needed}"
-            raise ValueError(f"the number of points must be at least {wanted}, got {len(X)}")
-        if autoencoder is None:
-            code_size, settings = self.code_size or self.k, {"seed": self.seed}
-            settings |= {"epochs": self.pretrain_epochs, "normalize": bool(self._NORMALIZED)}
-            settings |= {"device": self.device, "progress": self.progress}
-            autoencoder, history = pretrain(X, code_size, **settings)
-            training.raise_if_diverged(history)
-        elif self._NORMALIZED not in (None, autoencoder.scale is not None):
-            wanted = f"pretrain(..., normalize={self._NORMALIZED})"
-            raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
+        with as_it_was_on_error(self):
+            X = self._validated(X, reset=True)
+            check_clusters(self.k, len(X), "points")
+            if len(X) < (needed := self.k + self._MORE_POINTS):
+                wanted = f"the number of clusters and {self._MORE_POINTS} more, {needed}"
+                raise ValueError(f"the number of points must be at least {wanted}, got {len(X)}")
+            if autoencoder is None:
+                code_size, settings = self.code_size or self.k, {"seed": self.seed}
+                settings |= {"epochs": self.pretrain_epochs, "normalize": bool(self._NORMALIZED)}
+                settings |= {"device": self.device, "progress": self.progress}
+                autoencoder, history = pretrain(X, code_size, **settings)
+                training.raise_if_diverged(history)
+            elif not isinstance(autoencoder, ClusteringAutoencoder):
+                kind = type(autoencoder).__name__
+                raise TypeError(f"autoencoder must be one that pretrain returned, got {kind}")
+            elif autoencoder.unit_range and (X.min() < 0 or X.max() > 1):
+                raise ValueError("the autoencoder is of features in [0, 1], and X has others")
+            elif self._NORMALIZED not in (None, autoencoder.scale is not None):
+                wanted = f"pretrain(..., normalize={self._NORMALIZED})"
+                raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
         features = _scaled(X, autoencoder)
         self.autoencoder, self.diverged = copy.deepcopy(autoencoder).to(self.device).train(), ""
         shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
@@ -220,6 +226,9 @@ class _Method(ClusterMixin, Estimator):
 
     def _codes(self, X):
         return forward(self.autoencoder.eval(), _scaled(X, self.autoencoder), layer="code")
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "labels_")
 
     def _saved_parts(self):
         network = self.autoencoder
@@ -338,7 +347,8 @@ class DEC(_Method):
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)
         parts = {"autoencoder": self.autoencoder, "centroids": self.centroids}
-        saved = Checkpoint(self.checkpoint, optimizer=optimizer, **parts)
+        of = self._training(X=X, start=kmeans.cluster_centers_)
+        saved = Checkpoint(self.checkpoint, of, optimizer=optimizer, **parts)
         first = {"step": 0, "rows": [], "assigned": torch.as_tensor(kmeans.labels_)}
         reached = saved.restore() or first
         start, rows, assigned = reached["step"], reached["rows"], reached["assigned"].numpy()
@@ -463,7 +473,8 @@ class VaDE(_Method):
         noise = torch.Generator(self.device).manual_seed(named_seed(self.seed, "noise"))
         parts = {f"parameter {i}": values for i, values in enumerate(parameters)}
         parts |= {"optimizer": optimizer, "schedule": schedule, "noise": noise}
-        saved = Checkpoint(self.checkpoint, **parts)
+        of = self._training(X=X, start=self.means.detach().cpu().numpy())
+        saved = Checkpoint(self.checkpoint, of, **parts)
         reached = saved.restore() or {"epoch": 0, "rows": []}
         start, rows, steps = reached["epoch"], reached["rows"], math.ceil(len(x) / BATCH_SIZE)
         order = islice(order, start * steps, None)

@@ -105,8 +105,8 @@ class SCCL(TextEstimator):
     progress: str | None = None
     checkpoint: Path | None = None
 
-    def fit(self, texts: list[str]):
-        """Fine-tune on N texts and return self.
+    def fit(self, texts: list[str], y=None):
+        """Fine-tune on N texts and return self; ``y`` is ignored.
 
         A loss that is not finite ends the training without an error (``diverged``).
 
@@ -125,7 +125,7 @@ class SCCL(TextEstimator):
         deletion = np.random.default_rng(named_seed(self.seed, "deletion"))
         parts = {"encoder": self.encoder, "projection": self._projection}
         parts |= {"centroids": self._centroids, "optimizer": optimizer, "deletion": deletion}
-        saved = Checkpoint(self.checkpoint, **parts)
+        saved = Checkpoint(self.checkpoint, self._training(texts=list(texts)), **parts)
         self.diverged = ""
         with _fitting.separate_random_numbers(self._device, named_seed(self.seed, "dropout")):
             self.encoder.train()

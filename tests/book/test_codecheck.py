@@ -238,7 +238,7 @@ def test_what_cannot_be_made_is_counted_and_without_any_run_a_sentence_says_what
     assert check(tmp_path, "--embeddings", "sif") == 2
     told = capsys.readouterr()
     assert "2 recorded runs are left out: their documents are embedded by spacy" in told.out
-    assert told.err.startswith("error: ") and "data fetch ag_news" in told.err
+    assert told.err.startswith("error: ") and "89,029 training documents" in told.err
     assert told.err.count("\n") == 1 and not (tmp_path / "scratch").exists()
 
 

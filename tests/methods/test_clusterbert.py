@@ -50,7 +50,9 @@ TITLES = [
 
 
 def fit(name, recipe=BRIEF, k=2, texts=TITLES, stages=3, others=(), **settings):
-    return ClusterBERT(k, name, recipe, **({"seed": 7} | settings)).fit(texts, others, stages)
+    return ClusterBERT(k, name, recipe, **({"seed": 7} | settings)).fit(
+        texts, others=others, stages=stages
+    )
 
 
 WORDS = "embeddings.word_embeddings.weight"
@@ -494,3 +496,18 @@ def test_a_small_real_corpus_is_clustered_better_after_training_than_before(pack
 
     assert nmi(found.embeddings["hardening"]) > nmi(found.embeddings["start"]) + 0.02
     assert found.curve.groupby("stage")["reconstruction"].mean().is_monotonic_decreasing
+
+
+def test_a_checkpoint_of_texts_trained_on_is_none_of_texts_embedded_alone(roberta, tmp_path):
+    settings = {"folder": tmp_path, "stages": 1}
+    fit(roberta, **settings)
+    some = fit(roberta, texts=TITLES[:5], others=TITLES[5:], **settings)
+    anew = fit(roberta, texts=TITLES[:5], others=TITLES[5:], stages=1)
+    for stage, vectors in anew.embeddings.items():
+        np.testing.assert_array_equal(some.embeddings[stage], vectors)
+
+
+@pytest.mark.parametrize("stages", [0, 4, None])
+def test_a_number_of_stages_that_there_is_not_is_refused_at_once(roberta, stages):
+    with pytest.raises(ValueError, match=f"stages must be 1, 2 or 3, got {stages}"):
+        fit(roberta, stages=stages)

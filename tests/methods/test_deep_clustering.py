@@ -1288,3 +1288,12 @@ def test_a_method_whose_fit_diverged_can_be_fitted_again(copies, autoencoder, mo
     assert "nan" in found.diverged, "the case is the one meant"
     found.fit(copies[0], autoencoder=autoencoder)
     assert found.diverged == "" and len(found.curve) == 3
+
+
+def test_an_autoencoder_of_other_features_or_of_another_kind_is_refused():
+    x = np.random.default_rng(0).random((60, 5))
+    autoencoder, _ = pretrain(x, 2, epochs=1)
+    with pytest.raises(ValueError, match=r"of features in \[0, 1\], and X has others"):
+        VaDE(3, epochs=1).fit(20 * x - 10, autoencoder=autoencoder)
+    with pytest.raises(TypeError, match="one that pretrain returned, got Autoencoder"):
+        N2D(3).fit(x, autoencoder=Autoencoder(5))

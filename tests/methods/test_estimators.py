@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from snnl_lib import SnnlError, __version__
@@ -334,3 +335,28 @@ def test_names_of_columns_are_kept_and_compared(fit, blobs, tmp_path):
     np.testing.assert_array_equal(loaded.predict(frame), model.labels_)
     with pytest.raises(ValueError, match="feature names should match"):
         loaded.predict(frame[list("fedcba")])
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_pipeline_can_end_in_an_estimator_of_texts(name, roberta):
+    pipeline = make_pipeline(clone(TEXTS[name])).fit(TITLES, [0] * len(TITLES))
+    np.testing.assert_array_equal(pipeline.predict(TITLES), pipeline[-1].labels_)
+
+
+def test_a_fit_that_is_refused_leaves_the_estimator_as_it_was(fit, blobs):
+    model, _ = fit("DEC")
+    before = model.predict(blobs[0])
+    with pytest.raises(ValueError, match="number of clusters"):
+        model.fit(np.ones((2, 4)))
+    np.testing.assert_array_equal(model.predict(blobs[0]), before)
+    fresh = clone(model)
+    with pytest.raises(ValueError, match="number of clusters"):
+        fresh.fit(np.ones((2, 4)))
+    with pytest.raises(NotFittedError, match="call fit first"):
+        fresh.predict(np.ones((2, 4)))
+
+
+def test_numbers_of_numpy_are_whole_numbers_too(small, blobs):
+    x = blobs[0]
+    one = DEC(np.int64(3), max_steps=2, pretrain_epochs=1).fit_predict(x)
+    np.testing.assert_array_equal(one, DEC(3, max_steps=2, pretrain_epochs=1).fit_predict(x))
