@@ -284,6 +284,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     Raises:
         ValueError: an empty ``hidden``, an unknown layer or a bad number; what
             ``soft_nearest_neighbor_loss`` raises besides.
+        TypeError: labels that are no tensor, and likewise.
 
     >>> hidden = {"hidden1": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])}
     >>> primary, labels = torch.tensor(0.5), torch.tensor([0, 0, 1])

@@ -205,7 +205,7 @@ def results_dir(profile: str = "full") -> Path:
     ``_build/results/<profile>`` for the others.
 
     Outside a checkout the full records are those that the wheel ships, and the others lie under the
-    working directory.
+    working directory. Raises RecordError if SNNL_RESULTS names what is no folder to read.
 
     >>> results_dir("quick").name
     'quick'
