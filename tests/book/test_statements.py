@@ -137,7 +137,12 @@ def test_the_limitations_are_still_those_of_the_records(records):
         ("stackoverflow", "minilm-cls", "umap-idec"),
         ("biomedical", "minilm", "idec"),
     }
-    assert not {"dec", "idec"} & set(records["model"])
+    deep = records[records["experiment"].eq("images") & records["model"].isin(["dec", "idec"])]
+    assert set(zip(deep["dataset"], deep["model"], deep["seed"], strict=True)) == {
+        *(("mnist", "dec", seed) for seed in (42, 1234, 73)),
+        ("mnist", "idec", 42),
+    }
+    assert not deep["settings"].str.contains("mean over pixels").any()
     assert (
         records[records["experiment"].str.startswith("classification")]["n_train"].max() == 20_000
     )
