@@ -122,6 +122,7 @@ class Estimator(TransformerMixin, BaseEstimator):
         own = {
             name: own for name, own in self.get_params(deep=False).items() if name not in passing
         }
+        own = json.dumps(own, default=_plain, sort_keys=True)
         return key(data | {"class": type(self).__name__, "parameters": own})
 
     def _check_fitted(self):

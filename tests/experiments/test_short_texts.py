@@ -559,8 +559,8 @@ def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_othe
     monkeypatch.setattr(
         ClusterBERT,
         "fit",
-        lambda self, texts, others, **rest: (
-            trained.append((texts, others)) or fit(self, texts, others, **rest)
+        lambda self, texts, *, others, **rest: (
+            trained.append((texts, others)) or fit(self, texts, others=others, **rest)
         ),
     )
     outcome = run_test_documents(spec, task, "cpu", None)
