@@ -9,7 +9,7 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parent.parent / "snnl_lib"
 # 6,200 is the aim: the judgement of claims came in with 900 lines, users' doors with 770.
-BUDGET, LARGEST_FILE = 7780, 400
+BUDGET, LARGEST_FILE = 7830, 400
 
 # What an evening is enough to read, docstrings and all: the method with one family of experiments.
 EVENING, EVENING_BUDGET = ("losses", "_pairs", "models", "metrics", "training"), 2200

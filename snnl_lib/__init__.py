@@ -34,7 +34,7 @@ of pyproject.toml that brings it.
 
 
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
-_REFUSED |= {errno.EEXIST, errno.ENOTDIR}
+_REFUSED |= {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 class SnnlError(Exception):

@@ -7,7 +7,9 @@ cluster.
 import argparse
 import math
 import os
+import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from fnmatch import fnmatchcase
@@ -352,13 +354,13 @@ def _list(args):
     return 0
 
 
-def _cluster(args):
-    """Cluster a file of texts; what is in each cluster is printed, and the table written."""
-    table, column = own_texts.read_table(args.texts, args.column)
-    device, (seed, *others) = experiments.check_device(args.device), _seeds(args)
-    if args.out and (args.out.suffix != ".csv" or not args.out.parent.is_dir()):
-        raise SnnlError(f"--out must be a .csv file in a folder that is there, got {args.out}")
-    if args.out and "cluster" in table.columns:
+def _refuse(args, table):
+    """Raise SnnlError for what `cluster` cannot do, before it takes any time."""
+    if (out := args.out) and (out.suffix != ".csv" or not out.parent.is_dir() or out.is_dir()):
+        raise SnnlError(f"--out must be a .csv file in a folder that is there, got {out}")
+    if out:
+        tempfile.TemporaryFile(dir=out.parent).close()  # or what refuses would after the work
+    if out and "cluster" in table.columns:
         raise SnnlError(f"{args.texts} has a column cluster, which --out would lose: rename it")
     if args.model and (args.k, args.method, args.seeds) != ("auto", "minilm", ["42"]):
         raise SnnlError(
@@ -370,6 +372,13 @@ def _cluster(args):
         from snnl_lib.methods._saving import check_place
 
         check_place(args.save)
+
+
+def _cluster(args):
+    """Cluster a file of texts; what is in each cluster is printed, and the table written."""
+    table, column = own_texts.read_table(args.texts, args.column)
+    device, (seed, *others), out = experiments.check_device(args.device), _seeds(args), args.out
+    _refuse(args, table)
     texts = table[column].fillna("").astype(str).str.strip()
     said = texts[texts != ""]
     blank = f", and {len(texts) - len(said)} rows without a text" if len(said) < len(texts) else ""
@@ -386,16 +395,16 @@ def _cluster(args):
         print(
             f"{row.cluster:>4} {row.size:>6,}  {', '.join(row.words)}\n{'':13}{row.nearest[0][:60]}"
         )
-    if args.out:
-        import pandas as pd
-
-        clusters = pd.Series(found.clusters, said.index, dtype="Int64").reindex(table.index)
-        with whole_file(args.out) as file:
-            table.assign(cluster=clusters).to_csv(file, index=False)
-        print(f"{args.out}: the table with a column cluster")
     if args.save:
         found.model.save(args.save)
         print(f"{args.save}: the model; new texts: cluster FILE --model {args.save}")
+    if out:
+        import pandas as pd
+
+        clusters = pd.Series(found.clusters, said.index, dtype="Int64").reindex(table.index)
+        with whole_file(out) as file:
+            table.assign(cluster=clusters).to_csv(file, index=False)
+        print(f"{out}: the table with a column cluster")
     return 0
 
 
@@ -463,4 +472,6 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C, so that the workers of --jobs end too, and not only their parent.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -32,7 +32,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     ``torch.vmap``. It keeps tables of all pairs in memory.
 
     Args:
-        features: float tensor [..., B, D]; leading axes are independent batches.
+        features: float tensor [..., B, D]; leading axes are independent batches. float16 and
+            bfloat16 are computed and returned in float32.
         labels: integer tensor [..., B], classes in any numbering.
         temperature: T > 0; a number, or a tensor [].
         distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"``.
@@ -51,6 +52,7 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     """
     _check_rows(features, labels, "features", "labels", "B")
     _check_options(temperature, distance)
+    features = features.to(torch.promote_types(features.dtype, torch.float32))  # from half of it
     if distance == "cosine":
         lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
         unit = features / (lengths + (lengths == 0))  # a row of zeros stays as it is

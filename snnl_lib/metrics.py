@@ -38,11 +38,13 @@ def clustering_scores(features, clusters, labels):
 
     Returns:
         A dict of floats. The first three are nan where they are not defined, for one cluster or as
-        many clusters as points.
+        many clusters as points, and scikit-learn's where the equations divide by 0.
 
-        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better
+        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better; a pair of clusters with
+          one centre is left out (Eq. 9: infinite)
         - ``sil``: silhouette (Eqs. 11-13), mean over points, in [-1, 1]
-        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0
+        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0; 1 if the points of each cluster are
+          equal (Eq. 14: infinite)
         - ``nmi``: normalised mutual information (Eq. 17), in [0, 1]; arithmetic mean of the
           entropies
         - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1] (the paper says [0, 1])

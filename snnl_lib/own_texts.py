@@ -91,6 +91,8 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     advice = f"give a file of texts in UTF-8 that is what its ending {path.suffix} says"
     with told_as(TextsError, f"{path} could not be read", advice, of=(OSError, ValueError)):
         table = readers[path.suffix](path)
+        if len(table.columns) == 1 and path.suffix in (".csv", ".tsv"):
+            table = readers[path.suffix](path, skip_blank_lines=False)  # which are empty texts
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too many for row names
         raise TextsError(f"{path}: a row has more fields than the header: quote texts with commas")
     if column is None and len(table.columns) == 1:

@@ -82,7 +82,7 @@ class Spec:
 
     def key(self, fingerprint: str) -> str:
         """Name the record: the readable fields, then a hash of the settings and the data."""
-        digest = hashlib.sha256(f"{self.settings_text} {fingerprint}".encode()).hexdigest()[:8]
+        digest = _digest(self.settings_text, fingerprint)
         alpha = str(float(self.alpha)).removesuffix(".0")
         names = f"{self.dataset}-{self.embedding}-{self.model}"
         numbers = f"a{alpha}-t{self.temperature}-s{self.seed}-n{self.n_train}"
@@ -92,6 +92,10 @@ class Spec:
         reading = f" ({self.get('reading')})" if self.get("reading") else ""
         where = f"{self.model}{reading} on {self.dataset}/{self.embedding}"
         return f"{where}, alpha {self.alpha:g}, seed {self.seed}"
+
+
+def _digest(settings, fingerprint):
+    return hashlib.sha256(f"{settings} {fingerprint}".encode()).hexdigest()[:8]
 
 
 class Outcome(NamedTuple):
@@ -257,6 +261,13 @@ def write_record(record: Record, folder: Path | None = None) -> Path:
     return path
 
 
+def check_folder(folder: Path) -> None:
+    """Raise RecordError unless files can be written into a folder, which is made if need be."""
+    probe = folder / ".probe"
+    write_atomically(probe, "")
+    probe.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file, whole or not at all. Raises RecordError if the folder refuses."""
     try:
@@ -276,19 +287,21 @@ def read_record(path: Path) -> pd.DataFrame:
 
 def _rows(path):
     """Read a record's rows, numbers as numbers; RecordError if it is truncated or damaged."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
     try:
         header, *rows = csv.reader(io.StringIO(text), strict=True)
         for row in rows:
             for place, number in _NUMBERS.items():
                 row[place] = number(row[place])
-        told = {(len(row), row[-1], row[_PLACE["status"]] in STATUSES) for row in rows}
-        whole = header == COLUMNS and told == {(len(header), len(rows), True)} and text[-1] == "\n"
+        (shared,) = {(*row[: _PLACE["metric"]], *row[_PLACE["value"] + 1 :]) for row in rows}
+        told = len(shared) + 2, shared[-1], rows[0][_PLACE["status"]] in STATUSES
+        whole = header == COLUMNS and told == (len(header), len(rows), True) and text[-1] == "\n"
     except (csv.Error, IndexError, ValueError):
         whole = False
     if not whole:
         raise RecordError(
-            f"the record {path} is truncated or damaged: remove it and run its experiment again"
+            f"the record {path} is truncated, damaged or none: remove it, and if it was one run its"
+            " experiment again"
         )
     return rows
 
@@ -305,7 +318,8 @@ def _record_paths(experiment, profile, by_chapters=False):
     for place in _places(profile)[: 2 if by_chapters else 1]:
         for path in place.glob(f"{experiment or '*'}/*.csv"):
             timing = path.parent.name == "bench"  # which is no run
-            if not timing and not path.name.startswith(".") and not _is_beside(path):
+            hidden = path.name.startswith(".") or not path.is_file()
+            if not timing and not hidden and not _is_beside(path):
                 found.setdefault((path.parent.name, path.name), []).append(path)
     return [_best(found[name]) for name in sorted(found)]
 
@@ -454,7 +468,8 @@ def merge(source: Path) -> Merged:
     of another profile is refused. Raises RecordError if the source is no folder with records, or
     ours cannot be written.
     """
-    paths = [path for path in sorted(Path(source).glob("*/*.csv")) if not _is_beside(path)]
+    paths = [path for path in sorted(Path(source).glob("*/*.csv")) if path.is_file()]
+    paths = [path for path in paths if not _is_beside(path)]
     there = {path.parent for path in paths if path.parent.name == "bench" or _begins_as_one(path)}
     paths = [path for path in paths if path.parent in there]
     if not paths:
@@ -511,6 +526,8 @@ def _compare_records(path, ours):
     if profile != "full":
         only = "and only those of the profile full are kept here"
         raise RecordError(f"the record {path} is of the profile {profile}, {only}")
+    if not path.stem.endswith(_digest(*(rows[0][_PLACE[n]] for n in ("settings", "fingerprint")))):
+        raise RecordError(f"the record {path} is not called as its run is: give it its name back")
     return _compare(rows, _rows(ours)) if ours.exists() else ("added", "")
 
 

@@ -2,7 +2,9 @@
 and an exit status.
 """
 
+import contextlib
 import csv
+import errno
 import functools
 import itertools
 import os
@@ -11,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +25,7 @@ import torch
 from snnl_lib import data, embeddings, experiments, own_texts, results
 from snnl_lib.__main__ import _counted, main
 from snnl_lib.embeddings import nli
-from snnl_lib.experiments import plan
+from snnl_lib.experiments import plan, runner
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -879,7 +882,8 @@ def test_a_truncated_record_is_one_sentence_that_names_it(
     spec = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
     path = results.write_record(experiments.run(spec, "cpu"))
     path.write_bytes(path.read_bytes()[:-20])
-    expected = f"the record {path} is truncated or damaged: remove it and run its experiment again"
+    told = "is truncated, damaged or none: remove it, and if it was one run its experiment again"
+    expected = f"the record {path} {told}"
     assert (
         refused("run", "clustering", *TINY)
         == refused("missing", "clustering", *MISSING)
@@ -1073,6 +1077,42 @@ def interrupt_after_the_first_run(*arguments):
     return process.returncode, error, time.monotonic() - interrupted
 
 
+def test_sigterm_ends_the_workers_too(packages, results_folder):
+    many = [*TINY[: TINY.index("--seeds")], "--seeds", *map(str, range(3)), "--jobs", "2"]
+    run = [sys.executable, "-m", "snnl_lib", "run", "clustering", *many]
+    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(run, start_new_session=True, **options)
+    try:
+        for line in process.stdout:
+            if line.startswith("[1/"):
+                break
+        process.terminate()  # it alone, as `timeout` and a batch system do
+        _, error = process.communicate(timeout=100)
+        assert process.returncode == 130 and "what was finished is kept" in error
+        for _ in range(100):
+            left = [
+                path
+                for path in Path("/proc").glob("[0-9]*/stat")
+                if _session_of(path) == str(process.pid)
+            ]
+            if not left:
+                break
+            time.sleep(0.1)
+        assert not left
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _session_of(path):
+    """The session of a living process; empty where it has gone or is but waited for."""
+    try:
+        state, _, _, session = path.read_text().rpartition(") ")[2].split()[:4]
+    except OSError:
+        return ""
+    return "" if state == "Z" else session
+
+
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(
     packages, results_folder, command, jobs
@@ -1208,6 +1248,7 @@ def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
         (("--column", "title", "--method", "bert"), "there is no method 'bert'"),
         (("--column", "title", "--out", "out.txt"), "--out must be a .csv file"),
         (("--column", "title", "--out", "nowhere/out.csv"), "in a folder that is there"),
+        (("--column", "title", "--out", "{folder}"), "must be a .csv file in a folder"),
         (("--column", "title", "--save", "model"), "only a model of --method clusterbert is kept"),
         (("--column", "title", "--model", "nowhere"), "nowhere"),
         (("--column", "title", "--model", "nowhere", "--k", "3"), "leave out all but --model"),
@@ -1218,7 +1259,50 @@ def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
     ],
 )
 def test_cluster_refuses_what_it_cannot_do_in_one_sentence(refused, wines, arguments, told):
+    wines.with_name("d.csv").mkdir()
+    arguments = (argument.format(folder=wines.with_name("d.csv")) for argument in arguments)
     assert told in refused("cluster", str(wines), *arguments)
+
+
+@pytest.mark.parametrize("kept", ["--out", "--save"])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(refused, wines, monkeypatch, kept):
+    def refuse(*args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(options["dir"]))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(own_texts, "cluster_texts", None)
+    place = wines.with_name("a.csv" if kept == "--out" else "model")
+    asked = ("--column", "title", "--k", "2", "--method", "clusterbert", kept, str(place))
+    assert "check its permissions" in refused("cluster", str(wines), *asked)
+
+
+def test_blank_lines_of_an_only_column_are_rows_without_a_text(command, packages, tmp_path):
+    (tmp_path / "one.csv").write_text("title\nred wine\n\nsort a list\n\nwhite wine\n")
+    out = tmp_path / "out.csv"
+    asked = ("--k", "2", "--method", "tfidf", "--out", str(out))
+    status, said, _ = command("cluster", str(tmp_path / "one.csv"), *asked)
+    assert status == 0 and "3 texts, and 2 rows without a text" in said
+    with out.open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["title"] for row in rows] == ["red wine", "", "sort a list", "", "white wine"]
+    assert [bool(row["cluster"]) for row in rows] == [True, False] * 2 + [True]
+
+
+def test_records_that_cannot_be_written_are_told_before_the_first_run(
+    refused, packages, results_folder, monkeypatch
+):
+    monkeypatch.setenv("SNNL_RESULTS", "/proc/nowhere")
+    monkeypatch.setattr(runner, "_written", None)
+    said = refused("run", "clustering", *TINY)
+    assert "could not be written" in said and "set SNNL_RESULTS to a folder" in said
+
+
+def test_what_is_no_file_is_no_record(command, packages, results_folder):
+    folder = results_folder / "clustering"
+    (folder / "a-folder.csv").mkdir(parents=True)
+    (folder / "dangling.csv").symlink_to(folder / "nowhere")
+    status, said, _ = command("missing", "clustering", *MISSING)
+    assert status == 1 and "missing or stale" in said
 
 
 def test_a_column_of_the_users_own_is_not_overwritten(refused, tmp_path):

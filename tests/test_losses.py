@@ -336,6 +336,18 @@ def test_of_itself_the_reference_takes_cosine_distance_at_temperature_1(random):
     assert reference_loss(features, labels) == told
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("distance", "scale"), [("cosine", 1), ("sqeuclidean", 300)])
+def test_the_reference_computes_half_precision_in_float32_as_the_loss_does(dtype, distance, scale):
+    generator = torch.Generator().manual_seed(3)
+    features = (scale * torch.randn(20, 5, generator=generator)).to(dtype)
+    labels = torch.arange(20) % 3
+    told = reference_loss(features, labels, 1e-3, distance=distance)
+    assert told.dtype == torch.float32 and torch.isfinite(told)
+    found = soft_nearest_neighbor_loss(features, labels, 1e-3, distance=distance)
+    torch.testing.assert_close(told, found, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("chunk_size", [None, 7])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("distance", DISTANCES)

@@ -812,3 +812,13 @@ def test_retrieval_scores_of_many_equal_candidates_need_no_large_numbers():
 def test_retrieval_scores_refuse_bad_input_and_say_what(queries, shown):
     with pytest.raises(ValueError, match=shown):
         retrieval_scores(queries)
+
+
+def test_where_the_equations_divide_by_0_the_scores_are_what_is_documented():
+    points = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], 4, axis=0)
+    clusters = np.repeat([0, 1, 2], 4)
+    assert clustering_scores(points, clusters, clusters)["chs"] == 1
+    spread = points + 0.1 * np.tile([[1, 0], [-1, 0], [0, 1], [0, -1]], (3, 1))
+    twice = np.concatenate([spread, spread[:4]])  # a fourth cluster with the centre of the first
+    found = clustering_scores(twice, np.append(clusters, [3] * 4), np.append(clusters, [3] * 4))
+    assert 0 < found["dbi"] < 1

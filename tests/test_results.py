@@ -269,7 +269,7 @@ def test_a_record_cut_off_at_any_byte_is_refused(results_folder, metrics):
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with pytest.raises(
-            RecordError, match="is truncated or damaged: remove it and run its experiment again"
+            RecordError, match="is truncated, damaged or none: remove it, and if it was one run"
         ) as caught:
             read_record(path)
         assert str(path) in str(caught.value)
@@ -289,6 +289,8 @@ DAMAGES = {
     "no header": lambda text: lines(text, 1, 2, 3, 4),
     "an unknown status": lambda text: text.replace(",ok,", ",fine,"),
     "a status that one row does not share": lambda text: text.replace(",ok,", ",okay,", 1),
+    "rows of two experiments": lambda text: text.replace("\nclustering,", "\nclassification,", 1),
+    "rows of two seeds": lambda text: text.replace(",42,", ",43,", 1),
     "a number that is none": lambda text: text.replace(",42,", ",forty-two,"),
     "a seed that is no whole number": lambda text: text.replace(",42,", ",42.5,"),
     "an unknown column": lambda text: text.replace("experiment,", "experience,", 1),
@@ -317,15 +319,22 @@ def test_a_damaged_record_is_refused_and_named(results_folder, damage):
         lambda: load_results("clustering"),
         lambda: judge([SPEC], {}),
     ):
-        with pytest.raises(RecordError, match="is truncated or damaged: remove it") as caught:
+        with pytest.raises(RecordError, match="is truncated, damaged or none: remove it") as caught:
             read()
         assert str(path) in str(caught.value)
+
+
+def test_the_mark_that_an_editor_puts_before_a_record_is_no_damage(results_folder):
+    path = write_record(made_up_record())
+    before = read_record(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_record(path).equals(before)
 
 
 def test_bytes_that_are_no_text_are_refused(results_folder):
     path = write_record(made_up_record())
     path.write_bytes(np.random.default_rng(0).bytes(5000))
-    with pytest.raises(RecordError, match="is truncated or damaged"):
+    with pytest.raises(RecordError, match="is truncated, damaged or none"):
         read_record(path)
 
 
@@ -738,6 +747,16 @@ def test_a_damaged_record_of_another_machine_is_named_and_the_others_are_taken(
     found = results.merge(tmp_path)
     assert len(found.added) == 1 and len(found.refused) == 1 and str(damaged) in found.refused[0]
     assert set(load_results()["seed"]) == {73}
+
+
+def test_a_record_under_the_name_of_another_run_is_refused(results_folder, tmp_path, monkeypatch):
+    write_record(made_up_record())
+    (theirs,) = elsewhere(tmp_path, monkeypatch, made_up_record())
+    renamed = theirs.rename(theirs.with_name("renamed.csv"))
+    (theirs.parent / "folder.csv").mkdir()
+    found = results.merge(tmp_path)
+    assert not any(found[:4]) and len(found.refused) == 1
+    assert f"{renamed} is not called as its run is" in found.refused[0]
 
 
 def test_a_damaged_record_of_ours_and_one_of_another_profile_are_named_and_left_alone(

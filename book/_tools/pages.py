@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
 VERDICTS = ("reproduced", "matches", "partly", "mixed", "contradicted", "differs")
+NUMBERS = ("none", "one", "two", "three", "four")
 VERDICTS += ("undecided", "no fair test", "not attempted")
 TAG = r"\\\\tag\{(\d+)\}"  # of an equation, in a notebook's JSON
 OTHER = "other than by rule 2"
@@ -155,10 +156,11 @@ def _counts(judged):
 
 
 def _sensitivity():
-    """Count the verdicts of rule 2 and of what would make one fragile, a column each."""
+    """Count the verdicts of rule 2 and of what else they hang on, a column each."""
     table = claims.sensitivity().rename(columns={"fragile": OTHER}).set_index("judged with")
     kinds = [kind for kind in VERDICTS if kind in table]
-    return table[[*kinds, OTHER]].T.rename_axis("verdict").reset_index().assign(records=BUILT)
+    table = table[[*kinds, OTHER, "which"]].rename(columns={"which": "these claims"}).T
+    return table.rename_axis("verdict").reset_index().assign(records=BUILT)
 
 
 def _changed(judged):
@@ -185,12 +187,17 @@ def _changed(judged):
 def _said(judged, changed):
     """The numbers that pages say in their prose (the role ``said``), by name."""
     own = judged.set_index("name")
-    cells = [each["mean"] for each in own.loc["disentangling-classifies-better", "contrasts"]]
-    lower = sorted(-mean for mean in cells if mean < 0)
+    cells = own.loc["disentangling-classifies-better", "contrasts"]
+    lower = sorted(-each["mean"] for each in cells if each["mean"] < 0)
+    decided = sum(each["mean"] < 0 and each["verdict"] == "contradicted" for each in cells)
     start = own.loc["before-its-start", "contrasts"][0]
     names = ("clustering", "clustering-rivals")
     codes = pd.concat([report.recorded(name, "ag_news") for name in names])
     scores = codes[codes["metric"] == "acc"].groupby("label")["value"].mean()
+    images = [report.recorded(name, "mnist", "pixels") for name in ("images", "labels")]
+    images = pd.concat(images).query("metric == 'acc'").groupby("label")["value"].mean()
+    textbook = images[images.index.str.match("linear discriminant|logistic regression, [^i]")]
+    few, many = (textbook[textbook.index.str.endswith(f" {n} labels")] for n in ("100", "10,000"))
     said = {
         "claims": f"{len(judged)}",
         "claims-1": f"{changed.get('moved', 0) + changed.get('kept', 0)}",
@@ -199,8 +206,15 @@ def _said(judged, changed):
         "acc-ae": f"{scores['AE']:.3f}",
         "acc-ae-d": f"{scores['AE(D)']:.3f}",
         "acc-lda": f"{scores['linear discriminant analysis']:.3f}",
+        "lda": report.show_difference(codes, "acc", "AE(D)", "linear discriminant analysis"),
+        "mnist-ae-d": f"{images['AE(D), alpha 1']:.3f}",
+        "mnist-textbook": f"{many.max():.3f}",
+        "mnist-supcon": f"{images['SupCon']:.3f}",
+        "mnist-ae-d-few": f"{images['AE(D), 100 labels']:.3f}",
+        "mnist-textbook-few": f"{few.max():.3f}",
         "cells": f"{len(cells)}",
         "cells-lower": f"{len(lower)}",
+        "cells-decided": NUMBERS[decided],
         "cells-lower-by": f"{lower[0]:.3f} to {lower[-1]:.3f}" if lower else "nothing",
         "cells-verdict": own.loc["disentangling-classifies-better", "kind"],
         "start-gain": f"{start['mean']:+.3f}",

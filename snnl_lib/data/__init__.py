@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from snnl_lib import told_as
 from snnl_lib.data import catalogue, places, readers
 from snnl_lib.data.catalogue import Entry, Form
 from snnl_lib.data.places import DataError, cache_dir, package_path, user_folder, verify
@@ -102,6 +103,12 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     folder = entry.folder or name
     tried = [f"SNNL_DATA ({os.environ.get('SNNL_DATA') or 'not set'}: not there)"]
     tried.append(f"the cache ({cache_dir()}: not there)")
+    refused, advice = (
+        f"the cache {cache_dir()} could not be made",
+        "set SNNL_CACHE to another folder",
+    )
+    with told_as(DataError, refused, advice, of=OSError):
+        cache_dir().mkdir(parents=True, exist_ok=True)
     for form in entry.forms:
         if form.system:
             tried.append(f"{form.system} (not there: {form.description})")

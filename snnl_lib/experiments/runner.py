@@ -111,8 +111,10 @@ def run_all(
 
     ``jobs`` processes work side by side, one torch thread each. With a ``stack`` of more than one,
     up to so many runs that are alike are trained together. Interrupting loses only the runs under
-    way.
+    way. Raises RecordError before the first if records cannot be written.
     """
+    for profile in {spec.profile for spec in specs}:  # or what refuses would after the work
+        results.check_folder(folder or results.results_dir(profile))
     groups = _groups(specs, stack)
     if jobs == 1:
         for group in groups:

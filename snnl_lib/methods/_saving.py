@@ -25,12 +25,16 @@ KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
 
 
 def check_place(folder) -> Path:
-    """Return a folder's full path; raise SnnlError if it holds what ``save`` must not replace."""
+    """Return a folder's full path; raise SnnlError if it holds what ``save`` must not replace, or
+    cannot be written.
+    """
     folder = Path(folder).resolve()
     theirs = folder.exists() and not (folder / FACTS).is_file()
     if theirs and (not folder.is_dir() or any(folder.iterdir())):
         advice = "name another folder, or remove it"
         raise SnnlError(f"{folder} is there, and is no model saved before: {advice}")
+    with full_disk_told(folder):
+        tempfile.TemporaryFile(dir=next(p for p in folder.parents if p.exists())).close()
     return folder
 
 

@@ -24,6 +24,7 @@ from snnl_lib.cache import CacheError, Checkpoint
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods import _fitting
+from snnl_lib.methods._saving import as_it_was_on_error
 from snnl_lib.methods._texts import TextEstimator
 from snnl_lib.methods.deep_clustering import target_distribution
 from snnl_lib.methods.tsdae import Decoder, delete_words
@@ -194,12 +195,14 @@ class ClusterBERT(TextEstimator):
         if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
             possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
             raise ValueError(f"assign must be {possible}, got {self.assign!r} and {stages} stages")
-        self.pieces = self._cut(texts, anew=True)
-        _fitting.check_clusters(self.k, len(texts), "texts")
-        self._others = self._cut(others) if len(others) else None
+        with as_it_was_on_error(self):
+            self.pieces = self._cut(texts, anew=True)
+            _fitting.check_clusters(self.k, len(texts), "texts")
+            self._others = self._cut(others) if len(others) else None
         self._build()
         self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
         self._centers = self._labels = None
+        self._asked = self.k, named_seed(self.seed, "kmeans")  # whatever is set before it is done
         self.seconds = 0.0
         for stage in range(self._restore(stages), stages + 1):
             started = time.perf_counter()
@@ -226,7 +229,7 @@ class ClusterBERT(TextEstimator):
         """Find the centroids of the last embeddings, once somebody asks for them."""
         if self._centers is None:
             vectors = list(self.embeddings.values())[-1][: len(self.pieces)]
-            kmeans = _fitting.k_means(vectors, self.k, named_seed(self.seed, "kmeans"))
+            kmeans = _fitting.k_means(vectors, *self._asked)
             self._centers = kmeans.cluster_centers_
             self._labels = self._assign(vectors)
 
@@ -470,7 +473,7 @@ class ClusterBERT(TextEstimator):
     def _load_parts(self, tensors, facts, folder):
         super()._load_parts(tensors, facts, folder)
         weight = tensors["head.weight"]
-        self.head = nn.Linear(weight.shape[1], self.k, device=self._device)
+        self.head = nn.Linear(weight.shape[1], len(weight), device=self._device)
         self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
         names = ("centers", "labels", "clusters")
         found = [tensors[name].cpu().numpy() if name in tensors else None for name in names]

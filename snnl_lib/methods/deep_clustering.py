@@ -268,13 +268,13 @@ def target_distribution(q):
     """Compute DEC's Eq. 3 (ClusterBERT's Eq. 5): the assignments q, sharpened.
 
     ``q`` [N, k] is squared, so that the sure ones weigh more, and each cluster divided by its size;
-    the rows of p [N, k] sum to 1.
+    the rows of p [N, k] sum to 1. To a cluster to which q gives nothing, neither does p.
 
     >>> target_distribution(torch.tensor([[0.8, 0.2], [0.4, 0.6]])).numpy().round(3)
     array([[0.914, 0.086],
            [0.229, 0.771]], dtype=float32)
     """
-    weight = q.square() / q.sum(dim=0)
+    weight = q.square() / q.sum(dim=0).clamp_min(torch.finfo(q.dtype).tiny)  # or 0 / 0
     return weight / weight.sum(dim=1, keepdim=True)
 
 

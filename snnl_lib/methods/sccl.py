@@ -17,6 +17,7 @@ from torch import nn
 from snnl_lib.cache import Checkpoint
 from snnl_lib.embeddings.transformers import encode, load_encoder
 from snnl_lib.methods import _fitting
+from snnl_lib.methods._saving import as_it_was_on_error
 from snnl_lib.methods._texts import TextEstimator
 from snnl_lib.methods.deep_clustering import soft_assignment, target_distribution
 from snnl_lib.methods.tsdae import delete_words
@@ -115,8 +116,9 @@ class SCCL(TextEstimator):
                 pooling than ``cls`` and ``mean``.
             BackboneError: a backbone that is not here.
         """
-        pieces = self._cut(texts, anew=True)
-        _fitting.check_clusters(self.k, len(texts), "texts")
+        with as_it_was_on_error(self):
+            pieces = self._cut(texts, anew=True)
+            _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)
         new = [*self._projection.parameters(), self._centroids]
         own, rate, new_rate = [*self.encoder.parameters()], self.learning_rate, self.new_rate

@@ -11,7 +11,7 @@ def supervised_contrastive_loss(features, labels, temperature):
     outside the logarithm, so that every class mate has to be near, and not only one.
 
     Args:
-        features: float tensor [B, D].
+        features: float tensor [B, D]; float16 and bfloat16 are computed in float32.
         labels: integer tensor [B]; anchors without a class mate are left out.
         temperature: a number above 0.
 
@@ -22,7 +22,7 @@ def supervised_contrastive_loss(features, labels, temperature):
     >>> round(supervised_contrastive_loss(apart, torch.tensor([0, 0, 1]), 1.0).item(), 4)
     0.3133
     """
-    unit = F.normalize(features, dim=1)
+    unit = F.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
     least = torch.finfo(unit.dtype).min / 4
     logits = (unit @ unit.T / temperature).masked_fill(itself, least)

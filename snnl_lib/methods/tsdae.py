@@ -135,8 +135,8 @@ class Decoder(nn.Module):
         """Return Eq. 1 of a batch, a number: the cross entropy of each piece of the clean texts.
 
         Each piece of ``ids`` [B, L] is told from those before it and the ``embedding`` [B, D];
-        ``mask`` [B, L] is 1 where there is text. The mean is over all pieces of the batch; in the
-        paper it is over texts.
+        ``mask`` [B, L] is 1 where there is text. The mean is over all pieces of the batch. In the
+        paper it is over texts, and whether a text's sum is divided by its length is not said.
         """
         hidden, wanted = self.hidden(embedding, ids[:, :-1], mask[:, :-1]), mask[:, 1:].bool()
         return F.cross_entropy(self.head(hidden[wanted]).float(), self.place[ids[:, 1:][wanted]])

@@ -29,6 +29,8 @@ POINTS = (0.5, 1, 1.5, 2, 3)
 SEEDS = {"all": None, FIVE: frozenset(PAPER_SEEDS), "its first three": frozenset(PAPER_SEEDS[:3])}
 VARIANTS = (FIVE, *MARGINS, CORRECTED)
 """What a verdict that is not fragile stands."""
+BARE = "intervals of the seeds alone"
+"""What the documents add to an interval is left out (``contrasts.floor``)."""
 UNITS = {"seed": "seeds", "encoder": "encoders", "corpus": "corpora"}
 _WITH = {"stand-in": ", with a stand-in", "reduced": ", with a reduced protocol"}
 
@@ -64,22 +66,23 @@ def judge(
 def sensitivity(
     records: pd.DataFrame | None = None, claims: Sequence[Claim] | None = None
 ) -> pd.DataFrame:
-    """Count the verdicts of rule 2, and of what would make one fragile: a row each.
+    """Count the verdicts of rule 2, of what would make one fragile, and ``BARE``: a row each.
 
-    Columns: judged with, one for each first word of a verdict, and fragile, how many claims have
-    another verdict than by rule 2.
+    Columns: judged with, one for each first word of a verdict, fragile, how many claims have
+    another first word than by rule 2, and which: the names of those.
     """
     claims = registered_claims() if claims is None else claims
-    found = {name: kinds for name, (_, kinds) in _verdicts(claims, _book(claims, records)).items()}
-    words = {name: [_word(kind) for kind in kinds] for name, kinds in found.items()}
+    book = _book(claims, records)
+    found = _verdicts(claims, book) | {BARE: _found(claims, book, Setting(floor=False))}
+    words = {name: [_word(kind) for kind in kinds] for name, (_, kinds) in found.items()}
     columns = sorted({word for kinds in words.values() for word in kinds})
-    rows = [
-        {"judged with": name}
-        | {column: kinds.count(column) for column in columns}
-        | {"fragile": sum(a != b for a, b in zip(kinds, words["rule 2"], strict=True))}
-        for name, kinds in words.items()
-    ]
-    return pd.DataFrame(rows, columns=["judged with", *columns, "fragile"])
+    rows = []
+    for name, kinds in words.items():
+        same = zip(claims, kinds, words["rule 2"], strict=True)
+        which = [claim.name for claim, kind, usual in same if kind != usual]
+        row = {"judged with": name} | {column: kinds.count(column) for column in columns}
+        rows.append(row | {"fragile": len(which), "which": ", ".join(which)})
+    return pd.DataFrame(rows, columns=["judged with", *columns, "fragile", "which"])
 
 
 def by_setting(
@@ -92,10 +95,10 @@ def by_setting(
     claims = registered_claims() if claims is None else claims
     book, rows = _book(claims, records), []
     for points, (words, seeds) in product(POINTS, SEEDS.items()):
-        setting = Setting(seeds, points / 100)
-        for claim in claims:
-            verdict = _whole(claim, [_told(claim, each, book, setting) for each in claim.contrasts])
-            rows.append({"name": claim.name, "margin": points, "seeds": words, "verdict": verdict})
+        _, kinds = _found(claims, book, Setting(seeds, points / 100))
+        row = {"margin": points, "seeds": words}
+        pairs = zip(claims, kinds, strict=True)
+        rows += [{"name": claim.name, **row, "verdict": verdict} for claim, verdict in pairs]
     return pd.DataFrame(rows)
 
 
@@ -226,15 +229,15 @@ def _verdicts(claims, book, seeds=None):
     five = frozenset(PAPER_SEEDS) if chosen is None else chosen & frozenset(PAPER_SEEDS)
     settings = {"rule 2": Setting(chosen), FIVE: Setting(five)}
     settings |= {name: Setting(chosen, points) for name, points in MARGINS.items()}
-    found = {
-        name: [[_told(claim, each, book, setting) for each in claim.contrasts] for claim in claims]
-        for name, setting in settings.items()
-    }
-    found[CORRECTED] = _corrected(found["rule 2"])
-    return {
-        name: (made, [_whole(*pair) for pair in zip(claims, made, strict=True)])
-        for name, made in found.items()
-    }
+    found = {name: _found(claims, book, setting) for name, setting in settings.items()}
+    corrected = _corrected(found["rule 2"][0])
+    return found | {CORRECTED: (corrected, [*map(_whole, claims, corrected)])}
+
+
+def _found(claims, book, setting):
+    """Judge with one setting: judged contrasts and verdicts, both lists over the claims."""
+    made = [[_told(claim, each, book, setting) for each in claim.contrasts] for claim in claims]
+    return made, [*map(_whole, claims, made)]
 
 
 def _told(claim, contrast, book, setting):
@@ -262,8 +265,8 @@ def _corrected(made):
     weak = {id(each) for each, p in zip(tested, adjusted, strict=True) if p > FALSE_DISCOVERIES}
 
     def corrected(each):
-        # "Sharply" may be contradicted by a small gain, which is no matter of its sign.
-        signed = each.verdict == "reproduced" or not each.contrast.words
+        # A word may be contradicted by a gain of the wrong size, which is no matter of its sign.
+        signed = each.verdict == "reproduced" or each.found.high < 0
         return replace(each, verdict="undecided") if id(each) in weak and signed else each
 
     return [[corrected(each) for each in judged] for judged in made]

@@ -16,10 +16,13 @@ LOST = ("diverged", "failed")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a judgement is made with: these seeds (None: all) and this margin."""
+    """What a judgement is made with: these seeds (None: all), this margin, and ``contrasts.floor``
+    or not.
+    """
 
     seeds: frozenset | None = None
     points: float = contrasts.POINTS
+    floor: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class _Block:
         ]
         common = [seed for seed in made[0] if all(seed in runs for runs in made)]
         filled = [self._filled([runs[seed] for runs in made]) for seed in common]
-        self.pairs = [pair for pair in filled if not any(math.isnan(run.value) for run in pair)]
+        pairs = [pair for pair in filled if not any(math.isnan(run.value) for run in pair)]
+        self.pairs = [pair for pair in pairs if len({run.stale for run in pair}) == 1]
+        self.mixed = len(self.pairs) < len(pairs)
         self.scores = np.array([[run.value for run in pair] for pair in self.pairs])
         self.collapsed, self.lost = (
             np.array([any(run.status in states for run in pair) for pair in self.pairs], dtype=bool)
@@ -167,12 +172,14 @@ def _compare(contrast, cells, book, setting):
     blocks = [block for block in every if block.pairs and not block.unfair]
     if not blocks:
         verdict, note = "not attempted", "no run is recorded"
+        if any(block.mixed for block in every):
+            note = "of each pair of runs one is stale"
         if unfair:
             verdict, note = "no fair test", f"most runs of {unfair[0]} collapsed or broke off"
         return Judged(contrast, verdict, specs=rows, note=note)
     shown = contrast.test in ("= v", "at least v")  # the score, not its distance from the value
     value = float(blocks[0].signs[0] * (contrast.value or 0))
-    floors = [block.floor() if block.counted else 0.0 for block in blocks]
+    floors = [block.floor() if block.counted and setting.floor else 0.0 for block in blocks]
     rivals = [abs(block.scores[:, block.weights < 0].mean(axis=0)) for block in blocks]
     facts = {"words": contrast.words, "points": setting.points, "value": value if shown else 0.0}
     facts["scale"] = abs(value) or (np.mean(rivals) if len(rivals[0]) else math.nan)

@@ -57,7 +57,8 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
 
     ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
     ``seed``, ``metric`` and ``value``, and ``fingerprint`` where encoders may be random: then the
-    seeds that share a draw of one are a single unit (``by_unit``). Returns ``difference``, the mean
+    seeds that share a draw of one are a single unit (``by_unit``). A stale run is not compared with
+    one that is not: what differs might be the code. Returns ``difference``, the mean
     over units (above 0 if the winner is the better one), ``low`` and ``high``, its 95 % interval,
     ``probability``, that of improvement (that a run of the winner, whatever its seed, beats a run
     of the loser, whatever its seed; ties count half), and how many ``seeds`` and ``units``.
@@ -69,7 +70,9 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     >>> round(float(judged["difference"]), 3), judged["seeds"]
     (0.195, 2)
     """
-    runs = records[records["metric"] == metric]
+    runs = records[(records["metric"] == metric) & records["label"].isin([winner, loser])]
+    if "stale" in runs:
+        runs = runs[runs.groupby("seed")["stale"].transform("nunique") == 1]
     scores = runs.pivot_table(index="seed", columns="label", values="value")
     pairs = scores.reindex(columns=[winner, loser]).dropna()
     sign = -1 if metric in LOWER_IS_BETTER else 1

@@ -97,6 +97,15 @@ def test_a_row_leads_to_its_runs_and_says_where_there_is_none(tmp_path, extensio
     ).read_bytes()
 
 
+def test_a_cell_is_shown_as_it_is_written(tmp_path, extension):
+    written = ["> 0", "> 0 marginal", "# 1", "- a", "+ b", "1. c", "2) d", "+0.02", "= v", "*e*"]
+    html, warned = rendered(tmp_path, pd.DataFrame({"test": written, "records": report.QUOTED}))
+    assert not warned
+    body = html.partition("<tbody>")[2].partition("</tbody>")[0]
+    cells = re.findall(r"<td><p>(.*?)</p></td>", body)
+    assert [unescape(cell) for cell in cells] == written
+
+
 def test_a_link_to_runs_that_have_no_page_stops_the_build(tmp_path, extension):
     (warned,) = rendered(tmp_path, pd.DataFrame({"model": ["AE"], "records": [KEYS[0]]}))[1]
     assert (
@@ -286,7 +295,10 @@ def test_verdicts_are_counted_by_their_first_words(made, judged):
     for words in ("undecided", "no fair test", "partly"):
         assert kinds.loc[words, "all three"] == judged[0]["kind"].str.startswith(words).sum()
     moved = made["claims-sensitivity"].set_index("verdict").drop(columns="records")
-    assert list(moved.columns) == ["rule 2", *claims.VARIANTS]
+    assert list(moved.columns) == ["rule 2", *claims.VARIANTS, claims.BARE]
+    names = [[*filter(None, each.split(", "))] for each in moved.loc["these claims"]]
+    assert [*map(len, names)] == moved.loc["other than by rule 2"].tolist()
+    assert {name for own in names for name in own} <= {*judged[0]["name"]} and names[-1]
     assert moved.loc["other than by rule 2", "rule 2"] == 0
     for kind in pages.VERDICTS:
         assert moved["rule 2"].get(kind, 0) == kinds.loc[kind, "all three"]
@@ -335,8 +347,22 @@ def test_the_front_page_says_what_the_records_say(made, judged):
     assert "the loss never clearly helps" in page
     assert not {"reproduced", "matches"} & {each["verdict"] for each in cells}
     assert int(said["cells-lower"]) == sum(each["mean"] < 0 for each in cells)
-    assert "discriminant analysis with the same labels does as well" in page
-    assert float(said["acc-lda"]) > float(said["acc-ae-d"]) - 0.015
+    assert (
+        said["cells-decided"]
+        == "one"
+        == pages.NUMBERS[
+            sum(each["mean"] < 0 and each["verdict"] == "contradicted" for each in cells)
+        ]
+    )
+    assert "no advantage over linear discriminant analysis with the same labels is seen" in page
+    low, high = re.search(r"interval (\S+) to ([^,]+),", said["lda"]).groups()
+    assert float(low) < 0 and float(said["lda"].split()[0]) < 0 < float(said["acc-lda"])
+    assert float(high) < 0.015, "an advantage within what the rule takes for none"
+    ahead, few = (
+        [float(said[f"mnist-{name}{of}"]) for name in ("ae-d", "textbook")] for of in ("", "-few")
+    )
+    assert ahead[0] > ahead[1] + 0.015 and few[0] < few[1] - 0.015
+    assert float(said["mnist-supcon"]) > ahead[0]
     clustering = own.loc["disentangled-membership", "contrasts"]
     (gain,) = [
         each

@@ -49,9 +49,26 @@ GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to
             {"embedding": "infersent-random", "n_train": 1_000_000},
             f"stand-in (a random encoder for InferSent), reduced ({PART})",
         ),
-        ("annealing", "gaussian", {}, "paper's protocol"),
+        (
+            "annealing",
+            "gaussian",
+            {},
+            "stand-in (classes, step and fixed temperatures of ours for the article's, which it"
+            " does not tell)",
+        ),
+        (
+            "labels",
+            "mnist",
+            {"model": "ae-d", "reading": "100 labels"},
+            "stand-in (numbers of labels of ours for the article's, which it does not tell)",
+        ),
         ("images", "mnist", {"model": "original"}, "paper's protocol"),
-        ("images", "mnist", {"model": "ae-d"}, "reduced (10,000 training images, 17 %)"),
+        (
+            "images",
+            "mnist",
+            {"model": "ae-d"},
+            "reduced (the article does not tell its number: 10,000 training images, 17 %)",
+        ),
         (
             "images",
             "emnist_balanced",

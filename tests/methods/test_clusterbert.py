@@ -507,6 +507,30 @@ def test_a_checkpoint_of_texts_trained_on_is_none_of_texts_embedded_alone(robert
         np.testing.assert_array_equal(some.embeddings[stage], vectors)
 
 
+def test_a_refused_fit_and_new_parameters_leave_what_was_fitted(roberta, tmp_path):
+    found = fit(roberta)
+    labels, vectors = found.labels_, found.transform(TITLES)
+    for texts in (TITLES[:3], "a text"):
+        with pytest.raises(ValueError, match=r"number of clusters|list of strings"):
+            found.set_params(k=99).fit(texts)
+    found.set_params(k=3, seed=1)
+    np.testing.assert_array_equal(found.labels_, labels)
+    np.testing.assert_array_equal(found.transform(TITLES), vectors)
+    found.save(tmp_path / "kept")
+    kept = ClusterBERT.load(tmp_path / "kept")
+    np.testing.assert_array_equal(kept.labels_, labels)
+    np.testing.assert_array_equal(kept.predict(TITLES), found.predict(TITLES))
+
+
+def test_clusters_that_are_asked_for_late_are_those_of_the_fit(roberta):
+    found, other = fit(roberta), fit(roberta)
+    np.testing.assert_array_equal(found.set_params(k=4, seed=5).labels_, other.labels_)
+    late = fit(roberta)
+    with pytest.raises(ValueError, match="number of clusters"):
+        late.set_params(k=99).fit(TITLES[:3])
+    np.testing.assert_array_equal(late.labels_, other.labels_)
+
+
 @pytest.mark.parametrize("stages", [0, 4, None])
 def test_a_number_of_stages_that_there_is_not_is_refused_at_once(roberta, stages):
     with pytest.raises(ValueError, match=f"stages must be 1, 2 or 3, got {stages}"):

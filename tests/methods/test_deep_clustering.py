@@ -433,6 +433,14 @@ def test_targets_are_those_worked_out_by_hand():
     torch.testing.assert_close(found, torch.tensor([[5 / 8, 3 / 8], [5 / 32, 27 / 32]]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_cluster_to_which_nothing_is_assigned_gets_nothing(dtype):
+    q = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0]], dtype=dtype)
+    p = target_distribution(q)
+    torch.testing.assert_close(p[:, :2], target_distribution(q[:, :2]))
+    assert p[:, 2].tolist() == [0, 0]
+
+
 def test_targets_are_equation_3_point_by_point():
     q = np.random.default_rng(0).dirichlet(np.ones(5), size=30)
     found = target_distribution(torch.as_tensor(q)).numpy()

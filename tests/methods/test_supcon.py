@@ -32,6 +32,15 @@ def supcon_by_hand(features, labels, temperature):
     return np.mean(losses) if losses else 0.0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    features, labels = batch()
+    half = features.detach().to(dtype)
+    told = supervised_contrastive_loss(half, labels, 1e-4)
+    assert told.dtype == torch.float32 and torch.isfinite(told)
+    assert told == supervised_contrastive_loss(half.float(), labels, 1e-4)
+
+
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize(
     "classes", [1, 4, 35]

@@ -386,7 +386,7 @@ def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
     a = images | {"model": "ae-d", "alpha": 1, "reading": "alpha 1"}
     b = images | {"model": "original"}
     found = judged([made(a, UP), made(b, [0.0] * 5)], contrast((1, a), (-1, b)))
-    assert found["grade"] == "reduced (10,000 training images, 17 %)"
+    assert found["grade"].endswith("number: 10,000 training images, 17 %)")
     assert found["verdict"] == "reproduced, with a reduced protocol"
     found = judged([made(b, UP)], contrast((1, b), value=0.01))
     assert (found["grade"], found["verdict"]) == ("paper's protocol", "reproduced")
@@ -409,8 +409,20 @@ def test_the_grade_is_that_of_the_rows_with_runs_or_of_all_where_there_are_none(
     assert (none["corpora"], none["records"], none["seeds"]) == ("", "", "–")
 
 
-def test_stale_records_are_used_and_named():
+def test_a_stale_run_is_not_compared_with_one_that_is_not():
     found = judged([made(AED, UP, stale=True), BASE], BEATS)
+    assert found["verdict"].startswith("not attempted (of each pair of runs one is stale)")
+    assert found["records"] == ""
+    old = made(AED, UP)
+    old["stale"] = old["seed"] == old["seed"].iloc[0]  # one pair of them
+    assert judged([made(AED, UP), BASE], BEATS)["seeds"] == "5"
+    found = judged([old, BASE], BEATS)
+    assert (found["kind"], found["seeds"]) == ("reproduced", "4")
+    assert "stale" not in found["verdict"]
+
+
+def test_stale_records_are_used_and_named():
+    found = judged([made(AED, UP, stale=True), BASE.assign(stale=True)], BEATS)
     assert found["kind"] == "reproduced" and "; from stale records" in found["verdict"]
     stale = [made(AED, UP), BASE, made(PCA, UP, stale=True)]
     other = contrast((1, PCA), (-1, AE), chosen_afterwards=True)
@@ -507,6 +519,10 @@ def test_fragile_with_benjamini_hochberg_over_all_contrasts_above_0():
     both = claims.judge(pd.concat([*worse, none]), claims=[claim(BEATS), other])
     assert both["kind"][0] == "contradicted"
     assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
+    lower = claim(replace(BEATS, words="marginal"))  # a loss is one, whatever gain was claimed
+    both = claims.judge(pd.concat([*worse, none]), claims=[lower, other])
+    assert both["kind"][0] == "contradicted"
+    assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
     sharply = claim(replace(BEATS, words="sharply"))  # a gain is one, however it is called
     both = claims.judge(pd.concat([*weak, none]), claims=[sharply, other])
     assert both["fragile"].tolist() == ["Benjamini-Hochberg: undecided", ""]
@@ -535,9 +551,20 @@ def test_sharply_is_contradicted_by_a_gain_that_is_none():
 def test_one_table_shows_how_the_counts_move():
     rows = [made(AED, [0.1, -0.1, 0.3, -0.1, 0.2, *[0.2] * 5]), made(AE, [0.0] * 10)]
     table = claims.sensitivity(pd.concat(rows), [claim(BEATS)]).set_index("judged with")
-    assert list(table.index) == ["rule 2", *claims.VARIANTS]
-    assert table["reproduced"].tolist() == [1, 0, 1, 1, 1]
-    assert table["fragile"].tolist() == [0, 1, 0, 0, 0]
+    assert list(table.index) == ["rule 2", *claims.VARIANTS, claims.BARE]
+    assert table["reproduced"].tolist() == [1, 0, 1, 1, 1, 1]
+    assert table["fragile"].tolist() == [0, 1, 0, 0, 0, 0]
+    assert table["which"].tolist() == ["", "a-claim", "", "", "", ""]
+
+
+def test_the_table_shows_what_hangs_on_the_documents():
+    rows = [made(AED, [0.51, 0.511, 0.512], "acc"), made(AE, [0.5] * 3, "acc")]
+    few = [row.assign(n_test=1000) for row in rows]  # half-width 0.044 of their documents
+    for own, which in ((rows, ""), (few, "a-claim")):
+        better = [claim(replace(BEATS, metric="acc"))]
+        table = claims.sensitivity(pd.concat(own), better).set_index("judged with")
+        assert table.loc[claims.BARE, "reproduced"] == 1
+        assert table.loc[claims.BARE, "which"] == which
 
 
 def test_every_margin_and_choice_of_seeds_has_its_verdict():

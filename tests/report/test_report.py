@@ -100,7 +100,9 @@ def test_a_provenance_ends_with_the_grade_of_its_cells():
     both = f"Grade: stand-in ({word}; a random encoder for InferSent), {part}."
     assert report.provenance(rows).endswith(both) and both not in report.provenance(random)
     points = report.provenance(report.select("annealing"))
-    assert points.endswith("Grade: paper's protocol.")
+    assert "Grade: stand-in (classes, step and fixed temperatures of ours" in points
+    pixels = report.recorded("images", "mnist", "pixels").query("model == 'original'")
+    assert report.provenance(pixels).endswith("Grade: paper's protocol.")
 
 
 def test_a_provenance_of_records_put_together_counts_all_of_them():
@@ -278,12 +280,22 @@ def test_a_comparison_by_corpus_takes_one_score_and_turns_the_sign_where_lower_i
     assert [round(found["gain"].item(), 9) for found in gains] == [0.1, -0.1]
 
 
-def test_a_stale_run_marks_its_corpus_alone_and_only_if_it_is_compared():
+def test_stale_runs_mark_their_corpus_alone_and_only_if_they_are_compared():
     rows = corpora({name: {"umap": [0.5, 0.5], "kmeans": [0.4]} for name in ("a", "b")})
-    for key, told in (("b-kmeans-0", [False, True]), ("b-umap-1", [False, False])):
-        marked = rows.assign(stale=rows["key"] == key)
+    for keys, told in ((["b-kmeans-0", "b-umap-0"], [False, True]), (["b-umap-1"], [False] * 2)):
+        marked = rows.assign(stale=rows["key"].isin(keys))
         found = report.by_corpus(marked, "acc", "label", ["umap", "kmeans"])
         assert found["stale"].tolist() == told
+
+
+def test_a_stale_run_is_not_compared_with_one_that_is_not():
+    rows = corpora({"a": {"umap": [0.5, 0.9], "kmeans": [0.4, 0.4]}})
+    rows = rows.assign(stale=rows["key"] == "a-umap-1")
+    found = report.by_corpus(rows, "acc", "label", ["umap", "kmeans"])
+    assert found["gain"].round(9).tolist() == [0.1] and found["seeds"].tolist() == [1]
+    both = pd.concat([rows, rows.assign(label="other", stale=True)])
+    judged = report.paired(both, "acc", "umap", "kmeans")  # of other rows nothing is asked
+    assert (round(judged["difference"], 9), judged["seeds"]) == (0.1, 1)
 
 
 @pytest.mark.parametrize("rows", [slice(0), slice(2)])  # none, and one kind alone

@@ -122,7 +122,9 @@ class RunTable(CSVTable):
 
     @staticmethod
     def _line(row, plain):
-        cells = (re.sub(r"([*_`$<\\[])", r"\\\1", cell) if plain else cell for cell in row)
+        # What opens a quotation, a heading or a list stands at the start: "> 0" is a test.
+        marks = r"([*_`$<\\[]|^[>#]|^[-+](?= )|(?<=^\d)[.)](?= ))"
+        cells = (re.sub(marks, r"\\\1", cell) if plain else cell for cell in row)
         return ",".join('"{}"'.format(cell.replace('"', '""') or " ") for cell in cells)
 
     @staticmethod
