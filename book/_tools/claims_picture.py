@@ -16,7 +16,7 @@ from snnl_lib.report.contrasts import FRACTIONS, base
 PAPERS = {"text": "text paper", "image": "image paper", "ClusterBERT": "ClusterBERT"}
 _SIGNS = {
     "as the paper says": ("#0072B2", "o", ("reproduced", "matches")),
-    "the opposite, or another number": ("#D55E00", "X", ("contradicted", "differs")),
+    "the opposite, another size, or another number": ("#D55E00", "X", ("contradicted", "differs")),
     "undecided": ("#767676", "|", ("undecided",)),
 }
 _SPAN = 45  # points to either side that the picture of all claims shows
@@ -57,7 +57,7 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     for tick, chapter in zip(axis.get_yticklabels(), judged["chapter"], strict=True):
         tick.set_url(links.get(chapter))
     axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))
-    below = "points: right of 0 as claimed; of a number its distance from the paper's"
+    below = "points: right of 0 in the direction claimed; of a number its distance from the paper's"
     axis.set_xlabel(below, fontsize=9)
     axis.text(_SPAN + 3, -1.1, "verdict", fontsize=9, weight="bold")
     handles = [

@@ -57,8 +57,8 @@ INTERNALS = {
         record_cells show_difference show_ends show_interval show_number stale
     """,
     "results": """
-        Merged Outcome Record Run Spec commit device_name judge made merge read_record runs versions
-        write_atomically write_record
+        Merged Outcome Record Run Spec check_folder commit device_name judge made merge read_record
+        runs versions write_atomically write_record
     """,
     "training": "Shared take_step batches progress_bar",
 }
