@@ -59,6 +59,10 @@ def _lines(path):
     return path.read_text("utf-8-sig").removesuffix("\n").split("\n")
 
 
+def _reason(error):
+    return getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+
+
 def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFrame", str]:
     """Read a file with a text in each row: at ``path``, .csv, .tsv, .jsonl (a JSON object a line),
     or .txt (a text a line).
@@ -89,7 +93,8 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
             f"{path} does not end in one of {', '.join(readers)}: rename or convert it"
         )
     advice = f"give a file of texts in UTF-8 that is what its ending {path.suffix} says"
-    with told_as(TextsError, f"{path} could not be read", advice, of=(OSError, ValueError)):
+    told = {"of": (OSError, ValueError), "why": _reason}
+    with told_as(TextsError, f"{path} could not be read", advice, **told):
         table = readers[path.suffix](path)
         if len(table.columns) == 1 and path.suffix in (".csv", ".tsv"):
             table = readers[path.suffix](path, skip_blank_lines=False)  # which are empty texts
