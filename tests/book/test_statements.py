@@ -3,11 +3,13 @@ the limitations, the example to copy.
 """
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from snnl_lib import data, embeddings, results
+from snnl_lib.__main__ import _parser
 from snnl_lib.experiments import EXPERIMENTS, PROFILES, TEXTS
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
@@ -154,6 +156,23 @@ def test_the_limitations_are_still_those_of_the_records(records):
         records[records["experiment"].str.startswith("classification")]["n_train"].max() == 20_000
     )
     assert records[records["dataset"].isin(["mnist", "fashion_mnist"])]["n_train"].max() == 10_000
+
+
+def test_the_commands_for_what_is_left_are_ones_that_there_are():
+    page = (BOOK / "status.md").read_text().partition("is left of the papers' protocol")[2]
+    commands = re.findall(r"`python -m snnl_lib (run [^`]+)`", page)
+    assert len(commands) == 7
+    for command in commands:
+        asked = _parser().parse_args(shlex.split(command))
+        rows = (
+            EXPERIMENTS.values() if asked.experiment == "all" else [EXPERIMENTS[asked.experiment]]
+        )
+        cells = [cell for experiment in rows for cell in experiment.cells(PROFILES["full"])]
+        for wanted, known in (
+            (asked.models, {cell.model for cell in cells}),
+            (asked.embeddings, {cell.embedding for cell in cells}),
+        ):
+            assert {*(wanted or ())} <= known, command
 
 
 def test_the_checklist_has_sixteen_questions_each_with_an_answer():
