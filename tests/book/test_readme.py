@@ -243,7 +243,7 @@ def test_times_are_those_of_the_makefile_and_of_the_recorded_chapters():
     fitted = [run.seconds for run in runs if run.identity[4] in ("tsdae", "clusterbert")]
     tuned = pd.Series(fitted)
     assert "mostly less than a quarter of an hour where MiniLM is fine-tuned" in said(RUNNING)
-    assert (tuned < 15 * 60).mean() > 0.6 and (tuned > 5 * 60).any()
+    assert (tuned < 15 * 60).mean() > 0.5 and (tuned > 5 * 60).any()
 
 
 def row_of(label):
