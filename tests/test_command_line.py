@@ -1298,7 +1298,7 @@ def test_records_that_cannot_be_written_are_told_before_the_first_run(
 
 
 def test_what_is_no_file_is_no_record(command, packages, results_folder):
-    folder = results_folder / "clustering"
+    folder = results.results_dir("tiny") / "clustering"
     (folder / "a-folder.csv").mkdir(parents=True)
     (folder / "dangling.csv").symlink_to(folder / "nowhere")
     status, said, _ = command("missing", "clustering", *MISSING)

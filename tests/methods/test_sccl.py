@@ -1,5 +1,6 @@
 """SCCL: its losses by hand, and that contrast and clustering are both learnt."""
 
+import copy
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from test_clusterbert import TITLES
 
 from snnl_lib.embeddings.backbones import tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder
-from snnl_lib.methods import sccl
+from snnl_lib.methods import _texts, sccl
 from snnl_lib.methods._fitting import KMEANS_STARTS
 from snnl_lib.methods.sccl import SCCL, contrastive_loss
 from snnl_lib.training import named_seed
@@ -232,6 +233,16 @@ def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):
         match="number of clusters must be a whole number from 1 to the number of texts, 8",
     ):
         fit(roberta, k=k)
+
+
+def test_a_refused_fit_leaves_what_was_fitted(roberta, monkeypatch):
+    found = fit(roberta)
+    tokenizer, vectors = found._tokenizer, found.transform(TITLES)
+    monkeypatch.setattr(_texts, "load_tokenizer", lambda name: copy.copy(tokenizer))
+    with pytest.raises(ValueError, match="number of clusters"):
+        found.set_params(k=99).fit(TITLES)
+    assert found._tokenizer is tokenizer  # of another backbone it would read texts otherwise
+    np.testing.assert_array_equal(found.transform(TITLES), vectors)
 
 
 def test_the_clustering_loss_is_weighed(roberta, monkeypatch):
