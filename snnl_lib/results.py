@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from snnl_lib import SnnlError, whole_file
 
 if TYPE_CHECKING:  # pandas takes longer to import than thousands of records to judge
+    import numpy as np
     import pandas as pd
 
 STATUSES = ("ok", "diverged", "collapsed", "failed")
@@ -103,6 +104,10 @@ class Outcome(NamedTuple):
 
     ``metrics`` (name -> number), a ``curve`` (one row an epoch), why it is not ok, ``points`` (row
     numbers, coordinates), and how long what it shares with other runs took to make, if anything.
+    ``answers`` holds, for each set of scores that count documents, the class or cluster given to
+    each test document: int [N] under the name that the scores have around the metric (``""`` for
+    ``acc``, ``"head_"`` for ``head_acc``, ``"_0"`` for ``acc_0``); for scores of queries one float
+    a query, under the score's whole name (``"map"``, ``"mrr_0"``).
     """
 
     metrics: dict[str, float]
@@ -111,6 +116,7 @@ class Outcome(NamedTuple):
     reason: str = ""
     points: pd.DataFrame | None = None
     shared_seconds: float | None = None
+    answers: dict[str, np.ndarray] | None = None
 
 
 @dataclass
