@@ -62,6 +62,8 @@ def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a br
     costly = "also the runs that take hours on a CPU core, and are left to a GPU unless asked for"
     add("--costly", action="store_true", help=costly)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
+    about = "also repeat finished runs whose record lacks the answer for each document"
+    add("--answers", action="store_true", help=about)
 
     about = "take the records that other machines made into results/"
     add = command("merge", _merge, f"{about}; exit status 1 if some contradict ours or are refused")
@@ -164,7 +166,11 @@ def _run(args):
     if args.keys:  # names of records hold the fingerprint of the data, which are fetched first
         experiments.runnable([row.spec for row in rows], device, True)
     rows = _only(rows, args)
-    todo = {row.spec: row for row in rows if args.again or row.verdict != "done"}
+    todo = {
+        row.spec: row
+        for row in rows
+        if args.again or row.verdict != "done" or (args.answers and not row.answered)
+    }
     specs = experiments.runnable([*todo], device, args.costly)
     here = {*specs}
     left = [experiments.unmet(spec, device, args.costly) for spec in todo if spec not in here]

@@ -113,8 +113,8 @@ class Checkpoint:
     def save(self, **progress) -> None:
         """Write the file: the parts, and what else the training needs to go on.
 
-        ``progress`` may hold numbers, texts, tensors, and lists and dictionaries of these. Raises
-        CacheError if the folder refuses.
+        ``progress`` may hold numbers (of numpy too), texts, tensors, and lists and dictionaries of
+        these. Raises CacheError if the folder refuses.
         """
         if self.path is None:
             return
@@ -122,7 +122,7 @@ class Checkpoint:
 
         saved = {
             "parts": {name: _state(part) for name, part in self.parts.items()},
-            "progress": progress,
+            "progress": _plain(progress),
             "of": self.of,
             "random": torch.get_rng_state(),
             "random, GPUs": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -135,6 +135,31 @@ class Checkpoint:
         """Remove the file, once what the training made is kept elsewhere."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+
+def _plain(value):
+    """Turn numpy's scalars into Python's, which ``torch.load`` reads back without running code."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {_plain(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value
+
+
+def _without_slack(value):
+    """Copy tensors that are views of a larger storage, all of which would be saved with them."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        is_view = value.untyped_storage().nbytes() > value.numel() * value.element_size()
+        return value.clone() if is_view else value
+    if isinstance(value, dict):
+        return {name: _without_slack(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_without_slack, value))
+    return value
 
 
 def _state(part):
@@ -221,7 +246,7 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
             advice = "remove it, and the next run computes it again"
             raise CacheError(f"the cached file {path} is damaged: {advice}") from error
     started = time.perf_counter()
-    value = compute()
+    value = _without_slack(compute())
     seconds = time.perf_counter() - started if seconds is None else seconds
     artefact = Artefact(value, seconds)
     saved = io.BytesIO()

@@ -20,7 +20,7 @@ from torch.func import functional_call, stack_module_state
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from snnl_lib.cache import Checkpoint
+from snnl_lib.cache import Checkpoint, key
 from snnl_lib.losses import annealed_temperature, composite_loss
 from snnl_lib.recipes import BATCH_SIZE, named_seed
 
@@ -154,7 +154,7 @@ class Training:
             goes on over them in new orders, or stops early.
         after_epoch: (model) -> dict of numbers added to the epoch's row.
         checkpoint: file from which a training that was killed goes on, after the last epoch that it
-            holds; None keeps none. Whoever keeps what was trained removes it.
+            holds; None keeps none. Remove it once the trained model is saved.
 
     Raises ValueError for an alpha that is not finite, and for epochs or a batch size that is not
     above 0; Adam refuses a negative rate.
@@ -187,6 +187,18 @@ class Training:
         self.features, self.labels = map(torch.as_tensor, (self.features, self.labels))
         batches_of_all = math.ceil(len(self.features) / self.batch_size)
         self.steps_per_epoch = self.steps_per_epoch or batches_of_all
+
+    def facts(self) -> dict:
+        """Return what settles this training, so that no other goes on from its checkpoint."""
+        names = "epochs seed alpha temperature layers learning_rate batch_size steps_per_epoch"
+        facts = {name: getattr(self, name) for name in (*names.split(), "ignore_index")}
+        for name in ("primary", "select", "regularizer"):
+            function = getattr(self, name)
+            facts[name] = getattr(function, "__qualname__", type(function).__name__)
+        state = self.model.state_dict()
+        facts["model"] = [(name, [*value.shape]) for name, value in state.items()]
+        data = {"features": self.features, "labels": self.labels}
+        return facts | {name: value.cpu().numpy() for name, value in data.items()}
 
     def kind(self) -> tuple:
         """What has to be equal for trainings to be one stack; functions have to be the same."""
@@ -232,7 +244,8 @@ def train(model, features, labels, primary, *, device="cpu", progress=None, **se
 
     Raises:
         ValueError: an alpha, temperature or layer that ``composite_loss`` refuses.
-        CacheError: a checkpoint that is damaged or cannot be written.
+        CacheError: a checkpoint that is damaged, is of another training (other data, seed or
+            settings), or cannot be written.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
@@ -260,6 +273,16 @@ def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[
     [(3, 2), (3, 2)]
     """
     stack, epochs = _Stack(trainings, device), trainings[0].epochs
+    with torch.random.fork_rng(_gpus(device)):  # a checkpoint restores torch's global sources
+        return _train_epochs(stack, epochs, progress)
+
+
+def _gpus(device):
+    """List the GPUs whose random state a training on this device can change."""
+    return [device] if torch.device(device).type == "cuda" else []
+
+
+def _train_epochs(stack, epochs, progress):
     first = stack.restore()
     bar = progress_bar(progress, first, epochs, "epoch")
     for epoch in bar:
@@ -272,7 +295,7 @@ def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[
     for model in stack.models:
         model.eval()
     return [
-        History(pd.DataFrame(rows), diverged, len(trainings), stack.checkpoint.path)
+        History(pd.DataFrame(rows), diverged, len(stack.trainings), stack.checkpoint.path)
         for rows, diverged in zip(stack.rows, stack.diverged, strict=True)
     ]
 
@@ -318,7 +341,9 @@ class _Stack:
         # Made once: each would make the device wait.
         self.index = cache(lambda numbers: torch.tensor(numbers, device=device))
         weights = {f"weights.{name}": value for name, value in self.weights.items()}
-        self.checkpoint = Checkpoint(_checkpoint_of(trainings), optimizer=self.optimizer, **weights)
+        path = _checkpoint_of(trainings)
+        of = key([training.facts() for training in trainings]) if path else ""
+        self.checkpoint = Checkpoint(path, of, optimizer=self.optimizer, **weights)
 
     def restore(self) -> int:
         """Go back to the last epoch that a checkpoint holds; returns the number of the next."""

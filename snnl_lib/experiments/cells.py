@@ -3,6 +3,7 @@
 Nothing here takes time to import, so that whoever only lists runs need not wait for torch.
 """
 
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Cell:
         dataset: in place of the data set asked for.
         revision: in place of the experiment's, where a change can move the numbers of this cell.
         drawn_anew: also run with the further draws of a random encoder, once each.
+        seconds: of one run on a CPU core, measured on a part of it, where no record is like it.
     """
 
     label: str
@@ -85,6 +87,7 @@ class Cell:
     dataset: str = ""
     revision: int | None = None
     drawn_anew: bool = False
+    seconds: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,13 @@ in ``FAMILIES``. Nothing here imports what takes seconds, torch above all.
 import contextlib
 import ctypes
 import json
-import math
 import statistics
 import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from snnl_lib import SnnlError, data, embeddings, lacks, results
+from snnl_lib import SnnlError, answers, data, embeddings, lacks, results
 from snnl_lib.experiments import classification, images, labels, maps, short_texts, text_clustering
 from snnl_lib.experiments.cells import DRAWN, PROFILES, Experiment
 from snnl_lib.results import Spec
@@ -69,7 +68,7 @@ def _spec(where, cell, seed, profile, grid):
     names = (*where, cell.embedding, cell.model, cell.alpha, temperature if cell.alpha else "none")
     settings = tuple(sorted(settings.items()))
     revision = cell.revision or grid.revision
-    return Spec(*names, seed, n_train, revision, settings, cell.needs, cell.label)
+    return Spec(*names, seed, n_train, revision, settings, cell.needs, cell.label, cell.seconds)
 
 
 def _runs_on(named, asked, kind):
@@ -142,6 +141,43 @@ def _cuda():
     import torch
 
     return torch.cuda if torch.cuda.is_available() else None
+
+
+ON_CPU = {"original", "pca", "points", "lda", "logreg", "logreg-predictions", "svm", "knn"}
+ON_CPU |= {"kmeans", "spherical-kmeans", "umap", "gmm"}
+"""Models that are computed on the CPU whatever the device, because torch has no part in them."""
+
+
+def trains_on(spec: Spec, device: str) -> str:
+    """Return the device that computes a run's model when ``device`` is asked for."""
+    alone = spec.model == "plain" and not spec.get("clusterer", "").endswith("idec")
+    return "cpu" if alone or spec.model in ON_CPU else device
+
+
+def embeds_on(spec: Spec, device: str) -> str:
+    """Return the device that computes a run's vectors when ``device`` is asked for."""
+    encoded = spec.embedding in embeddings.TRANSFORMERS or spec.embedding.startswith("infersent")
+    return device if encoded else "cpu"
+
+
+def device_type(spec: Spec, device: str) -> str:
+    """Return the type of device that a run's record is of (``results.device_type_of``).
+
+    It is ``cpu`` only if neither the model nor the vectors were computed elsewhere.
+    """
+    places = trains_on(spec, device), embeds_on(spec, device)
+    return next((place.partition(":")[0] for place in places if place != "cpu"), "cpu")
+
+
+def device_names(spec: Spec, device: str) -> str:
+    """Describe for a record what computed a run: its model, and its vectors if elsewhere."""
+    trained, embedded = trains_on(spec, device), embeds_on(spec, device)
+    name = results.device_name(trained)
+    return (
+        name
+        if trained == embedded or embedded == "cpu"
+        else (f"{name}; vectors by {results.device_name(embedded)}")
+    )
 
 
 @cache
@@ -233,14 +269,16 @@ class Planned(NamedTuple):
 
     ``verdict`` is ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``). ``unmet``
     says why the run cannot be made here, or nothing. ``seconds`` is the median of the recorded runs
-    that are most alike, whatever else their machine did, with what they share; NaN where there is
-    none.
+    that are most alike, whatever else their machine did, with what they share; where there is none,
+    the seconds that the cell names, measured on a part of a run; else NaN. ``answered`` is False
+    for a finished run whose answers were not kept, although its scores count documents.
     """
 
     spec: Spec
     verdict: str
     unmet: str
     seconds: float
+    answered: bool = True
 
 
 def status(
@@ -253,13 +291,27 @@ def status(
     printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
     needed = {spec: _needed(spec) for spec in wanted}
     prints = {spec: printed(*needed[spec][:3]) for spec in wanted}
-    made = results.made(wanted, by_chapters)
-    verdicts, took = results.judge(wanted, prints, made), _typical_seconds(wanted, made)
-    reasons = (lacking(*needed[spec], device, False) for spec in wanted)
-    return [
-        Planned(spec, verdicts[spec], *rest)
-        for spec, *rest in zip(wanted, reasons, took, strict=True)
-    ]
+    made = results.made(wanted, by_chapters, device_type=None)
+    asked = check_device(device)
+    types = {spec: device_type(spec, asked) for spec in wanted}
+    found = {
+        spec: [run for run in runs if by_chapters or run.device_type == types[spec]]
+        for spec, runs in results.runs_of(wanted, prints, made).items()
+    }
+    counts = has_answers(experiment)
+    rows = []
+    for spec, seconds in zip(wanted, _typical_seconds(wanted, made), strict=True):
+        verdict = results.verdict(spec, found[spec])
+        unmet = lacking(*needed[spec], device, False)
+        answered = not counts or any(run.answered for run in found[spec])
+        rows.append(Planned(spec, verdict, unmet, seconds, answered))
+    return rows
+
+
+def has_answers(experiment: str) -> bool:
+    """Return whether an experiment's scores count documents, so that its records hold answers."""
+    counted = {*answers.COUNTED, *answers.OF_QUERIES}
+    return not counted.isdisjoint(EXPERIMENTS[experiment].metrics)
 
 
 def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> list[Spec]:
@@ -287,7 +339,7 @@ def _typical_seconds(specs, made):
         for kind in _kinds(run.identity):
             took.setdefault(kind, []).append(run.seconds)
     alike = [
-        next((took[kind] for kind in _kinds(spec.identity) if kind in took), [math.nan])
+        next((took[kind] for kind in _kinds(spec.identity) if kind in took), [spec.seconds])
         for spec in specs
     ]
     return [statistics.median(seconds) for seconds in alike]

@@ -333,11 +333,25 @@ def _record(run, device):
     scores |= embeddings.facts(spec.embedding)
     if outcome.shared_seconds is not None:
         scores["shared_seconds"] = round(outcome.shared_seconds, 2)
-    where = results.device_name(device) + embeddings.remark(spec.embedding)
+    where = plan.device_names(spec, device) + embeddings.remark(spec.embedding)
     if run.stack > 1:
         where += f", in a stack of {run.stack}"
-    found = plan.fingerprint_of(spec)
-    made = found, scores, len(task.train_x), len(task.test_x), run.seconds, where
-    ended = outcome.status, outcome.reason, outcome.curve, outcome.points
     commit = data.resource("commit.txt")  # of a machine with git
-    return Record(spec, *made, *ended, commit=commit.read_text() if commit else results.commit())
+    return Record(
+        spec,
+        plan.fingerprint_of(spec),
+        scores,
+        n_train=len(task.train_x),
+        n_test=len(task.test_x),
+        seconds=run.seconds,
+        device=where,
+        status=outcome.status,
+        reason=outcome.reason,
+        curve=outcome.curve,
+        points=outcome.points,
+        answers=outcome.answers,
+        rows=task.test_rows,
+        labels=task.test_y,
+        device_type=plan.device_type(spec, device),
+        commit=commit.read_text() if commit else results.commit(),
+    )

@@ -1,0 +1,102 @@
+"""The class or cluster given to each test document of a run, and the scores that follow from it.
+
+A record's answers lie beside it in ``<key>.answers.csv``, one line for each set of scores. The rows
+of the corpus and their true classes are the same for many runs, so they are kept once, in
+``results/rows/``. Neither file holds a text or an image.
+"""
+
+import base64
+import hashlib
+import zlib
+
+import numpy as np
+
+COUNTED = ("acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari")
+"""Scores that depend on nothing but the true classes and the answers."""
+OF_QUERIES = ("map", "mrr")
+"""Scores that are means over queries."""
+COLUMNS = ("scores", "rows", "count", "dtype", "packed")
+
+
+def pack(values: np.ndarray) -> tuple[int, str, str]:
+    """Pack an array [N] of integers or floats into one line of text.
+
+    Returns (N, dtype, base64 text of the zlib-compressed values). Integers take as few bytes as
+    they need.
+
+    >>> unpack(*pack(np.array([3, 0, 300])))
+    array([  3,   0, 300])
+    """
+    values = np.asarray(values)
+    if np.issubdtype(values.dtype, np.floating):
+        values = values.astype("<f8")
+    else:
+        smallest = np.result_type(*map(np.min_scalar_type, (values.min(), values.max())))
+        values = values.astype(smallest.newbyteorder("<"))
+    packed = base64.b64encode(zlib.compress(values.tobytes(), 9)).decode()
+    return len(values), values.dtype.str, packed
+
+
+def unpack(count: int, dtype: str, packed: str) -> np.ndarray:
+    """Unpack what ``pack`` returned: int64 [N] or float64 [N].
+
+    Raises ValueError if the text is damaged.
+    """
+    try:
+        values = np.frombuffer(zlib.decompress(base64.b64decode(packed, validate=True)), dtype)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if len(values) != int(count):
+        raise ValueError(f"{len(values)} values in place of {count}")
+    return values.astype(float if values.dtype.kind == "f" else np.int64)
+
+
+def name_of_rows(dataset: str, rows: np.ndarray, labels: np.ndarray) -> str:
+    """Name a set of row numbers and true classes, both int [N], by its content."""
+    content = np.stack([rows, labels]).astype("<i8").tobytes()
+    return f"{dataset}-{hashlib.sha256(content).hexdigest()[:8]}"
+
+
+def metric_of(name: str, metric: str) -> str:
+    """Return the score that a metric has in a set of scores.
+
+    >>> metric_of("", "acc"), metric_of("head_", "acc"), metric_of("_2", "acc")
+    ('acc', 'head_acc', 'acc_2')
+    """
+    return f"{metric}{name}" if name.startswith("_") else f"{name}{metric}"
+
+
+def scores_from(answers: dict[str, np.ndarray], labels, recorded: dict) -> dict[str, float]:
+    """Compute all recorded scores that follow from the answers alone.
+
+    Args:
+        answers: sets of scores and their answers, as ``results.load_answers`` returns them.
+        labels: the true classes, int [N]; None where the answers are scores of queries.
+        recorded: the record's scores by name, which say what is asked for. Answers are classes, and
+            accuracy is their share of right ones, where F1 is recorded beside it or the set's name
+            ends in ``neighbours_``; else they are clusters, matched with the classes.
+    """
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    from snnl_lib.metrics import classification_scores, clustering_accuracy
+
+    scores = {}
+    for name, given in answers.items():
+        if given.dtype.kind == "f":
+            scores[name] = float(given.mean())
+            continue
+        found = {
+            "nmi": normalized_mutual_info_score(labels, given),
+            "nmi_geometric": normalized_mutual_info_score(
+                labels, given, average_method="geometric"
+            ),
+            "ari": adjusted_rand_score(labels, given),
+        }
+        if metric_of(name, "f1_micro") in recorded or name.endswith("neighbours_"):
+            found |= classification_scores(labels, given)
+        else:
+            found["acc"] = clustering_accuracy(labels, given)
+        for metric, value in found.items():
+            if metric_of(name, metric) in recorded:
+                scores[metric_of(name, metric)] = float(value)
+    return scores
