@@ -70,6 +70,16 @@ def clustering_scores(features, clusters, labels):
         "dbi": internal(sk.davies_bouldin_score),
         "sil": internal(sk.silhouette_score),
         "chs": internal(sk.calinski_harabasz_score),
+        **external_scores(clusters, labels),
+    }
+
+
+def external_scores(clusters, labels):
+    """Score clusters, int [N], against the true classes, int [N], without looking at the points.
+
+    Returns ``nmi``, ``ari`` and ``acc`` of ``clustering_scores``.
+    """
+    return {
         "nmi": float(sk.normalized_mutual_info_score(labels, clusters)),
         "ari": float(sk.adjusted_rand_score(labels, clusters)),
         "acc": clustering_accuracy(labels, clusters),
@@ -137,11 +147,19 @@ def retrieval_scores(queries):
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
     """
+    return {name: float(np.mean(values)) for name, values in query_scores(queries).items()}
+
+
+def query_scores(queries):
+    """Score each query by itself: the values that ``retrieval_scores`` takes the means of.
+
+    Returns ``map`` and ``mrr``, each a list of one float per query.
+    """
     scores = [_ranking(np.asarray(row, dtype=float), np.asarray(hits)) for row, hits in queries]
     if not scores:
         raise ValueError("queries must hold at least one query")
     precisions, reciprocals = zip(*scores, strict=True)
-    return {"map": float(np.mean(precisions)), "mrr": float(np.mean(reciprocals))}
+    return {"map": list(precisions), "mrr": list(reciprocals)}
 
 
 def _ranking(scores, relevant):

@@ -617,6 +617,8 @@ def _packed_lines(path):
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.DictReader(file))
+        if not lines:
+            raise ValueError("the file is empty")
         for line in lines:
             line["values"] = answers.unpack(line["count"], line["dtype"], line["packed"])
     except (OSError, KeyError, TypeError, ValueError) as error:

@@ -78,9 +78,8 @@ def test_damaged_answers_are_refused_by_name(results_folder):
     whole = path.read_text()
     for damaged in (whole[: len(whole) // 2], whole.replace(",4,", ",5,", 1), ""):
         path.write_text(damaged)
-        if damaged:
-            with pytest.raises(RecordError, match=path.name):
-                load_answers("clustering", record.key)
+        with pytest.raises(RecordError, match=path.name):
+            load_answers("clustering", record.key)
     path.write_text(whole)
     for rows in (results_folder / "rows").iterdir():
         rows.unlink()
@@ -91,8 +90,8 @@ def test_damaged_answers_are_refused_by_name(results_folder):
 RUNS = {
     "classification": ("newsgroups4", {"ffn"}),
     "clustering": ("newsgroups4", {"pca", "ae-d"}),
-    "labels": ("newsgroups4", {"lda", "svm", "knn", "ffn"}),
-    "clustering-rivals": ("newsgroups4", {"kmeans", "ffn-hidden"}),
+    "labels": ("newsgroups4", {"lda"}),
+    "clustering-rivals": ("newsgroups4", {"kmeans", "ffn-layer"}),
     "images": ("digits", {"original", "dec"}),
     "clusterbert": ("newsgroups20_openings", {"clusterbert"}),
     "retrieval": ("newsgroups20_openings", {"plain"}),
@@ -218,7 +217,7 @@ def test_the_numbers_that_a_repeat_replaces_are_kept(results_folder):
     assert replaced(results_folder).empty, "the numbers stayed as they were"
     write_record(answered_record(metrics={"acc": 0.25}))
     kept = replaced(results_folder)
-    assert kept[["key", "scores"]].values.tolist() == [[old.key, '{"acc": 0.5}']]
+    assert kept[["key", "scores"]].to_numpy().tolist() == [[old.key, '{"acc": 0.5}']]
     newer = replace(SPEC, revision=SPEC.revision + 1)
     write_record(made_up_record(newer, metrics={"acc": 0.75}))
     assert len(replaced(results_folder)) == 1, "an older revision is no repeat"
@@ -277,12 +276,9 @@ def test_a_stopped_run_leaves_no_answers_without_a_record(results_folder, monkey
 
 def test_the_commit_of_another_repository_is_not_taken_for_ours(tmp_path):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    subprocess.run(
-        ["git", "-c", "user.name=n", "-c", "user.email=e@x.org", "commit", "-q"]
-        + ["--allow-empty", "-m", "theirs"],
-        cwd=tmp_path,
-        check=True,
-    )
+    author = ["-c", "user.name=n", "-c", "user.email=e@x.org"]
+    commit = ["git", *author, "commit", "-q", "--allow-empty", "-m", "theirs"]
+    subprocess.run(commit, cwd=tmp_path, check=True)
     package = tmp_path / "environment" / "snnl_lib"
     package.parent.mkdir()
     package.symlink_to(ROOT / "snnl_lib", target_is_directory=True)

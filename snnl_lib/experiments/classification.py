@@ -175,10 +175,11 @@ def run_network(spec: Spec, task, device, progress):
     _, hidden = model(torch.as_tensor(test_x[:1], device=next(model.parameters()).device))
     layers = [forward(model, test_x[: codes.ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
     scores["snn"] = float(np.mean([codes.entanglement(layer, task.test_y) for layer in layers]))
+    found = Outcome(scores, history.curve, answers={"": predictions})
     if len(np.unique(predictions)) > 1:
-        return Outcome(scores, history.curve)
+        return found
     reason = f"every test document was given class {predictions[0]}"
-    return Outcome(scores, history.curve, "collapsed", reason)
+    return found._replace(status="collapsed", reason=reason)
 
 
 def run_rival(spec: Spec, task, device, progress):
@@ -204,7 +205,8 @@ def run_rival(spec: Spec, task, device, progress):
     else:
         classifier = KNeighborsClassifier(spec["neighbours"])
     predictions = classifier.fit(train_x, task.train_y).predict(test_x)
-    return Outcome(metrics.classification_scores(task.test_y, predictions), curve)
+    scores = metrics.classification_scores(task.test_y, predictions)
+    return Outcome(scores, curve, answers={"": predictions})
 
 
 METRICS = ("acc", "f1_micro", "f1_macro")

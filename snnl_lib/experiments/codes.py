@@ -136,17 +136,15 @@ def score_codes(spec: Spec, task, codes, curve=None, fitted_on=None) -> Outcome:
         clusters = clustering.fit(fitted_on).predict(codes)
     scores = metrics.clustering_scores(codes, clusters, task.test_y)
     scores["snn"] = entanglement(codes, task.test_y)
-    return Outcome(scores, curve, *collapse(codes))
+    return Outcome(scores, curve, *collapse(codes), answers={"": clusters})
 
 
 def pretrained_scores(clusters, labels) -> dict[str, float]:
     """Score the clusters [N] that DEC or IDEC starts from: k-means on the pretrained codes."""
-    from sklearn.metrics import normalized_mutual_info_score
+    from snnl_lib.metrics import external_scores
 
-    from snnl_lib.metrics import clustering_accuracy
-
-    nmi = float(normalized_mutual_info_score(labels, clusters))
-    return {"pretrained_acc": clustering_accuracy(labels, clusters), "pretrained_nmi": nmi}
+    scores = external_scores(clusters, labels)
+    return {"pretrained_acc": scores["acc"], "pretrained_nmi": scores["nmi"]}
 
 
 def entanglement(features, labels) -> float:

@@ -273,11 +273,13 @@ def run_deep(spec: Spec, task, device, progress):
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     scores["snn"] = codes.entanglement(clustered, task.test_y)
     scores["clusters_used"] = float(len(np.unique(clusters)))
+    answers = {"": clusters}
     if spec.model in NORMALIZED:
         start = replace(method, max_steps=0).fit(task.train_x, autoencoder=autoencoder)
-        scores |= codes.pretrained_scores(start.predict(task.test_x), task.test_y)
+        answers["pretrained_"] = start.predict(task.test_x)
+        scores |= codes.pretrained_scores(answers["pretrained_"], task.test_y)
     curve = method.curve if len(method.curve) else None
-    return Outcome(scores, curve, shared_seconds=shared_seconds)
+    return Outcome(scores, curve, shared_seconds=shared_seconds, answers=answers)
 
 
 def run_images(spec: Spec, task, device, progress):

@@ -91,12 +91,14 @@ def run_lexicon(spec: Spec, task, device, progress):
     from snnl_lib import metrics
 
     train_codes, test_codes, curve = yield from make_codes(spec, task)
-    scores, points = {}, []
+    scores, points, answers = {}, [], {}
     for prefix, held_out, codes, labels, rows in (
         ("train_", 0, train_codes, task.train_y, task.train_rows),
         ("", 1, test_codes, task.test_y, task.test_rows),
     ):
         clusters = kmeans(spec, task.classes).fit_predict(codes)
+        if held_out:
+            answers[""] = clusters
         scores[f"{prefix}acc"] = metrics.clustering_accuracy(labels, clusters)
         scores[f"{prefix}neighbours"] = neighbour_share(codes, labels)
         random = np.random.default_rng(named_seed(spec.seed, "shown words"))
@@ -107,7 +109,8 @@ def run_lexicon(spec: Spec, task, device, progress):
         x, y = pca.fit_transform(codes[shown]).T
         words = {"row": rows[shown], "label": labels[shown], "held_out": held_out}
         points.append(pd.DataFrame(words | {"x": x, "y": y}))
-    return Outcome(scores, curve, *collapse(test_codes), points=pd.concat(points))
+    found = Outcome(scores, curve, *collapse(test_codes), points=pd.concat(points))
+    return found._replace(answers=answers)
 
 
 def run_tsne(spec: Spec, task, device, progress):

@@ -175,11 +175,15 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
 def clustered(vectors: np.ndarray, labels: np.ndarray, *how):
     """Cluster vectors (``cluster``, whose other arguments are ``how``) and score the clusters.
 
-    Beside the scores of IDEC stand those of where it starts (``pretrained_scores``).
+    Returns the scores, for IDEC also those of the clusters it starts from (``pretrained_scores``),
+    and the answers that they follow from.
     """
     clusters, codes, start = yield from cluster(vectors, *how)
-    before = {} if start is None else pretrained_scores(start, labels)
-    return score(codes, clusters, labels) | before
+    scores, answers = score(codes, clusters, labels), {"": clusters}
+    if start is not None:
+        scores |= pretrained_scores(start, labels)
+        answers["pretrained_"] = start
+    return scores, answers
 
 
 def score(vectors: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -192,14 +196,13 @@ def score(vectors: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict
 
     from snnl_lib import metrics
 
-    internal = len(vectors) <= INDEX_LIMIT
-    points = vectors if internal else np.zeros((len(vectors), 1))
-    scores = metrics.clustering_scores(points, clusters, labels)
-    if internal:
+    if len(vectors) <= INDEX_LIMIT:
+        scores = metrics.clustering_scores(vectors, clusters, labels)
         _, distinct = np.unique(vectors, axis=0, return_index=True)
         scores["dunn"] = metrics.dunn_index(vectors[distinct], clusters[distinct])
     else:
-        scores |= dict.fromkeys(("dbi", "sil", "chs", "dunn"), np.nan)
+        scores = dict.fromkeys(("dbi", "sil", "chs", "dunn"), np.nan)
+        scores |= metrics.external_scores(clusters, labels)
     nmi = normalized_mutual_info_score(labels, clusters, average_method="geometric")
     return scores | {"nmi_geometric": float(nmi)}
 
@@ -298,28 +301,34 @@ def run_vectors(spec: Spec, task, device, progress):
     labels, k = task.train_y, task.classes
     how = spec, k, device, progress
     if spec.model == "plain":
-        return Outcome((yield from clustered(task.train_x, labels, *how)))
+        scores, answers = yield from clustered(task.train_x, labels, *how)
+        return Outcome(scores, answers=answers)
     if spec.model == "sccl":
         vectors, seconds = yield lambda: contrast(spec, task, device, progress)
-        scores = yield from clustered(vectors, labels, *how)
-        return Outcome(scores, shared_seconds=seconds)
+        scores, answers = yield from clustered(vectors, labels, *how)
+        return Outcome(scores, shared_seconds=seconds, answers=answers)
     model, _ = yield lambda: fine_tune(spec, task, device, progress)
     stages = [vectors[: len(task.train_x)] for vectors in model.embeddings.values()]
-    scores, points = (yield from clustered(stages[-1], labels, *how)), None
+    scores, answers = yield from clustered(stages[-1], labels, *how)
+    points = None
     if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
-        last = scores
+        last = scores, answers[""]
         for stage, vectors in enumerate(stages):
-            of_stage = last
+            of_stage, clusters = last
             if stage < len(stages) - 1:
-                of_stage = yield from clustered(vectors, labels, spec, k)
+                of_stage, given = yield from clustered(vectors, labels, spec, k)
+                clusters = given[""]
             shown = ("nmi_geometric", "acc", "sil", "dunn")
             scores |= {f"{name}_{stage}": of_stage[name] for name in shown}
+            answers[f"_{stage}"] = clusters
         head = score(stages[-1], model.clusters, labels)
         scores |= {f"head_{name}": head[name] for name in ("acc", "nmi_geometric")}
+        answers["head_"] = model.clusters
         scores["cut"] = float(model.pieces.cut)
         if len(task.train_x) <= INDEX_LIMIT:
             points = moved_pairs(stages[1], stages[3], labels, task.train_rows)
-    return Outcome(scores, model.curve, points=points, shared_seconds=model.seconds)
+    found = Outcome(scores, model.curve, points=points, shared_seconds=model.seconds)
+    return found._replace(answers=answers)
 
 
 def run_test_documents(spec: Spec, task, device, progress):
@@ -331,12 +340,14 @@ def run_test_documents(spec: Spec, task, device, progress):
 
     model, others = yield lambda: fine_tune(spec, task, device, progress, task.test_x)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
-    rows, scores = [row_of[text] for text in task.test_x], {}
+    rows, scores, answers = [row_of[text] for text in task.test_x], {}, {}
     for stage, vectors in enumerate(model.embeddings.values()):
         clusters, codes, _ = yield from cluster(vectors[rows], spec, task.classes)
         of_stage = metrics.clustering_scores(codes, clusters, task.test_y)
         scores |= {f"{name}_{stage}": of_stage[name] for name in ("acc", "nmi")}
-    return Outcome(scores | of_stage, model.curve, shared_seconds=model.seconds)
+        answers |= {f"_{stage}": clusters, "": clusters}
+    found = Outcome(scores | of_stage, model.curve, shared_seconds=model.seconds)
+    return found._replace(answers=answers)
 
 
 def run_retrieval(spec: Spec, task, device, progress):
@@ -344,21 +355,27 @@ def run_retrieval(spec: Spec, task, device, progress):
 
     ``map`` and ``mrr``, of ClusterBERT also after each stage (``map_0`` to ``map_3``).
     """
-    from snnl_lib.methods.retrieval import evaluate
+    from snnl_lib.methods.retrieval import evaluate_queries
+
+    def outcome(each, **more):
+        answers = {name: np.array(values) for name, values in each.items()}
+        scores = {name: float(np.mean(values)) for name, values in answers.items()}
+        scores["queries"] = len(ranking.queries)
+        return Outcome(scores, answers=answers, **more)
 
     ranking = rankings(spec, task)[spec["task"]]
     if spec.model == "plain":
         embed = partial(embeddings.embed, method=spec.embedding, device=device)
-        return Outcome(evaluate(ranking, embed))
+        return outcome(evaluate_queries(ranking, embed))
     model, others = yield lambda: fine_tune(spec, task, device, progress)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
-    scores = {}
+    each = {}
     for stage, vectors in enumerate(model.embeddings.values()):
-        of_stage = evaluate(
+        of_stage = evaluate_queries(
             ranking, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]]
         )
-        scores |= {f"{name}_{stage}": of_stage[name] for name in ("map", "mrr")}
-    return Outcome(scores | of_stage, model.curve, shared_seconds=model.seconds)
+        each |= {f"{name}_{stage}": values for name, values in of_stage.items()}
+    return outcome(each | of_stage, curve=model.curve, shared_seconds=model.seconds)
 
 
 PAIRS = {

@@ -214,7 +214,8 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
         test_codes = forward(training.model, task.test_x, layer=layer)
         return codes.score_codes(spec, task, test_codes, curve, None)
     clusters, clustered = cluster_by_rival(spec, task)
-    return Outcome(metrics.clustering_scores(clustered, clusters, task.test_y))
+    scores = metrics.clustering_scores(clustered, clusters, task.test_y)
+    return Outcome(scores, answers={"": clusters})
 
 
 _RIVALS_TITLE = "Other uses of the same labels, and clusterings without labels"

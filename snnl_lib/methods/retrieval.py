@@ -10,7 +10,7 @@ import numpy as np
 from snnl_lib import data
 from snnl_lib.data import catalogue
 from snnl_lib.methods.tsdae import kept_words
-from snnl_lib.metrics import check_points, retrieval_scores
+from snnl_lib.metrics import check_points, query_scores
 
 CHUNK = 256  # queries at a time, for the memory
 
@@ -130,6 +130,13 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
     >>> evaluate(task, letters)
     {'map': 1.0, 'mrr': 1.0, 'queries': 2}
     """
+    scores = evaluate_queries(task, embed)
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    return means | {"queries": len(task.queries)}
+
+
+def evaluate_queries(task: Retrieval, embed) -> dict[str, list[float]]:
+    """Score each query as ``evaluate`` does: ``map`` and ``mrr``, one value per query."""
     texts = list(dict.fromkeys([*task.texts, *task.queries]))
     vectors = check_points(embed(texts), texts=texts).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -137,7 +144,7 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
     row_of = {text: row for row, text in enumerate(texts)}
     queries = vectors[[row_of[query] for query in task.queries]]
     rankings = _rankings(task, vectors[: len(task.texts)], queries)
-    return retrieval_scores(rankings) | {"queries": len(task.queries)}
+    return query_scores(rankings)
 
 
 def _rankings(task, texts, queries):

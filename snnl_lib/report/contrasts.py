@@ -24,10 +24,12 @@ LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
 def base(metric: str) -> str:
     """Return the score that a metric is one of: without epoch, stage and part.
 
-    >>> base("nmi_geometric_3"), base("neighbours@20"), base("head_acc")
+    >>> base("nmi_geometric_3"), base("neighbours@20"), base("hidden1_normalized_acc")
     ('nmi_geometric', 'neighbours', 'acc')
     """
-    return re.sub(r"^(head|train|test|held)_|(_\d|@\d+)$", "", metric)
+    part = r"head|train|test|held|pretrained|predictions|kmeans"
+    part += r"|hidden\d(_normalized)?(_neighbours)?"
+    return re.sub(rf"^({part})_|(_\d|@\d+)$", "", metric)
 
 
 class Estimate(NamedTuple):
