@@ -265,7 +265,8 @@ def look(context, address: str, name: str, theme: str, problems: list[str]) -> N
     if unset := page.evaluate(UNSET):
         problems.append(f"{where}: {unset} formulas are not set")
     stem = name.removesuffix(".html").replace("/", "-")
-    page.screenshot(path=SEEN / f"{stem}-{theme}.png", full_page=True)
+    # A picture of the whole page would be too tall for a browser with little memory.
+    page.screenshot(path=SEEN / f"{stem}-{theme}.png")
     page.add_script_tag(path=Path(find_spec("axe_playwright_python").origin).parent / "axe.min.js")
     rules = (
         {"type": "rule", "values": ["color-contrast"]}
@@ -404,8 +405,8 @@ def main() -> int:
     (SEEN / "problems.txt").write_text("\n".join([*problems, ""]))
     print(*problems, sep="\n")
     print(
-        f"{len(shown)} pages, light and dark and on a phone: {len(problems)} problems; screenshots"
-        f" in {SEEN}"
+        f"{len(shown)} pages, light and dark and on a phone: {len(problems)} problems; pictures of"
+        f" their first screens in {SEEN}"
     )
     return 1 if problems else 0
 
