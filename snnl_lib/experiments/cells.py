@@ -13,6 +13,8 @@ from snnl_lib.recipes import BATCH_SIZE  # noqa: F401 - the families size their 
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
 MORE_SEEDS = (*PAPER_SEEDS, 7, 11, 13, 17, 19)  # for what costs seconds a run
+NEW_SEEDS = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+FIFTEEN_SEEDS = (*PAPER_SEEDS, *NEW_SEEDS)
 
 ALL = 1_000_000  # as many training documents as there are
 ALL_SHORT_TEXTS = 50_000  # more documents than any of the corpora of short texts has
@@ -66,7 +68,8 @@ class Cell:
         label: the row of the table: the paper's name of the method, or the reading that it is.
         embedding, model, alpha, temperature: as records name them.
         settings: what else can move its numbers; nothing else of a cell gets into a record's name.
-        seeds: how many of the seeds asked for, from the first on; None: all.
+        seeds: how many of the seeds asked for, from the first on; None: all. Or the seeds
+            themselves, in place of the experiment's; a user who names seeds gets those.
         n_train: in place of the profile's number of training documents.
         needs: what it costs on a CPU core, where it is left out unless asked for (``--costly``).
         dataset: in place of the data set asked for.
@@ -81,7 +84,7 @@ class Cell:
     alpha: float
     settings: dict
     temperature: str = "annealed"
-    seeds: int | None = None
+    seeds: int | tuple[int, ...] | None = None
     n_train: int | None = None
     needs: str = ""
     dataset: str = ""

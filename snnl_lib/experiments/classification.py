@@ -130,6 +130,7 @@ def training_of(spec, train_x, train_y, classes, after_epoch=None):
     model = build_classifier(spec, train_x.shape[1], classes)
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
     settings |= {"temperature": codes.temperature_of(spec), "layers": spec["layers"]}
+    settings["steps_per_epoch"] = spec.get("steps_per_epoch")
     settings["select"] = _with_output if spec.get("with_output") else None
     settings["regularizer"] = supervised_contrastive_loss if spec.model == "supcon" else None
     return Training(model, train_x, train_y, cross_entropy, after_epoch=after_epoch, **settings)

@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,14 +52,25 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
         return own != images.EMBEDDED if dataset == "auto" else _runs_on(own, corpus, kind)
 
     cells = [cell for cell in grid.cells(settings) if meant(cell.dataset)]
-    first = grid.seeds if seeds is None else parse_seeds(seeds)
-    draws = embeddings.FURTHER_DRAWS if seeds is None else ()
+    asked = None if seeds is None else parse_seeds(seeds)
+    seeds_of = [_seeds_of(cell, grid.seeds, asked) for cell in cells]
+    in_order = dict.fromkeys(chain(asked or grid.seeds, *seeds_of))
     return [
         _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid)
-        for place, seed in enumerate((*first, *draws))
-        for cell in cells
-        if (cell.drawn_anew if place >= len(first) else place < (cell.seeds or len(first)))
+        for seed in in_order
+        for cell, own in zip(cells, seeds_of, strict=True)
+        if seed in own
     ]
+
+
+def _seeds_of(cell, usual, asked):
+    """Return the seeds that a cell is run for: those asked for, or else its own or the usual."""
+    if isinstance(cell.seeds, tuple):
+        return asked or cell.seeds
+    if asked:
+        return asked[: cell.seeds]
+    draws = embeddings.FURTHER_DRAWS if cell.drawn_anew else ()
+    return (*usual[: cell.seeds], *draws)
 
 
 def _spec(where, cell, seed, profile, grid):

@@ -3,12 +3,13 @@
 A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and scores that.
 """
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from snnl_lib.experiments import classification, codes
-from snnl_lib.experiments.cells import Cell, Experiment, choices
+from snnl_lib.experiments.cells import FIFTEEN_SEEDS, Cell, Experiment, choices
 from snnl_lib.recipes import named_seed
 from snnl_lib.results import Outcome, Spec
 
@@ -31,9 +32,12 @@ SAME_NETWORK = {
     ("ffn-layer", 0): "plain classifier's last hidden layer",
     ("ffn-layer", 100): "last hidden layer of a classifier with Eq. 4",
     ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
+    ("ffn-hidden", 0): "each hidden layer of a plain classifier",
+    ("ffn-hidden", 100): "each hidden layer of a classifier with Eq. 4",
 }
 """Codes of networks like those of the tables, trained with the same labels in another way."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
+HIDDEN_SECONDS = 160  # of one run with each hidden layer on one core
 UMAP_REVISION = 2  # since then UMAP's ties are broken at random
 
 # ---------------------------------------------------------------- cells
@@ -122,12 +126,16 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
             if embedding != "spacy" and model not in ("kmeans", "gmm"):
                 settings["standardize"] = True
             more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else None}
+            labelled = model in ("lda", "logreg", "logreg-predictions")
+            more["seeds"] = FIFTEEN_SEEDS if labelled and embedding == "spacy" else None
             yield Cell(label, embedding, model, 0, settings, **more)
+    of_classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
+    settings = {"ffn-layer": of_classifier, "ae-supcon": settings_of(profile, "ae-d")}
+    settings["ffn-hidden"] = of_classifier | {"neighbours": codes.NEIGHBOURS}
     for (model, alpha), label in SAME_NETWORK.items():
-        of_classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
-        settings = settings_of(profile, "ae-d") if model == "ae-supcon" else of_classifier
-        seeds = 3 if model == "ae-supcon" else None
-        yield Cell(label, "spacy", model, alpha, settings, seeds=seeds)
+        seconds = HIDDEN_SECONDS if model == "ffn-hidden" else math.nan
+        more = {"seeds": FIFTEEN_SEEDS, "seconds": seconds}
+        yield Cell(label, "spacy", model, alpha, settings[model], **more)
 
 
 # ---------------------------------------------------------------- runs
@@ -208,6 +216,8 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
     if spec.model == "ae-supcon":
         return (yield from run_codes(spec, task, device, progress))
+    if spec.model == "ffn-hidden":
+        return (yield from run_hidden_layers(spec, task))
     if spec.model == "ffn-layer":
         training = classification.training_of(spec, task.train_x, task.train_y, task.classes)
         curve, layer = (yield training).curve, f"hidden{len(spec['hidden_sizes'])}"
@@ -216,6 +226,46 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
     clusters, clustered = cluster_by_rival(spec, task)
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     return Outcome(scores, answers={"": clusters})
+
+
+def run_hidden_layers(spec: Spec, task):
+    """Ask of each hidden layer of a classifier what clusterings and neighbours find in it.
+
+    ``hidden1_acc`` is that of k-means on the layer of the test documents,
+    ``hidden1_normalized_acc`` that on its rows at unit length, ``hidden1_neighbours_acc`` the
+    accuracy of a nearest-neighbour classifier fitted on the layer of the training documents, and
+    so on for each layer; ``predictions_acc`` is that of the classifier's own classes, taken as
+    clusters. Scores without a prefix are those of the last layer as it is.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import normalize
+
+    from snnl_lib import metrics
+    from snnl_lib.training import forward
+
+    training = classification.training_of(spec, task.train_x, task.train_y, task.classes)
+    curve, model = (yield training).curve, training.model
+    neighbours, clusters = {}, {}
+    for number in range(1, len(spec["hidden_sizes"]) + 1):
+        name = f"hidden{number}"
+        train_layer, layer = (forward(model, x, layer=name) for x in (task.train_x, task.test_x))
+        clusters[f"{name}_"] = codes.kmeans(spec, task.classes).fit_predict(layer)
+        unit = codes.kmeans(spec, task.classes).fit_predict(normalize(layer))
+        clusters[f"{name}_normalized_"] = unit
+        classifier = KNeighborsClassifier(spec["neighbours"]).fit(train_layer, task.train_y)
+        neighbours[f"{name}_neighbours_"] = classifier.predict(layer)
+    clusters["predictions_"] = forward(model, task.test_x).argmax(axis=1)
+    last = clusters[f"{name}_"]
+    scores = metrics.clustering_scores(layer, last, task.test_y)
+    scores["snn"] = codes.entanglement(layer, task.test_y)
+    for prefix, found in clusters.items():
+        of_found = metrics.external_scores(found, task.test_y)
+        scores |= {f"{prefix}{metric}": value for metric, value in of_found.items()}
+    for prefix, found in neighbours.items():
+        of_found = metrics.classification_scores(task.test_y, found)
+        scores[f"{prefix}acc"] = of_found["acc"]
+    answers = {"": last} | clusters | neighbours
+    return Outcome(scores, curve, *codes.collapse(layer), answers=answers)
 
 
 _RIVALS_TITLE = "Other uses of the same labels, and clusterings without labels"

@@ -6,10 +6,10 @@ Nothing here asks which data are on this machine: a record carries the fingerpri
 import json
 from itertools import chain
 
+import numpy as np
 import pandas as pd
 
 from snnl_lib import SnnlError, data, results
-from snnl_lib.embeddings import FURTHER_DRAWS
 from snnl_lib.experiments import EXPERIMENTS, specs
 from snnl_lib.report.labels import SHORT_LABELS
 from snnl_lib.results import Spec
@@ -151,8 +151,12 @@ def recorded(
     """
     records = select(experiment, profile, dataset, embedding, None if seeds == "all" else seeds)
     if seeds is None:
-        drawn = records["embedding"].eq("infersent-random") & records["seed"].isin(FURTHER_DRAWS)
-        records = records[drawn | records["seed"].isin(EXPERIMENTS[experiment].seeds)]
+        planned = {
+            (cell_of(spec), spec.seed) for spec in _specs(experiment, profile, records, seeds=None)
+        }
+        runs = zip(record_cells(records), records["seed"], strict=True)
+        own = np.array([run in planned for run in runs], dtype=bool)
+        records = records[own | records["seed"].isin(EXPERIMENTS[experiment].seeds)]
     if model is not None:
         records = records[records["model"] == model]
     return most_documents(records).drop(columns="asked")
@@ -225,13 +229,18 @@ def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, S
 
     The order is the grid's within a data set, and the catalogue's of data sets.
     """
+    plan: dict[tuple, Spec] = {}
+    for spec in _specs(experiment, profile, records, seeds=(0,)):
+        plan.setdefault(cell_of(spec), spec)
+    return plan
+
+
+def _specs(experiment, profile, records, seeds):
+    """Yield the specs of an experiment on each data set that is recorded."""
     catalogue, names = data.available_datasets(), {*records["dataset"]}
     # Points that a run draws are no data set: their cells come with the name of any.
     known = [name for name in catalogue if name in names] or catalogue[:1]
-    plan: dict[tuple, Spec] = {}
-    for spec in chain.from_iterable(specs(experiment, profile, name, (0,)) for name in known):
-        plan.setdefault(cell_of(spec), spec)
-    return plan
+    return chain.from_iterable(specs(experiment, profile, name, seeds) for name in known)
 
 
 def cell_of(spec: Spec) -> tuple:
