@@ -114,7 +114,22 @@ def squared_error(output, features, labels):
     return F.mse_loss(output, features)
 
 
+def squared_error_of_logistic(output, features, labels):
+    """Compute the squared error of the logistic function of the output, as ``squared_error`` does.
+
+    The paper's decoder ends in that function; ``output`` [B, D] are its logits.
+
+    >>> squared_error_of_logistic(torch.zeros(2, 3), torch.ones(2, 3), None)  # (1 - 1/2)²
+    tensor(0.2500)
+    """
+    return F.mse_loss(torch.sigmoid(output), features)
+
+
 # ---------------------------------------------------------------- training
+
+
+POWERS = {None: 0, "over T": -1, "times T": 1}
+"""What power of the falling temperature a training's alpha is multiplied by (``weight``)."""
 
 
 @dataclass
@@ -145,6 +160,11 @@ class Training:
         seed: settles the order of the documents.
         alpha, layers: those of ``composite_loss``.
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
+        weight: ``"over T"`` divides alpha in each epoch by the falling temperature of Eq. 6,
+            ``"times T"`` multiplies it by that; None leaves it. The gradient of Eq. 4 has a factor
+            of 1 / temperature, so that annealing also strengthens the loss. With T = 1 and
+            ``"over T"`` it is as strong as annealed, and annealed with ``"times T"`` as strong as
+            at T = 1: this tells the temperature from the strength.
         select: (hidden, output) -> dict of the tensors that the loss sees; default: all hidden
             layers.
         ignore_index: a label of rows that Eq. 4 shall not see, or None.
@@ -156,8 +176,8 @@ class Training:
         checkpoint: file from which a training that was killed goes on, after the last epoch that it
             holds; None keeps none. Remove it once the trained model is saved.
 
-    Raises ValueError for an alpha that is not finite, and for epochs or a batch size that is not
-    above 0; Adam refuses a negative rate.
+    Raises ValueError for an alpha that is not finite, for epochs or a batch size that is not above
+    0, and for an unknown weight; Adam refuses a negative rate.
     """
 
     model: nn.Module
@@ -177,6 +197,7 @@ class Training:
     after_epoch: Callable | None = None
     checkpoint: Path | None = None
     ignore_index: int | None = None
+    weight: str | None = None
 
     def __post_init__(self):
         if not math.isfinite(self.alpha):
@@ -184,6 +205,8 @@ class Training:
         if not (self.epochs > 0 and self.batch_size > 0):
             given = f"{self.epochs!r} and {self.batch_size!r}"
             raise ValueError(f"epochs and batch_size must be above 0, got {given}")
+        if self.weight not in POWERS:
+            raise ValueError(f"weight must be one of {[*POWERS]}, got {self.weight!r}")
         self.features, self.labels = map(torch.as_tensor, (self.features, self.labels))
         batches_of_all = math.ceil(len(self.features) / self.batch_size)
         self.steps_per_epoch = self.steps_per_epoch or batches_of_all
@@ -192,6 +215,8 @@ class Training:
         """Return what settles this training, so that no other goes on from its checkpoint."""
         names = "epochs seed alpha temperature layers learning_rate batch_size steps_per_epoch"
         facts = {name: getattr(self, name) for name in (*names.split(), "ignore_index")}
+        if self.weight is not None:
+            facts["weight"] = self.weight
         for name in ("primary", "select", "regularizer"):
             function = getattr(self, name)
             facts[name] = getattr(function, "__qualname__", type(function).__name__)
@@ -361,6 +386,8 @@ class _Stack:
             annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature
             for run in self.trainings
         ]
+        powers = [annealed_temperature(epoch) ** POWERS[run.weight] for run in self.trainings]
+        alphas = self.alphas * self.alphas.new_tensor(powers)
         steps = self.trainings[0].steps_per_epoch
         drawn = [list(islice(queue, steps)) for queue in self.queues]
         placed = [
@@ -378,7 +405,7 @@ class _Stack:
             for size in sorted(set(sizes)):
                 chosen = tuple(place for place, taken in enumerate(sizes) if taken == size)
                 batch = self._of(order[:, step, :size], chosen)
-                losses = self._losses(chosen, batch, temperatures)
+                losses = self._losses(chosen, batch, temperatures, alphas)
                 parts.append(losses[0].sum())
                 sums.index_add_(1, self.index(chosen), torch.stack(losses).detach() * size)
             take_step(self.optimizer, sum(parts))
@@ -395,7 +422,7 @@ class _Stack:
         """Take the rows of the chosen runs."""
         return values if len(chosen) == len(values) else values[self.index(chosen)]
 
-    def _losses(self, chosen, batch, temperatures):
+    def _losses(self, chosen, batch, temperatures, alphas):
         """Return the composite and the primary losses of the chosen runs, each [runs]."""
         x, y, first = self.features[batch], self.labels[batch], self.trainings[0]
         weights = {name: self._of(value, chosen) for name, value in self.weights.items()}
@@ -404,7 +431,7 @@ class _Stack:
             added = [
                 first.regularizer(values[0], y[0], temperatures[0]) for values in seen.values()
             ]
-            return primary + first.alpha * sum(added), primary
+            return primary + alphas[0] * sum(added), primary
         total = primary
         for temperature in dict.fromkeys(temperatures):
             at = tuple(
@@ -418,7 +445,7 @@ class _Stack:
                     self._of(primary, at),
                     hidden,
                     self._of(y, at),
-                    alpha=self._of(self._of(self.alphas, chosen), at),
+                    alpha=self._of(self._of(alphas, chosen), at),
                     temperature=temperature,
                     layers=first.layers,
                     ignore_index=first.ignore_index,

@@ -41,7 +41,7 @@ def table_cells(profile: dict) -> Iterator[Cell]:
     for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
         for model, settings in NETWORKS.items():
             for alpha, label in LABELS.items():
-                anew = embedding == "infersent-random" and model == "ffn"
+                anew = embedding == "infersent-random"
                 options = settings(profile, embedding)
                 yield Cell(label, embedding, model, alpha, options, drawn_anew=anew)
     if not sentences:
@@ -49,7 +49,8 @@ def table_cells(profile: dict) -> Iterator[Cell]:
     hours = "on a CPU core, and once an hour to embed the documents"
     encoder = "on a CPU core, and once an hour to train the encoder"
     for embedding, model, seeds, n_train, cost in (
-        ("infersent-nli", "ffn", 3, None, f"five minutes {encoder}"),
+        ("infersent-nli", "ffn", None, None, f"five minutes {encoder}"),
+        ("infersent-nli", "cnn", None, None, f"ten minutes {encoder}"),
         ("infersent-random", "ffn", None, ALL, f"20 minutes {hours}"),
         ("infersent-random", "cnn", None, ALL, f"an hour {hours}"),
         ("infersent-nli", "ffn", 3, ALL, f"20 minutes {hours} and another to train the encoder"),
@@ -76,6 +77,8 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
         yield cell(f"alpha {alpha}", alpha, label=f"alpha {alpha}")
     for temperature in ("1.0", "0.1"):
         yield cell(f"fixed temperature {temperature}", temperature=temperature)
+    for reading, temperature, weight in codes.WEIGHTS:
+        yield cell(reading, temperature=temperature, weight=weight)
     for alpha in LABELS:
         yield cell("best epoch on a held-out tenth", alpha, held_out=0.1)
         yield cell("five hidden layers", alpha, hidden_sizes=[500] * 5)
@@ -130,7 +133,7 @@ def training_of(spec, train_x, train_y, classes, after_epoch=None):
     model = build_classifier(spec, train_x.shape[1], classes)
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
     settings |= {"temperature": codes.temperature_of(spec), "layers": spec["layers"]}
-    settings["steps_per_epoch"] = spec.get("steps_per_epoch")
+    settings |= {name: spec.get(name) for name in ("steps_per_epoch", "weight")}
     settings["select"] = _with_output if spec.get("with_output") else None
     settings["regularizer"] = supervised_contrastive_loss if spec.model == "supcon" else None
     return Training(model, train_x, train_y, cross_entropy, after_epoch=after_epoch, **settings)

@@ -12,6 +12,11 @@ ENTANGLEMENT_DOCUMENTS = 2000
 METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
 SCORES = (*METRICS, "snn")
 """Those of clusters, and with them that of the codes (``score_codes``)."""
+WEIGHTS = (  # reading, temperature, weight (``training.Training``)
+    ("weight divided by the falling T", "1.0", "over T"),
+    ("weight times the falling T", "annealed", "times T"),
+)
+"""Beside annealed and T = 1 at the same alpha: two temperatures by two strengths of the loss."""
 COLLAPSED_SHARE = 0.01
 """A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have
 distinct codes."""
@@ -65,13 +70,20 @@ def autoencoder_training(spec: Spec, train_x, train_y):
     """Ask for the training of a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``) on its inputs."""
     from snnl_lib.methods.supcon import supervised_contrastive_loss
     from snnl_lib.models import Autoencoder
-    from snnl_lib.training import Training, binary_cross_entropy, build, squared_error
+    from snnl_lib.training import (
+        Training,
+        binary_cross_entropy,
+        build,
+        squared_error,
+        squared_error_of_logistic,
+    )
 
     options = {name: spec.get(name, False) for name in ("linear_code", "before_nonlinearity")}
     model = build(Autoencoder, train_x.shape[1], **options, seed=spec.seed)
     primary = squared_error if spec.get("reconstruction") else binary_cross_entropy
+    primary = squared_error_of_logistic if spec.get("logistic_output") else primary
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
-    settings["temperature"] = temperature_of(spec)
+    settings |= {"temperature": temperature_of(spec), "weight": spec.get("weight")}
     settings["steps_per_epoch"] = spec.get("steps_per_epoch")
     settings["select"] = _first_units if spec.model == "lc-d" else None
     is_rival = spec.model == "ae-supcon"

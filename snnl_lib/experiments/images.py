@@ -11,7 +11,15 @@ import numpy as np
 
 from snnl_lib import data
 from snnl_lib.experiments import codes
-from snnl_lib.experiments.cells import ALL, DRAWN, MORE_SEEDS, Cell, Experiment, choices
+from snnl_lib.experiments.cells import (
+    ALL,
+    DRAWN,
+    FIFTEEN_SEEDS,
+    MORE_SEEDS,
+    Cell,
+    Experiment,
+    choices,
+)
 from snnl_lib.recipes import named_seed
 from snnl_lib.results import Outcome, Spec
 
@@ -42,6 +50,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
     """The article's picture: gradient descent on the loss alone, at a falling and at fixed T."""
     plain = {"epochs": profile["annealing_epochs"], "optimizer": "sgd", "learning_rate": 10.0}
     plain |= {"distance": "sqeuclidean", "classes": 4}
+    adam = {"optimizer": "adam", "learning_rate": 0.1}
 
     def cell(temperature, **changes):
         settings = plain | changes
@@ -53,7 +62,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
     for temperature in ("annealed", "1.0", "0.5", "0.1"):
         yield cell(temperature)
     for reading, changes in (
-        ("Adam, step 0.1", {"optimizer": "adam", "learning_rate": 0.1}),
+        ("Adam, step 0.1", adam),
         ("cosine distance", {"distance": "cosine"}),
         ("step 1", {"learning_rate": 1.0}),
         ("10 classes", {"classes": 10}),
@@ -62,8 +71,11 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
             yield cell(temperature, reading=reading, **changes)
     # The gradient of Eq. 4 has a factor of 1/T, so that a falling temperature lengthens the steps
     # as well: these two tell the one from the other.
-    yield cell("1.0", reading="step divided by the falling T", step="over T")
-    yield cell("annealed", reading="step times the falling T", step="times T")
+    for optimizer in ({}, adam):
+        added = ", Adam, step 0.1" if optimizer else ""
+        divided, times = (f"step {how} the falling T{added}" for how in ("divided by", "times"))
+        yield cell("1.0", reading=divided, step="over T", **optimizer)
+        yield cell("annealed", reading=times, step="times T", **optimizer)
 
 
 def settings_of(profile: dict, model: str, **changes) -> dict:
@@ -100,7 +112,8 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         yield cell("pca", seeds=None)
         yield cell("ae")
         for alpha in (1, 100):
-            yield cell("ae-d", alpha, reading=f"alpha {alpha}")
+            seeds = 5 if dataset == "emnist_balanced" else FIFTEEN_SEEDS
+            yield cell("ae-d", alpha, reading=f"alpha {alpha}", seeds=seeds)
         yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
         for model in DEEP:
             yield cell(model, seeds=3)
@@ -109,6 +122,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             reading = f"fixed temperature {float(temperature):g}"
             yield cell("ae-d", 1, temperature=temperature, reading=reading)
         yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
+        if dataset != "emnist_balanced":
+            for reading, temperature, weight in codes.WEIGHTS:
+                yield cell("ae-d", 1, temperature=temperature, reading=reading, weight=weight)
         if profile["sentence_vectors"] and dataset != EMBEDDED:  # the papers' numbers of images
             for model in DEEP:
                 needs = f"{HOURS.get(model, 'an hour')} on a CPU core"

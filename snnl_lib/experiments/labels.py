@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from snnl_lib.experiments import classification, codes, images, short_texts, text_clustering
 from snnl_lib.experiments.cells import BATCH_SIZE, FIFTEEN_SEEDS, Cell, Experiment
 from snnl_lib.results import Outcome, Spec
@@ -14,13 +12,12 @@ CLASSIFIERS = {
     "knn": "5 nearest neighbours, their class",
     "ffn": "plain classifier, its own classes",
 }
-"""What else the same labels can be used for: the class that each gives a document is its cluster."""
+"""Other uses of the same labels: the class that each gives a document is its cluster."""
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen
 FOLDS = 5  # of the training labels, by which it is chosen
 CHOSEN_ON = 5000  # of these at most, since a machine's time grows with the square of their number
 NEIGHBOURS = 5
 # ---------------------------------------------------------------- cells
-
 
 
 def cells(profile: dict) -> Iterator[Cell]:

@@ -5,6 +5,7 @@ A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -37,7 +38,11 @@ SAME_NETWORK = {
 }
 """Codes of networks like those of the tables, trained with the same labels in another way."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
-HIDDEN_SECONDS = 160  # of one run with each hidden layer on one core
+HIDDEN_SECONDS = 100  # of one run with each hidden layer on one core
+NLI_NEEDS = (
+    "five minutes on a CPU core, and once an hour to train the encoder and ten minutes to embed the"
+    " documents"
+)
 UMAP_REVISION = 2  # since then UMAP's ties are broken at random
 
 # ---------------------------------------------------------------- cells
@@ -67,48 +72,47 @@ def table_cells(profile: dict) -> Iterator[Cell]:
         for model, label in LABELS.items():
             settings = settings_of(profile, model)
             more = {"n_train": n_train, "drawn_anew": embedding == "infersent-random"}
+            if embedding == "spacy" and model != "lc-d":
+                more["seeds"] = FIFTEEN_SEEDS
             yield Cell(label, embedding, model, ALPHAS[model], settings, **more)
     if profile["sentence_vectors"]:
-        once = "once an hour to train the encoder and ten minutes to embed the documents"
-        needs, more = f"five minutes on a CPU core, and {once}", {"n_train": INFERSENT_DOCUMENTS}
-        for embedding, extra in (
-            ("infersent-nli", {"seeds": 3, "needs": needs}),
-            ("infersent", {}),
-        ):
+        needs, more = NLI_NEEDS, {"n_train": INFERSENT_DOCUMENTS}
+        for embedding, extra in (("infersent-nli", {"needs": needs}), ("infersent", {})):
             for model, label in LABELS.items():
-                settings = settings_of(profile, model)
-                yield Cell(label, embedding, model, ALPHAS[model], settings, **more, **extra)
+                settings, alpha = settings_of(profile, model), ALPHAS[model]
+                many = embedding == "infersent-nli" and model == "pca"  # seconds a run
+                seeds = FIFTEEN_SEEDS if many else None
+                yield Cell(label, embedding, model, alpha, settings, seeds=seeds, **more, **extra)
 
 
-def reading_cells(profile: dict) -> Iterator[Cell]:  # noqa: C901 - one grid, row by row
+def _reading(profile, reading, model, alpha=None, embedding="spacy", **changes):
+    """Return the cell of a reading, which changes one choice of the cell in the table."""
+    fields = {"temperature": "annealed", "seeds": 3, "needs": "", "seconds": math.nan}
+    fields |= {name: changes.pop(name) for name in fields if name in changes}
+    settings = settings_of(profile, model, **changes) | {"reading": reading}
+    alpha = ALPHAS[model] if alpha is None else alpha
+    n_train = numbers_of_documents(profile).get(embedding, INFERSENT_DOCUMENTS)
+    label = f"{LABELS[model]}, {reading}"
+    return Cell(label, embedding, model, alpha, settings, n_train=n_train, **fields)
+
+
+def reading_cells(profile: dict) -> Iterator[Cell]:
     """What the text leaves open, one choice changed at a time."""
-
-    def cell(
-        reading, model, alpha=None, seeds=3, embedding="spacy", temperature="annealed", **changes
-    ):
-        settings = settings_of(profile, model, **changes) | {"reading": reading}
-        alpha = ALPHAS[model] if alpha is None else alpha
-        label, more = f"{LABELS[model]}, {reading}", {"seeds": seeds, "n_train": numbers[embedding]}
-        return Cell(label, embedding, model, alpha, settings, temperature, **more)
-
-    numbers = numbers_of_documents(profile)
+    cell = partial(_reading, profile)
     yield cell("inputs not scaled", "ae", seeds=None, scaling="none")
     for model in ("lc-d", "ae-d"):
         yield cell("inputs not scaled", model, scaling="none")
     for model in ("ae", "ae-d"):
         yield cell("one scale for all features", model, scaling="global")
         yield cell("linear code", model, linear_code=True)
-    # The reading that comes nearest to the paper: whole, with all its seeds.
-    unscaled = {"scaling": "none", "reconstruction": "squared error", "seeds": None}
-    for embedding in numbers:
-        for model in ("ae", "lc-d", "ae-d"):
-            reading = "squared error, inputs not scaled"
-            yield cell(reading, model, embedding=embedding, **unscaled)
+    yield from squared_error_cells(profile)
     for alpha in (1, 10, 1000):
         yield cell(f"alpha {alpha}", "ae-d", alpha)
     for temperature in ("0.15", "1.0"):
         reading = f"fixed temperature {float(temperature):g}"
         yield cell(reading, "ae-d", temperature=temperature, seeds=None)
+    for reading, temperature, weight in codes.WEIGHTS:
+        yield cell(reading, "ae-d", temperature=temperature, seeds=None, weight=weight)
     yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
     yield cell("k-means on the 100 units only", "lc-d", clustered=codes.CODE_UNITS)
     for model in ("pca", "ae", "ae-d"):
@@ -116,6 +120,25 @@ def reading_cells(profile: dict) -> Iterator[Cell]:  # noqa: C901 - one grid, ro
     if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
         for model in ("ae", "lc-d", "ae-d"):
             yield cell("linear code", model, embedding="infersent-random", linear_code=True)
+
+
+def squared_error_cells(profile: dict) -> Iterator[Cell]:
+    """The reading that comes nearest to the paper, with a linear and with a logistic output."""
+    cell, reading = partial(_reading, profile), "squared error, inputs not scaled"
+    changes = {"scaling": "none", "reconstruction": "squared error"}
+    models = ("ae", "lc-d", "ae-d")
+    many = {"ae": FIFTEEN_SEEDS, "lc-d": None, "ae-d": FIFTEEN_SEEDS}
+    for embedding in numbers_of_documents(profile):
+        for model in models:
+            seeds = many[model] if embedding == "spacy" else None
+            yield cell(reading, model, embedding=embedding, seeds=seeds, **changes)
+    for model in models:
+        logistic = changes | {"logistic_output": True, "seeds": many[model]}
+        yield cell(f"{reading}, logistic output", model, **logistic)
+    if profile["sentence_vectors"]:
+        for model in models:
+            trained = {"embedding": "infersent-nli", "seeds": None, "needs": NLI_NEEDS}
+            yield cell(reading, model, **trained, **changes)
 
 
 def rival_cells(profile: dict) -> Iterator[Cell]:
