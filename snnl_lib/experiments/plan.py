@@ -362,5 +362,6 @@ def _kinds(identity):
     many documents are alike."""
     experiment, profile, dataset, embedding, model, *_, settings = identity
     settings = json.loads(settings)
-    kind = (experiment, profile, model, settings["n_train"], settings.get("clusterer"))
+    size = settings["n_train"], settings.get("epochs"), settings.get("clusterer")
+    kind = (experiment, profile, model, *size)
     return (*kind, embedding, dataset), (*kind, embedding), kind

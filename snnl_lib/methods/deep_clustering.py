@@ -437,7 +437,8 @@ class VaDE(_Method):
     encoder gives the mean and the variance of a point's code. Starts from a Gaussian mixture of the
     pretrained autoencoder's codes, and with the mixture's mean variance as the variance of every
     point's code (the paper does not say). Adam with a rate of 0.002, times 0.9 every 10 of the
-    ``epochs`` (Sec. 4.3), batches of 256 (100 in the paper). The autoencoder is one of features
+    ``epochs`` (Sec. 4.3) but never below ``lowest_rate`` (0 in the paper, 0.0002 on MNIST in its
+    authors' code), batches of 256 (100 in the paper). The autoencoder is one of features
     that were not normalised (``pretrain``): either likelihood is that of the data as they are.
 
     After ``fit``: ``curve`` has a row for each epoch: ``epoch`` and ``loss`` (the negative of the
@@ -453,6 +454,7 @@ class VaDE(_Method):
 
     _: KW_ONLY
     epochs: int = 300
+    lowest_rate: float = 0.0
 
     _NORMALIZED, _FITTED = False, ("logits", "means", "log_variances")
 
@@ -486,6 +488,8 @@ class VaDE(_Method):
                 take_step(optimizer, loss)
                 total += loss.detach() * len(batch)
             schedule.step()
+            for group in optimizer.param_groups:
+                group["lr"] = max(group["lr"], self.lowest_rate)
             rows.append({"epoch": epoch, "loss": total.item() / len(x)})
             if not math.isfinite(rows[-1]["loss"]):
                 self.diverged = f"the loss was {rows[-1]['loss']} in epoch {epoch}"
