@@ -90,8 +90,8 @@ def test_damaged_answers_are_refused_by_name(results_folder):
 RUNS = {
     "classification": ("newsgroups4", {"ffn"}),
     "clustering": ("newsgroups4", {"pca", "ae-d"}),
-    "labels": ("newsgroups4", {"lda"}),
-    "clustering-rivals": ("newsgroups4", {"kmeans", "ffn-layer"}),
+    "labels": ("newsgroups4", {"lda", "svm", "knn", "ffn"}),
+    "clustering-rivals": ("newsgroups4", {"kmeans", "ffn-layer", "ffn-hidden"}),
     "images": ("digits", {"original", "dec"}),
     "clusterbert": ("newsgroups20_openings", {"clusterbert"}),
     "retrieval": ("newsgroups20_openings", {"plain"}),

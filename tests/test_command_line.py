@@ -99,17 +99,17 @@ def test_list_names_every_experiment_with_its_models(command):
         ("classification-readings", "spacy, infersent-random", "ffn, cnn"),
         ("classification-rivals", "spacy, infersent-random", "lda, logreg, knn, supcon, ffn-knn"),
         ("clustering", "spacy, infersent-random, infersent-nli, infersent", "pca, ae, lc-d, ae-d"),
-        ("clustering-readings", "spacy, infersent-random", "ae, lc-d, ae-d, pca"),
+        ("clustering-readings", "spacy, infersent-random, infersent-nli", "ae, lc-d, ae-d, pca"),
         (
             "clustering-rivals",
             "spacy, infersent-random",
             "lda, logreg, logreg-predictions, kmeans, spherical-kmeans, umap, gmm, ffn-layer,"
-            " ae-supcon",
+            " ae-supcon, ffn-hidden",
         ),
         (
             "labels",
             "spacy, minilm, tfidf, sif, sif-corpus, minilm-cls, pixels",
-            "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions",
+            "ae-d, lda, lc-d, kmeans, clusterbert, logreg, logreg-predictions, svm, knn, ffn",
         ),
         ("lexicon", "spacy-word", "original, ae, lc-d, ae-d"),
         (

@@ -114,7 +114,7 @@ def _classifiers(most, network, starts, more):
 def seconds_of(model: str, n_train: int) -> float:
     """Return about how many seconds of one CPU core a classifier takes."""
     chosen = min(n_train, CHOSEN_ON)
-    return {"svm": 5 + 5e-6 * chosen**2 + 5e-7 * n_train**2, "knn": 10, "ffn": 60}[model]
+    return {"svm": 5 + 3e-6 * chosen**2 + 4e-7 * n_train**2, "knn": 10, "ffn": 60}[model]
 
 
 # ---------------------------------------------------------------- runs

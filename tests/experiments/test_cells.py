@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from snnl_lib.experiments.cells import PAPER_SEEDS, PROFILES
+from snnl_lib.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES
 from snnl_lib.experiments.plan import EXPERIMENTS, specs
 
 SHORT_TEXTS = ("clusterbert", "clusterbert-ablation", "retrieval")
@@ -32,7 +32,14 @@ TEXTS = {
     ("ffn-layer", 0): "plain classifier's last hidden layer",
     ("ffn-layer", 100): "last hidden layer of a classifier with Eq. 4",
     ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
+    ("ffn-hidden", 0): "each hidden layer of a plain classifier",
+    ("ffn-hidden", 100): "each hidden layer of a classifier with Eq. 4",
     ("ffn-knn", 100): "neighbours in SNNL 100",
+}
+OWN_CLASSES = {
+    ("svm", 0): "support vector machine, its own classes",
+    ("knn", 0): "5 nearest neighbours, their class",
+    ("ffn", 0): "plain classifier, its own classes",
 }
 IMAGES = TEXTS | {
     ("original", 0): "pixels",
@@ -72,6 +79,8 @@ def row_of(cell):
         return f"ClusterBERT, {cell.settings['reading']}"
     names = IMAGES if cell.embedding == "pixels" else TEXTS
     alpha, reading = cell.alpha, cell.settings.get("reading")
+    if (cell.model, cell.alpha) in OWN_CLASSES and reading and "label" in reading:
+        return f"{OWN_CLASSES[cell.model, cell.alpha]}, {reading}"
     if reading and cell.model in ("ffn", "cnn"):
         own = alpha == 100 or cell.model == "cnn" or reading == f"alpha {alpha}"
         return reading if own else f"{reading}, alpha {alpha}"
@@ -124,4 +133,5 @@ def test_a_seed_belongs_to_the_cells_whose_place_it_is():
         assert cell.alpha == spec.alpha
         assert dict(cell.settings) == {name: spec[name] for name in cell.settings}
     assert len(by_name) == len(cells) == len(seeds)
-    assert {tuple(of_cell) for of_cell in seeds.values()} == {PAPER_SEEDS, PAPER_SEEDS[:3]}
+    sets = {tuple(of_cell) for of_cell in seeds.values()}
+    assert sets == {FIFTEEN_SEEDS, PAPER_SEEDS, PAPER_SEEDS[:3]}

@@ -37,7 +37,9 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing(profile):
             ),
             key=len,
         )
-        if (
+        if reading == "weight divided by the falling T":
+            assert changed == {"temperature", "weight"}  # at T = 1
+        elif (
             reading == "8 filters, 256 positions"
         ):  # one choice in two numbers: as many values leave the convolution
             assert (
@@ -59,6 +61,8 @@ def test_the_readings_are_those_that_the_paper_leaves_open():
         "alpha 1000",
         "fixed temperature 1.0",
         "fixed temperature 0.1",
+        "weight divided by the falling T",
+        "weight times the falling T",
         "best epoch on a held-out tenth",
         "five hidden layers",
         "kernel 3, max pooling",
@@ -92,6 +96,12 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
     assert [seen[f"alpha {alpha} {alpha}"].alpha for alpha in (1, 10, 1000)] == [1, 10, 1000]
     fixed = [seen[f"fixed temperature {number} 100"].temperature for number in ("1.0", "0.1")]
     assert fixed == [1.0, 0.1]
+    for how, temperature, weight in (
+        ("divided by", 1.0, "over T"),
+        ("times", "annealed", "times T"),
+    ):
+        training = seen[f"weight {how} the falling T 100"]
+        assert (training.temperature, training.weight) == (temperature, weight)
     deep = seen["five hidden layers -100"].model
     assert len(deep.hidden) == 5 and len(plain.model.hidden) == 2
     assert len(seen["best epoch on a held-out tenth 0"].features) == 270

@@ -24,7 +24,13 @@ from snnl_lib.experiments import (
 def test_labels_are_few_to_many_each_for_as_many_steps_as_all_and_for_one_pass():
     sizes = (100, 300, 1000, 3000, 10_000)
     found = grid("labels")
-    labelled = [spec for spec in found if spec["reading"] != "no labels"]
+    others = [spec for spec in found if spec.model in labels.CLASSIFIERS]
+    assert Counter((spec.model, spec.n_train, spec.get("steps_per_epoch")) for spec in others) == {
+        **{(model, size, None): 5 for size in sizes for model in ("svm", "knn")},
+        **{("ffn", size, 79): 5 for size in sizes},
+        **{(model, 20_000, None): 15 for model in labels.CLASSIFIERS},
+    }
+    labelled = [spec for spec in found if spec["reading"] != "no labels" and spec not in others]
     assert Counter(
         (spec.embedding, spec.model, spec.n_train, spec.get("steps_per_epoch")) for spec in labelled
     ) == {
@@ -154,6 +160,34 @@ def test_fewer_labels_are_the_first_of_more(packages):
         few.train_x, more.train_x[:100]
     )
     assert np.array_equal(few.test_rows, more.test_rows)
+
+
+@pytest.mark.parametrize("model", ["svm", "knn", "ffn"])
+def test_a_classifiers_own_classes_are_clusters_and_k_means_sees_what_it_computes(clouds, model):
+    own = {
+        "svm": {"candidates": (1, 10), "folds": 5, "chosen_on": 100},
+        "knn": {"neighbours": 5},
+        "ffn": {"hidden_sizes": (50,), "layers": "sum", "epochs": 5},
+    }[model]
+    spec = made_up(model, experiment="labels", **own)
+    found = carried_out(labels.run, spec, clouds)
+    scores, answers = found.metrics, found.answers
+    assert scores["acc"] > 0.95
+    assert scores["acc"] == pytest.approx((answers[""] == clouds.test_y).mean())
+    if model == "knn":
+        assert set(answers) == {""} and "kmeans_acc" not in scores
+    else:
+        assert set(answers) == {"", "kmeans_"} and scores["kmeans_acc"] > 0.9
+
+
+def test_the_c_of_a_support_vector_machine_is_chosen_on_the_first_labels_alone(clouds):
+    settings = {"candidates": (1e-6, 10), "folds": 5, "chosen_on": 100}
+    spec = made_up("svm", experiment="labels", **settings)
+    chosen = labels.fitted_svm(spec, clouds.train_x, clouds.train_y)
+    assert chosen.C == 10 and chosen.shape_fit_ == clouds.train_x.shape
+    shuffled = clouds.train_y.copy()
+    shuffled[100:] = 0
+    assert labels.fitted_svm(spec, clouds.train_x, shuffled).C == 10
 
 
 def test_a_point_of_the_curve_is_a_run_of_clustering_or_of_its_rivals(clouds, steps):

@@ -41,7 +41,14 @@ def test_the_full_grid_has_the_floor_on_a_cpu_and_leaves_the_rest_to_a_gpu():
         ("tsdae", ALL_SHORT_TEXTS),
         ("clusterbert", ALL_SHORT_TEXTS),
         ("sccl", ALL_SHORT_TEXTS),
+        ("sccl", 2000),
     }
+    some = [spec for spec in specs if (spec.model, spec.n_train) == ("sccl", 2000)]
+    assert len(some) == 18 and {spec.seed for spec in some} == {42, 1234, 73}
+    assert {spec.dataset for spec in specs} - {spec.dataset for spec in some} == {
+        "newsgroups20_openings"
+    }
+    assert {spec["steps"] for spec in some} == {1000} and all(spec.seconds > 0 for spec in some)
 
 
 def test_the_ablation_differs_from_clusterbert_in_one_choice_each():
