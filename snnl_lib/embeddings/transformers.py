@@ -62,8 +62,10 @@ class SentenceEncoder(nn.Module):
             used[row] += lengths[text]
         packed = ids.new_zeros(sum(map(bool, used)) * width, 3)
         # BERT counts positions from 0, RoBERTa from the one after its padding's.
-        add = [1, 1 + (self.transformer.embeddings.position_embeddings.padding_idx or -1)]
-        packed[places[mask]] = torch.column_stack([ids[mask], mask.nonzero() + ids.new_tensor(add)])
+        padding = self.transformer.embeddings.position_embeddings.padding_idx
+        first = 0 if padding is None else padding + 1
+        numbers = mask.nonzero() + ids.new_tensor([1, first])
+        packed[places[mask]] = torch.column_stack([ids[mask], numbers])
         ids, texts, positions = packed.unflatten(0, (-1, width)).unbind(dim=2)
         same = texts[:, None, :, None] == texts[:, None, None]
         return self.transformer(ids, same, position_ids=positions)[0].flatten(0, 1)[places * mask]

@@ -104,3 +104,20 @@ def test_texts_that_share_rows_in_training_get_the_embeddings_and_gradients_of_a
         assert (len(rows[0][0]) < len(ids)) == training  # there is less to compute
     for padded, packed in zip(*found, strict=True):
         torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-4)
+
+
+def test_positions_start_after_the_padding_also_where_the_padding_is_piece_0():
+    from transformers import RobertaConfig, RobertaModel
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 40, "vocab_size": 30}
+    torch.manual_seed(0)
+    config = RobertaConfig(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    encoder = SentenceEncoder(RobertaModel(config, add_pooling_layer=False), "mean").eval()
+    ids = torch.tensor([[1, 5, 6, 7, 8, 2], [1, 9, 2, 0, 0, 0], [1, 11, 2, 0, 0, 0]])
+    mask = (ids != 0).long()
+    with torch.no_grad():
+        padded = encoder(ids, mask)
+        for layer in encoder.modules():
+            layer.p = 0.0  # of dropout
+        torch.testing.assert_close(encoder.train()(ids, mask), padded, atol=1e-5, rtol=1e-4)
