@@ -10,7 +10,10 @@ import os
 import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
+
+import numpy as np
 
 from snnl_lib import told_as
 from snnl_lib.data import catalogue, places, readers
@@ -29,7 +32,7 @@ from snnl_lib.data.preprocessing import count_documents as count_documents
 from snnl_lib.data.preprocessing import preprocess as preprocess
 from snnl_lib.data.preprocessing import stop_words as stop_words
 from snnl_lib.data.preprocessing import words as words
-from snnl_lib.data.readers import Images, Split
+from snnl_lib.data.readers import Images, Retrieval, Split
 from snnl_lib.data.readers import columns as columns
 
 
@@ -189,7 +192,7 @@ def load_dataset(name: str) -> Dataset:
         array [N]); ``test`` is empty for short texts.
 
     Raises:
-        DataError: an unknown name, a ranking task (for ``retrieval.load_retrieval``), a wrong
+        DataError: an unknown name, a ranking task (for ``load_retrieval``), a wrong
             checksum, or a data set that is out of reach; it says what to do.
 
     >>> load_dataset("newsgroups4").class_names
@@ -198,10 +201,51 @@ def load_dataset(name: str) -> Dataset:
     entry = describe(name)
     if entry.kind == "retrieval":
         problem = f"{name} holds queries and candidates, not documents of classes"
-        raise DataError(f"{problem}: load it with snnl_lib.methods.retrieval.load_retrieval")
+        raise DataError(f"{problem}: load it with snnl_lib.data.load_retrieval")
     form, _, place, (train, test) = read(name)
     source = f"{form.description}, from {place}"
     return Dataset(name, train, test, entry.class_names, source, entry.terms, form.fingerprint)
+
+
+def load_retrieval(name: str, split: str = "test") -> Retrieval:
+    """Load a ranking task by name, fetching it if need be.
+
+    - ``trecqa``: a question's candidates are sentences, relevant are those that answer it (Wang et
+      al. 2007); 65 questions of dev, 68 of test.
+    - ``askubuntu``: a question's candidates are 20 others that BM25 found, relevant are those that
+      people marked as similar (Lei et al. 2016); titles only, as in the code of the TSDAE paper,
+      since the ClusterBERT paper does not say which text it takes.
+
+    Queries whose candidates are all relevant or all not say nothing about a ranking and are left
+    out, as in the literature on both.
+
+    Args:
+        name: ``trecqa`` or ``askubuntu``.
+        split: ``dev`` or ``test``.
+
+    Raises:
+        DataError: an unknown name, a wrong checksum, or a task that is out of reach; it says what
+            to do.
+        SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
+        ValueError: a split other than ``dev`` and ``test``.
+
+    >>> load_retrieval("trecqa", "train")
+    Traceback (most recent call last):
+    ValueError: split must be 'dev' or 'test', got 'train'
+    """
+    names = [name for name, entry in catalogue.entries().items() if entry.kind == "retrieval"]
+    if name not in names:
+        raise DataError(f"there is no ranking task {name!r}: choose one of {', '.join(names)}")
+    if split not in ("dev", "test"):
+        raise ValueError(f"split must be 'dev' or 'test', got {split!r}")
+    form, _, place, parts = read(name)
+    usable = [row for row in parts[split == "test"] if 0 < np.sum(row[2]) < len(row[2])]
+    queries, candidates, relevant = zip(*usable, strict=True)
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(candidates)))}
+    rows = [np.array([row_of[text] for text in texts]) for texts in candidates]
+    relevant = [np.flatnonzero(found) for found in relevant]
+    source = f"{form.description}, from {place}"
+    return Retrieval(list(queries), list(row_of), rows, relevant, source)
 
 
 _AUTO = {  # kind -> what "auto" stands for: the first that is at hand, else the last

@@ -47,6 +47,22 @@ class Images:
         return len(self.pixels)
 
 
+@dataclass(frozen=True)
+class Retrieval:
+    """A ranking task: what each query is compared with, and what should come first.
+
+    ``queries`` are Q strings, ``texts`` N distinct ones. ``candidates`` has for each query an int
+    array [C] of rows of ``texts``, and ``relevant`` an int array of positions in that, from 0 to C
+    - 1; C differs from query to query. ``source`` says in words where all this is from.
+    """
+
+    queries: list[str]
+    texts: list[str]
+    candidates: list[np.ndarray]
+    relevant: list[np.ndarray]
+    source: str
+
+
 def _whole(texts, labels):
     """Put all documents into train, and nothing into test."""
     train = Split(list(texts), np.array(labels, dtype=np.int64))

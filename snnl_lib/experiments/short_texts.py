@@ -222,12 +222,12 @@ def recipe(spec: Spec) -> Recipe:
 
 
 def rankings(spec: Spec, task) -> dict:
-    """Return the ranking tasks of a run, name -> ``Retrieval``.
+    """Return the ranking tasks of a run, name -> ``data.Retrieval``.
 
     Its own if it has one, else all at hand: those of ``RANKINGS``, and ``denoise`` of the run's
     documents.
     """
-    from snnl_lib.methods.retrieval import denoise, load_retrieval
+    from snnl_lib.methods.retrieval import denoise
 
     names = [*(name for name in RANKINGS if data.locate(name)), "denoise"]
     if spec.get("task") and spec.profile != "full":
@@ -235,7 +235,7 @@ def rankings(spec: Spec, task) -> dict:
     documents = [text for text in task.train_x if text.split()]
     seed = named_seed(spec.seed, "denoise")
     return {
-        name: denoise(documents, seed=seed) if name == "denoise" else load_retrieval(name)
+        name: denoise(documents, seed=seed) if name == "denoise" else data.load_retrieval(name)
         for name in names
     }
 

@@ -2,74 +2,15 @@
 their cosine to a query.
 """
 
-from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import compress
 
 import numpy as np
 
-from snnl_lib import data
-from snnl_lib.data import catalogue
+from snnl_lib.data import Retrieval
 from snnl_lib.methods.tsdae import kept_words
 from snnl_lib.metrics import check_points, query_scores
 
 CHUNK = 256  # queries at a time, for the memory
-
-
-@dataclass(frozen=True)
-class Retrieval:
-    """A ranking task: what each query is compared with, and what should come first.
-
-    ``queries`` are Q strings, ``texts`` N distinct ones. ``candidates`` has for each query an int
-    array [C] of rows of ``texts``, and ``relevant`` an int array of positions in that, from 0 to C
-    - 1; C differs from query to query. ``source`` says in words where all this is from.
-    """
-
-    queries: list[str]
-    texts: list[str]
-    candidates: list[np.ndarray]
-    relevant: list[np.ndarray]
-    source: str
-
-
-def load_retrieval(name: str, split: str = "test") -> Retrieval:
-    """Load a ranking task by name, fetching it if need be.
-
-    - ``trecqa``: a question's candidates are sentences, relevant are those that answer it (Wang et
-      al. 2007); 65 questions of dev, 68 of test.
-    - ``askubuntu``: a question's candidates are 20 others that BM25 found, relevant are those that
-      people marked as similar (Lei et al. 2016); titles only, as in the code of the TSDAE paper,
-      since the ClusterBERT paper does not say which text it takes.
-
-    Queries whose candidates are all relevant or all not say nothing about a ranking and are left
-    out, as in the literature on both.
-
-    Args:
-        name: ``trecqa`` or ``askubuntu``.
-        split: ``dev`` or ``test``.
-
-    Raises:
-        DataError: an unknown name, a wrong checksum, or a task that is out of reach; it says what
-            to do.
-        SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
-        ValueError: a split other than ``dev`` and ``test``.
-
-    >>> load_retrieval("trecqa", "train")
-    Traceback (most recent call last):
-    ValueError: split must be 'dev' or 'test', got 'train'
-    """
-    names = [name for name, entry in catalogue.entries().items() if entry.kind == "retrieval"]
-    if name not in names:
-        raise data.DataError(f"there is no ranking task {name!r}: choose one of {', '.join(names)}")
-    if split not in ("dev", "test"):
-        raise ValueError(f"split must be 'dev' or 'test', got {split!r}")
-    form, _, place, parts = data.read(name)
-    usable = [row for row in parts[split == "test"] if 0 < np.sum(row[2]) < len(row[2])]
-    queries, candidates, relevant = zip(*usable, strict=True)
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(candidates)))}
-    rows = [np.array([row_of[text] for text in texts]) for texts in candidates]
-    relevant = [np.flatnonzero(found) for found in relevant]
-    source = f"{form.description}, from {place}"
-    return Retrieval(list(queries), list(row_of), rows, relevant, source)
 
 
 def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:

@@ -17,7 +17,7 @@ from snnl_lib.embeddings.backbones import MAX_PIECES
 from snnl_lib.embeddings.transformers import embed_texts
 from snnl_lib.experiments import Task, maps, plan, runner, short_texts
 from snnl_lib.experiments.short_texts import PAIRS, fine_tune, moved_pairs, score
-from snnl_lib.methods import clusterbert, deep_clustering, retrieval
+from snnl_lib.methods import clusterbert, deep_clustering
 from snnl_lib.methods.clusterbert import ClusterBERT
 from snnl_lib.methods.retrieval import denoise, evaluate
 from snnl_lib.methods.sccl import SCCL
@@ -651,9 +651,7 @@ def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
     form, there = data.describe("trecqa").forms[0], data.locate
     found = {"trecqa": (form, None, "made up")}
     monkeypatch.setattr(data, "locate", lambda name: found[name] if name in found else there(name))
-    monkeypatch.setattr(
-        retrieval, "load_retrieval", lambda name: denoise(["rain fell again", "wind"])
-    )
+    monkeypatch.setattr(data, "load_retrieval", lambda name: denoise(["rain fell again", "wind"]))
     asked = "retrieval", "tiny", "newsgroups20_openings", 42
     spec = next(
         spec
