@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from snnl_lib import data, embeddings, experiments, own_texts, results
+from snnl_lib import data, experiments, own_texts, results
 from snnl_lib.__main__ import _counted, main
 from snnl_lib.embeddings import nli
-from snnl_lib.experiments import plan, runner
+from snnl_lib.experiments import draws, plan, runner
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -200,7 +200,7 @@ def ten_thousand(tmp_path_factory):
     further = (replace(cell, seed=seed) for seed in itertools.count(10**9) for cell in cells)
     columns = dict.fromkeys(results.COLUMNS, "")
     for spec in itertools.islice(itertools.chain(grid, further), 10_000):
-        embedding = embeddings.drawn_for(spec.embedding, spec.seed)
+        embedding = draws.drawn_for(spec.embedding, spec.seed)
         data_print = known(spec.dataset, embedding, spec.get("task")) or "elsewhere"
         metrics = experiments.EXPERIMENTS[spec.experiment].metrics
         row = columns | {

@@ -5,7 +5,6 @@
 them, so that listing runs stays quick.
 """
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +17,9 @@ from snnl_lib.embeddings.words import VECTORS_PACKAGE
 TRANSFORMERS = tuple(backbones.BACKBONES) + tuple(
     f"{name}-{pooling}" for name in backbones.BACKBONES for pooling in backbones.POOLINGS
 )
-FURTHER_DRAWS = {1: "infersent-random1", 2: "infersent-random2"}
-"""Runs with these seeds use another random encoder each; all other seeds share the first."""
 METHODS = (
     *("spacy", "spacy-word", "tfidf", "sif", "sif-corpus"),
-    *("infersent", "infersent-nli", "infersent-random", *FURTHER_DRAWS.values()),
+    *("infersent", "infersent-nli", "infersent-random", "infersent-random1", "infersent-random2"),
     *TRANSFORMERS,
 )
 PUBLISHED = {  # InferSent's weights and the vectors of the words they know, and where they are from
@@ -165,29 +162,13 @@ def fingerprint(method: str) -> str:
     return vectors
 
 
-def remark(method: str) -> str:
-    """Return what a record adds to its device: nothing, unless weights are rounded."""
-    rounded = method in TRANSFORMERS and backbones.is_rounded(backbones.parse(method)[0])
-    return ", with weights rounded to float16" if rounded else ""
-
-
 def draw_of(method: str) -> int:
-    """Read which draw of the random encoder a method names: the seed of its weights.
+    """Return the seed of a random encoder's weights, which ends the name of the method.
 
     >>> draw_of("infersent-random"), draw_of("infersent-random2")
     (0, 2)
     """
     return int(method.removeprefix("infersent-random") or 0)
-
-
-def drawn_for(method: str, seed: int) -> str:
-    """Name the embedding of a run with this ``seed``: its ``method``, or for some seeds another
-    draw of ``infersent-random``.
-
-    >>> drawn_for("infersent-random", 42), drawn_for("infersent-random", 2)
-    ('infersent-random', 'infersent-random2')
-    """
-    return FURTHER_DRAWS.get(seed, method) if method == "infersent-random" else method
 
 
 def published_files() -> tuple:
@@ -201,19 +182,3 @@ def published_files() -> tuple:
     advice = f"put {files} there, or use infersent-random or infersent-nli"
     folder = data.folder_with(PUBLISHED, "infersent", EmbeddingError, what, advice)
     return tuple(folder / name for name in PUBLISHED)
-
-
-def facts(method: str) -> dict[str, float]:
-    """Return what a record says of its embedding besides its name.
-
-    That is for ``infersent-nli`` the accuracy on SNLI, and nothing for others. Raises
-    EmbeddingError if it was lost while the vectors were kept.
-    """
-    if method != "infersent-nli":
-        return {}
-    _, scores = nli.trained_files()
-    try:
-        return json.loads(scores.read_text())
-    except (OSError, ValueError) as error:
-        advice = "train the encoder again with `python -m snnl_lib nli`"
-        raise EmbeddingError(f"{scores} is missing or damaged: {advice}") from error

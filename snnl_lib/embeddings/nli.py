@@ -91,3 +91,16 @@ def trained_files() -> tuple[Path, Path]:
     """Name the files of the trained encoder: its weights, and its scores as JSON."""
     stem = data.cache_dir() / "infersent" / f"nli-{trained_key()}"
     return stem.with_suffix(".pt"), stem.with_suffix(".json")
+
+
+def trained_scores() -> dict[str, float]:
+    """Return the accuracies of the trained encoder on SNLI.
+
+    Raises DataError if their file was lost while the vectors were kept.
+    """
+    _, scores = trained_files()
+    try:
+        return json.loads(scores.read_text())
+    except (OSError, ValueError) as error:
+        advice = "train the encoder again with `python -m snnl_lib nli`"
+        raise data.DataError(f"{scores} is missing or damaged: {advice}") from error

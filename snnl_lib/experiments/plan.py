@@ -17,6 +17,7 @@ from typing import NamedTuple
 from snnl_lib import SnnlError, answers, data, embeddings, lacks, results
 from snnl_lib.experiments import classification, images, labels, maps, short_texts, text_clustering
 from snnl_lib.experiments.cells import DRAWN, PROFILES, Experiment
+from snnl_lib.experiments.draws import FURTHER_DRAWS, drawn_for
 from snnl_lib.results import Spec
 
 FAMILIES = (classification, text_clustering, labels, maps, images, short_texts)
@@ -69,7 +70,7 @@ def _seeds_of(cell, usual, asked):
         return asked or cell.seeds
     if asked:
         return asked[: cell.seeds]
-    draws = embeddings.FURTHER_DRAWS if cell.drawn_anew else ()
+    draws = FURTHER_DRAWS if cell.drawn_anew else ()
     return (*usual[: cell.seeds], *draws)
 
 
@@ -247,7 +248,7 @@ def _needed(spec):
         spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent"))
     ):
         modules += ("spacy",)  # for stop words and vectors
-    embedding = embeddings.drawn_for(spec.embedding, spec.seed)
+    embedding = drawn_for(spec.embedding, spec.seed)
     return spec.dataset, embedding, spec.get("task"), modules, spec.needs
 
 

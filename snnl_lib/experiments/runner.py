@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import data, embeddings, results
-from snnl_lib.experiments import plan, short_texts
+from snnl_lib import data, results
+from snnl_lib.experiments import draws, plan, short_texts
 from snnl_lib.experiments.cells import DRAWN, TEXTS
 from snnl_lib.experiments.tasks import Parameters, Task, load_task
 from snnl_lib.results import Outcome, Record, Spec
@@ -232,7 +232,7 @@ def _begin(spec, device, progress):
     """Draw a run's documents; nothing of it is carried out yet, and its seconds begin."""
     experiment = plan.EXPERIMENTS[spec.experiment]
     reads_texts = spec.model in short_texts.TRAINED or spec.experiment == "retrieval"
-    embedding = TEXTS if reads_texts else embeddings.drawn_for(spec.embedding, spec.seed)
+    embedding = TEXTS if reads_texts else draws.drawn_for(spec.embedding, spec.seed)
     task = load_task(spec.dataset, embedding, spec.seed, spec.n_train, spec["n_test"], device)
     return _Run(spec, task, _steps(experiment.run, spec, task, device, progress))
 
@@ -330,10 +330,10 @@ def _record(run, device):
     metrics = plan.EXPERIMENTS[spec.experiment].metrics
     scores = dict.fromkeys(metrics, np.nan) | outcome.metrics
     scores |= {"empty_train": task.empty_train, "empty_test": task.empty_test}
-    scores |= embeddings.facts(spec.embedding)
+    scores |= draws.encoder_scores(spec.embedding)
     if outcome.shared_seconds is not None:
         scores["shared_seconds"] = round(outcome.shared_seconds, 2)
-    where = plan.device_names(spec, device) + embeddings.remark(spec.embedding)
+    where = plan.device_names(spec, device) + draws.weights_remark(spec.embedding)
     if run.stack > 1:
         where += f", in a stack of {run.stack}"
     commit = data.resource("commit.txt")  # of a machine with git

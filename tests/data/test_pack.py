@@ -23,7 +23,7 @@ from snnl_lib.data import DataError, places, preprocessing, use_pack
 from snnl_lib.data.readers import Images, Split
 from snnl_lib.embeddings import backbones, nli, sentences, words
 from snnl_lib.embeddings import transformers as encoders
-from snnl_lib.experiments import packing, short_texts
+from snnl_lib.experiments import draws, packing, short_texts
 from snnl_lib.methods.clusterbert import ClusterBERT
 from snnl_lib.methods.retrieval import load_retrieval
 
@@ -634,14 +634,14 @@ def test_sentence_vectors_from_a_pack_have_the_bits_of_those_without_it(
     expected, fingerprint, facts = (
         embeddings.embed(made_up_corpus.train.texts, method),
         embeddings.fingerprint(method),
-        embeddings.facts(method),
+        draws.encoder_scores(method),
     )
     open_pack(tmp_path / "out.npz")
     assert embeddings.fingerprint(method) == fingerprint
     found = embeddings.embed(data.load_dataset("newsgroups4").train.texts, method)
     assert embeddings.has_words(found).tolist() == [True, True, False]
     np.testing.assert_array_equal(found, expected)
-    assert embeddings.facts(method) == facts
+    assert draws.encoder_scores(method) == facts
 
 
 def test_infersent_nli_is_trained_from_a_pack_alone_to_the_same_weights(

@@ -22,6 +22,7 @@ from snnl_lib import data, embeddings
 from snnl_lib.cache import CacheError
 from snnl_lib.embeddings import EmbeddingError, embed, has_words, nli, sentences, words
 from snnl_lib.embeddings.words import coverage
+from snnl_lib.experiments import draws
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -599,10 +600,10 @@ def test_methods_have_stores_of_their_own_named_by_what_they_are_made_of(small, 
 
 
 def test_runs_with_two_further_seeds_use_an_encoder_of_their_own_each():
-    drawn = [embeddings.drawn_for("infersent-random", seed) for seed in (42, 1234, 0, 1, 2)]
+    drawn = [draws.drawn_for("infersent-random", seed) for seed in (42, 1234, 0, 1, 2)]
     assert drawn == ["infersent-random"] * 3 + ["infersent-random1", "infersent-random2"]
     assert [embeddings.draw_of(name) for name in drawn] == [0, 0, 0, 1, 2]
-    assert embeddings.drawn_for("infersent-nli", 1) == "infersent-nli"
+    assert draws.drawn_for("infersent-nli", 1) == "infersent-nli"
     ends = [embeddings.fingerprint(name).rpartition("-")[2] for name in drawn[2:]]
     assert ends == ["random0", "random1", "random2"]
 
@@ -934,10 +935,10 @@ def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small
         f"nli-{key}.json",
         f"nli-{key}.pt",
     ]
-    facts = embeddings.facts("infersent-nli")
+    facts = draws.encoder_scores("infersent-nli")
     assert (
         facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
-        and embeddings.facts("infersent-random") == {}
+        and draws.encoder_scores("infersent-random") == {}
     )
     cached_files(own_cache)[0].unlink()
     np.testing.assert_array_equal(embed(["wet rain", "a cat"], "infersent-nli"), first)
@@ -998,10 +999,10 @@ def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_th
     (path,) = (own_cache / "infersent").glob("*.json")
     damage(path)
     with pytest.raises(
-        EmbeddingError,
+        data.DataError,
         match=r"is missing or damaged: train the encoder again with `python -m snnl_lib nli`",
     ) as caught:
-        embeddings.facts("infersent-nli")
+        draws.encoder_scores("infersent-nli")
     assert str(path) in str(caught.value)
     sentences.train_infersent_nli()
-    assert embeddings.facts("infersent-nli")
+    assert draws.encoder_scores("infersent-nli")
