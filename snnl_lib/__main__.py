@@ -53,7 +53,6 @@ def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a br
     _add_common(add)
     add("--models", nargs="+", help="only these models; * stands for anything, as in what follows")
     add("--embeddings", nargs="+", help="only these embeddings")
-    add("--pack", type=Path, help="take the data from a file of `pack`")
     add("--device", default="auto", help=DEVICES)
     add("--jobs", type=int, default=1, help="processes side by side, of one thread (default: 1)")
     stacks = "runs trained together, as one network with an axis of runs"
@@ -69,11 +68,13 @@ def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a br
     add = command("merge", _merge, f"{about}; exit status 1 if some contradict ours or are refused")
     add("folder", nargs="+", type=Path, help="a results folder of another machine")
 
-    about = "write what experiments need, MiniLM too, in float16, into one file (not to be "
-    about += "committed), for `run --pack` without spaCy, network or git"
+    about = (
+        "copy what experiments need, MiniLM too, in float16, into a folder (not to be committed) "
+    )
+    about += "that SNNL_DATA names on a machine without spaCy, network or git"
     add = command("pack", _pack, about)
     add("experiment", nargs="+", help="names from `list`, all, or paper")
-    add("out", type=Path, help="the file to write")
+    add("folder", type=Path, help="the folder to write")
     add("--dataset", default="auto", help="a name from `data` (default: auto)")
 
     about = "train the encoder of infersent-nli and tell its accuracy on SNLI"
@@ -158,8 +159,6 @@ def _status(args):
 
 def _run(args):
     device = experiments.check_device(args.device)
-    if args.pack:
-        data.use_pack(args.pack)
     stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
     _at_least_one(jobs=args.jobs, stack=stack)
     rows = _status(args)
@@ -286,8 +285,9 @@ def _pack(args):
     specs = [s for name in names for s in experiments.specs(name, "full", args.dataset)]
     if not specs:
         raise _no_runs(" ".join(args.experiment), args.dataset)
-    content = ", ".join(packing.write(specs, args.out))
-    print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MB, {content}")
+    content = ", ".join(packing.write(specs, args.folder))
+    size = sum(path.stat().st_size for path in args.folder.rglob("*") if path.is_file())
+    print(f"{args.folder}: {size / 2**20:.1f} MB, {content}")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 - ``Checkpoint``: a training under way, from which a killed process goes on to the same bits.
 - ``cached``: a finished artefact (vectors, the weights of a network), computed once.
-- ``cached_rows``: vectors kept row by row, which many calls share.
+- ``cached_rows``: vectors kept batch by batch, which many calls share.
 
 A file is whole or not there. A damaged one is a CacheError that names it, and removing it is all
 there is to do.
@@ -12,9 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
-import sqlite3
 import time
-import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +30,16 @@ CHECKSUM = hashlib.sha256().digest_size  # bytes, before what an artefact's file
 
 class CacheError(SnnlError):
     """A cached file that is damaged or cannot be written."""
+
+
+def device_suffix(device: str) -> str:
+    """Return what a cached file's name adds for the type of device that computed it.
+
+    >>> device_suffix("cpu"), device_suffix("cuda:1")
+    ('', '-cuda')
+    """
+    kind = str(device).partition(":")[0]
+    return "" if kind == "cpu" else f"-{kind}"
 
 
 def file_fingerprint(path: Path) -> str:
@@ -260,66 +268,53 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
 # ---------------------------------------------------------------- vectors, row by row
 
 
-def cached_rows(path: Path, keys: list[bytes], width: int, compute) -> np.ndarray:
-    """Return a vector for each key, from a store that many calls share; those missing are computed.
+def cached_rows(folder: Path, keys: list[str], width: int, compute) -> np.ndarray:
+    """Return a vector for each key, computing those that no earlier call has kept in the folder.
 
     A sentence encoder takes up to a second a document, and each seed draws its own documents out of
-    the same corpus. So vectors are kept one by one, as float16 and as they are made: a call takes
-    what others have left, an interrupted one goes on, and several processes may write at once. An
-    artefact of ``cached`` does none of this, and sqlite does it all.
+    the same corpus. So each batch of vectors becomes a file as soon as it is computed: an
+    interrupted call goes on, and several processes may fill one folder.
 
     Args:
-        path: the store, which names what makes the vectors.
+        folder: names what makes the vectors.
         keys: N names of what the vectors stand for; equal keys have one vector.
         width: numbers in a vector.
-        compute: called with the places in ``keys`` of those missing, if there are any; yields
+        compute: called with the positions in ``keys`` of the missing ones, if there are any; yields
             batch by batch (which of these, their vectors [B, width]).
 
     Returns:
         float32 array [N, width], rounded to float16 whether computed now or before.
 
     Raises:
-        CacheError: the store is damaged or cannot be written.
+        CacheError: a file is damaged or cannot be written.
     """
-    places: dict[bytes, list[int]] = {}
-    for place, name in enumerate(keys):
-        places.setdefault(name, []).append(place)
-    vectors = np.zeros((len(keys), width), dtype=np.float32)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(path, timeout=600)) as store:
-            columns = "key blob primary key, vector blob, checksum integer"
-            store.execute(f"create table if not exists vectors ({columns}) without rowid")
-            stored = set()
-            for name, vector in _stored_rows(store, list(places)):
-                vectors[places[name]] = vector
-                stored.add(name)
-            missing = [name for name in places if name not in stored]
-            batches = compute([places[name][0] for name in missing]) if missing else ()
-            for index, batch in batches:
-                names, batch = [missing[i] for i in index], batch.astype("<f2")
-                blobs = [row.tobytes() for row in batch]
-                rows = zip(names, blobs, map(zlib.crc32, blobs), strict=True)
-                with store:  # one transaction a batch: what is interrupted goes on here
-                    store.executemany("insert or ignore into vectors values (?, ?, ?)", rows)
-                for name, row in zip(names, batch, strict=True):
-                    vectors[places[name]] = row
-    except (OSError, sqlite3.Error) as error:
-        raise CacheError(
-            f"the cached vectors {path} are damaged or cannot be written ({error}): "
-            "remove the file, make room, or set SNNL_CACHE to another folder"
-        ) from error
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(keys):
+        positions.setdefault(name, []).append(position)
+    vectors, missing = np.zeros((len(keys), width), dtype=np.float32), dict.fromkeys(positions)
+    for path in sorted(folder.glob("*.npz")):
+        for name, vector in _kept_rows(path, missing):
+            vectors[positions[name]] = vector
+            del missing[name]
+    names = list(missing)
+    for index, batch in compute([positions[name][0] for name in names]) if names else ():
+        of_batch, rounded = [names[i] for i in index], batch.astype("<f2")
+        with _written(folder / f"{key(of_batch)}.npz") as file:
+            np.savez(file, keys=of_batch, vectors=rounded)
+        for name, vector in zip(of_batch, rounded, strict=True):
+            vectors[positions[name]] = vector
     return vectors
 
 
-def _stored_rows(store, names):
-    """Yield (name, vector) of those that are in the store, each checked."""
-    known = set(names)
-    for start in range(0, len(names), 500):  # sqlite takes so many values at once
-        part = names[start : start + 500]
-        places = ",".join("?" * len(part))
-        query = f"select key, vector, checksum from vectors where key in ({places})"
-        for name, blob, checksum in store.execute(query, part):
-            if name not in known or not isinstance(blob, bytes) or zlib.crc32(blob) != checksum:
-                raise sqlite3.DatabaseError("a vector has changed")
-            yield name, np.frombuffer(blob, dtype="<f2")
+def _kept_rows(path, wanted):
+    """Return the pairs (key, vector) of a file whose keys are wanted."""
+    try:
+        with np.load(path) as file:
+            found = [
+                (row, name) for row, name in enumerate(file["keys"].tolist()) if name in wanted
+            ]
+            vectors = file["vectors"] if found else ()
+            return [(name, vectors[row]) for row, name in found]
+    except Exception as error:  # a damaged file can raise nearly anything
+        advice = "remove it, and the next run computes it again"
+        raise CacheError(f"the cached file {path} is damaged: {advice}") from error

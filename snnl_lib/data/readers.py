@@ -7,7 +7,6 @@ gives the two parts of the data set.
 import csv
 import gzip
 import hashlib
-import json
 import re
 import zipfile
 from dataclasses import dataclass
@@ -326,23 +325,6 @@ def _rankings(path, titles):
                 problem = "is not in the published layout, or names questions without a text"
                 raise SnnlError(f"line {place} of {path} {problem}: fetch it again")
     return rankings
-
-
-# ---------------------------------------------------------------- packs
-
-
-def columns(folder: zipfile.Path) -> dict:
-    """Read a table that a pack has column by column: arrays, and what else JSON holds."""
-    read = {".npy": np.load, ".json": json.load}
-    return {file.stem: read[file.suffix](file.open("rb")) for file in folder.iterdir()}
-
-
-def columns_of_parts(folder: zipfile.Path):
-    """Read the two parts of a data set that a pack has, in whatever form it was published."""
-    for part in ("train", "test"):
-        table = columns(folder / part)
-        make = Images if "pixels" in table else Split
-        yield table["rankings"] if "rankings" in table else make(**table)
 
 
 READERS = {name: reader for name, reader in vars().items() if name.startswith("read_")}

@@ -104,7 +104,7 @@ def embed(
         facts = {"method": f"{Path(name).name}-{pooling}" if of_folder else method}
         facts["backbone"] = backbones.cache_key(name)
         compute = partial(transformers.embed_texts, texts, name, pooling, device)
-        return cached_vectors(facts, [texts], compute)
+        return cached_vectors(facts, [texts], compute, device)
     if fit_texts is None or method == "spacy":
         fit_texts = texts
     compute = {
@@ -117,15 +117,16 @@ def embed(
     return cached_vectors(facts, [texts, fit_texts], compute)
 
 
-def cached_vectors(facts: dict, corpora: list[list], compute) -> np.ndarray:
+def cached_vectors(facts: dict, corpora: list[list], compute, device="cpu") -> np.ndarray:
     """Return the array that ``compute()`` makes of some texts, from the cache if it is there.
 
-    All that settles it are the facts, of which ``method`` names the file, and the texts.
+    The facts, of which ``method`` begins the file's name, the texts and the type of device
+    determine the array.
     """
     import torch
 
-    key = cache.key([REVISION, facts, *map(list, corpora)])
-    path = data.cache_dir() / "embeddings" / f"{facts['method']}-{key}.bin"
+    name = f"{facts['method']}-{cache.key([REVISION, facts, *map(list, corpora)])}"
+    path = data.cache_dir() / "embeddings" / f"{name}{cache.device_suffix(device)}.bin"
     return cache.cached(path, lambda: torch.from_numpy(compute())).value.numpy()
 
 

@@ -7,6 +7,7 @@ the package of that name, which is imported where it is needed, and so is torch.
 
 import contextlib
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, require, told_as
+from snnl_lib import SnnlError, data, lacks, require, told_as
 from snnl_lib.cache import file_fingerprint
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
@@ -27,6 +28,7 @@ PARTS = {
     "weights": ("model.safetensors", "pytorch_model.bin"),
 }
 """What a folder of a backbone holds, each part in one of these files."""
+TOKENIZED_BY = "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
 
 class BackboneError(SnnlError):
@@ -79,19 +81,15 @@ def _quiet_tqdm():
 
 
 def _hub_folder(source):
-    """Find a model in the hub's own cache, where earlier downloads by any program lie."""
+    """Return the folder of a model in the hub's own cache, which other programs fill, or None."""
+    if lacks("huggingface_hub"):
+        return None
+    _quiet_tqdm()
+    from huggingface_hub import snapshot_download
+
     try:
-        from huggingface_hub.constants import HF_HUB_CACHE
-
-        models = Path(HF_HUB_CACHE)
-        # Looked at first, since the library takes a third of a second to import.
-        if not (models / f"models--{source.replace('/', '--')}").is_dir():
-            return None
-        _quiet_tqdm()
-        from huggingface_hub import snapshot_download
-
         return Path(snapshot_download(source, local_files_only=True))
-    except Exception:  # no such library, or one of its several errors for what is not whole there
+    except FileNotFoundError:
         return None
 
 
@@ -138,14 +136,14 @@ def local_folder(name: str) -> Path | None:
 def backbone_folder(name: str) -> Iterator[Path]:
     """Give the folder (a Path) with a backbone's weights and tokeniser for the time of the block.
 
-    ``name`` is one of ``BACKBONES``, or the path of that folder. ``minilm`` comes in a package;
-    others are looked for in ``backbones/`` under ``SNNL_DATA`` and under the cache, then in the
-    hub's own cache, and never fetched. Raises BackboneError for an unknown name or weights that
-    are not there, which says where they belong and what fetches them; DataError if the package is
-    out of reach.
+    ``name`` is one of ``BACKBONES``, or the path of that folder. ``minilm`` comes in a package, or
+    with rounded weights in a pack. The others are looked for in ``backbones/`` under ``SNNL_DATA``
+    and under the cache, then in the hub's own cache, and are never fetched. Raises BackboneError
+    for an unknown name, or for missing weights: it says where they belong and what fetches them.
+    Raises DataError if the package is out of reach.
     """
     backbone = _known(name)
-    if folder := local_folder(name):
+    if folder := local_folder(name) or _rounded_folder(name):
         yield folder
     elif backbone.package:
         with data.unpacked(backbone.package, "/model/") as folder:
@@ -159,8 +157,8 @@ def backbone_folder(name: str) -> Iterator[Path]:
         raise BackboneError(f"the weights of {name} are not on this machine: {advice}")
 
 
-def files_to_pack(name: str) -> dict[str, bytes]:
-    """Return the files of a backbone for a pack (name -> content), with weights rounded to float16.
+def write_rounded(name: str, folder: Path) -> None:
+    """Write the files of a backbone into a pack's folder, with weights rounded to float16.
 
     That halves them; they are read as float32 again. Rounding moves a weight by up to a part in
     2,048, tiny ones by more. Measured on 200 texts of each of the seven corpora, MiniLM's embedding
@@ -169,15 +167,22 @@ def files_to_pack(name: str) -> dict[str, bytes]:
     so. Raises BackboneError as ``backbone_folder``.
     """
     require("safetensors")
-    from safetensors.torch import load_file, save
+    from safetensors.torch import load_file, save_file
 
-    with backbone_folder(name) as folder:
-        weights = load_file(folder / "model.safetensors")
+    with backbone_folder(name) as source:
+        weights = load_file(source / "model.safetensors")
         for key, tensor in weights.items():
             weights[key] = tensor.half() if tensor.is_floating_point() else tensor
-        others = "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-        files = {file: (folder / file).read_bytes() for file in others}
-        return files | {"model.safetensors": save(weights, {"format": "pt"})}
+        target = folder / "backbones" / f"{name}-float16"
+        target.mkdir(parents=True, exist_ok=True)
+        save_file(weights, target / "model.safetensors", {"format": "pt"})
+        for file in TOKENIZED_BY:
+            shutil.copyfile(source / file, target / file)
+
+
+def _rounded_folder(name):
+    folder = data.user_folder(f"backbones/{name}-float16")
+    return folder if folder and folder.is_dir() else None
 
 
 def fingerprint(name: str) -> str:
@@ -204,9 +209,8 @@ def cache_key(name: str) -> str:
 
 
 def is_rounded(name: str) -> bool:
-    """Tell whether the weights of a backbone are those of ``files_to_pack`` here."""
-    package = _known(name).package
-    return bool(package and data.abridged(package))
+    """Return whether the weights of a backbone that are found here are those of a pack."""
+    return _known(name).package is not None and _rounded_folder(name) is not None
 
 
 # ---------------------------------------------------------------- texts as word pieces

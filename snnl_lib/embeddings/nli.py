@@ -33,8 +33,6 @@ def pairs_fingerprint() -> str:
 
 def pairs_folder() -> Path:
     """Find the folder of the inference pairs. Raises DataError if there is none."""
-    if written := data.resource(f"snli/{pairs_fingerprint()}"):  # as a pack has them
-        return written
     files, what = [f"{split}.parquet" for split in PAIRS], "the inference pairs"
     columns = "columns premise, hypothesis, label (and source in train)"
     put = f"put train.parquet, dev.parquet and test.parquet with {columns} there"
@@ -49,11 +47,7 @@ def load_pairs() -> dict:
     dev and test are SNLI's own; train is the part of the file from ``PAIR_SOURCES`` (48,523 pairs).
     Raises DataError if the files are not under ``SNNL_DATA`` or the cache.
     """
-    import pandas as pd
-
     folder = pairs_folder()
-    if (folder / "train").exists():
-        return {split: pd.DataFrame(data.columns(folder / split)) for split in PAIRS}
     frames = {}
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")

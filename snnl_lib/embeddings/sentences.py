@@ -26,6 +26,8 @@ from snnl_lib import cache, data, embeddings, told_as, whole_file
 from snnl_lib.embeddings import nli, words
 from snnl_lib.training import build, named_seed, take_step
 
+REVISION = 1  # raise when a change can move a sentence vector: what was cached is computed again
+
 
 class EncoderError(embeddings.EmbeddingError):
     """Weights that are not there, or are not what they should be."""
@@ -129,22 +131,22 @@ def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
     """Embed texts by one of the three forms, as ``embeddings.embed`` does.
 
     Each document is encoded once and kept. Raises EmbeddingError for weights that are not there,
-    CacheError for a damaged store.
+    CacheError for a damaged file of vectors.
     """
-    store = f"{method}-{embeddings.fingerprint(method)}"
     if method == "infersent":  # has word vectors and marks of its own
         documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
         contents = [" ".join(document).encode() for document in documents]
     else:
         documents = words.word_rows(texts)
         contents = [rows.astype("<i4").tobytes() for rows in documents]
-    keys = [hashlib.sha256(content).digest()[:16] for content in contents]
+    keys = [hashlib.sha256(content).hexdigest()[:32] for content in contents]
 
     def compute(missing):
         return _encode([documents[i] for i in missing], method, device)
 
-    path = data.cache_dir() / "embeddings" / f"{store}.sqlite"
-    return cache.cached_rows(path, keys, 2 * nli.UNITS, compute)
+    revision = "" if REVISION == 1 else f"-{REVISION}"
+    name = f"{method}-{embeddings.fingerprint(method)}{revision}{cache.device_suffix(device)}"
+    return cache.cached_rows(data.cache_dir() / "embeddings" / name, keys, 2 * nli.UNITS, compute)
 
 
 def _encode(documents, method, device):

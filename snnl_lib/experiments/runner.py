@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_lib import data, results
-from snnl_lib.experiments import draws, plan, short_texts
+from snnl_lib.experiments import draws, packing, plan, short_texts
 from snnl_lib.experiments.cells import DRAWN, TEXTS
 from snnl_lib.experiments.tasks import Parameters, Task, load_task
 from snnl_lib.results import Outcome, Record, Spec
@@ -336,7 +336,6 @@ def _record(run, device):
     where = plan.device_names(spec, device) + draws.weights_remark(spec.embedding)
     if run.stack > 1:
         where += f", in a stack of {run.stack}"
-    commit = data.resource("commit.txt")  # of a machine with git
     return Record(
         spec,
         plan.fingerprint_of(spec),
@@ -353,5 +352,5 @@ def _record(run, device):
         rows=task.test_rows,
         labels=task.test_y,
         device_type=plan.device_type(spec, device),
-        commit=commit.read_text() if commit else results.commit(),
+        commit=packing.commit(),
     )
