@@ -1,8 +1,7 @@
-"""The catalogue of data sets: what stands in catalogue.toml, checked key by key."""
+"""The catalogue of data sets, read from catalogue.toml."""
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +9,8 @@ from functools import cache
 from importlib import util
 from pathlib import Path
 
-from snnl_lib import SnnlError
 from snnl_lib.data.places import package_pins, wheel_name
 from snnl_lib.data.readers import READERS, Split
-
-KINDS = ("texts", "short texts", "images", "retrieval")
-_CHECKSUM = "md5:[0-9a-f]{32}|git:[0-9a-f]{40}|sha256:[0-9a-f]{64}|none"
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set in the catalogue; ``kind`` is one of ``KINDS``.
+    """A data set in the catalogue.
+
+    ``kind`` is ``texts``, ``short texts``, ``images`` or ``retrieval``.
 
     ``folder`` is that of ``SNNL_DATA`` and of the cache in which its files lie, None if it is named
     like the data set.
@@ -79,68 +76,27 @@ def entries() -> dict[str, Entry]:
 
 
 def parse(text: str) -> dict[str, Entry]:
-    """Read a catalogue, written as the first lines of catalogue.toml say: name -> entry.
-
-    Raises SnnlError that names data set and key, for a key that is unknown or missing and for a
-    value that the key cannot have; tomllib.TOMLDecodeError if the text is no TOML.
-    """
-    return {name: _entry(name, table) for name, table in tomllib.loads(text).items()}
+    """Read a catalogue, written as the first lines of catalogue.toml say: name -> entry."""
+    return {name: _entry(table) for name, table in tomllib.loads(text).items()}
 
 
-def _entry(name, table):
-    required = {"title": ".+", "class_names": [".+"], "terms": ".+", "forms": [dict]}
-    _check(name, table, required, {"kind": "|".join(KINDS), "folder": ".+"})
-    forms = tuple(_form(name, form) for form in table["forms"])
+def _entry(table):
+    forms = tuple(_form(form) for form in table["forms"])
     return Entry(**table | {"class_names": tuple(table["class_names"]), "forms": forms})
 
 
-def _form(name, table):
-    package = "|".join(package_pins())
-    if _fits(table.get("package"), package):  # its wheel is then the form's one file
-        wheel, (_, sha256) = wheel_name(table["package"]), package_pins()[table["package"]]
-        table = table | {"files": {wheel: f"sha256:{sha256}"}}
-    required = {"description": ".+", "reader": "|".join(READERS), "documents": [int, int]}
-    optional = {"url": ".+/", "package": package, "system": r"\w*/.+", "content": "[0-9a-f]{64}"}
-    _check(name, table, required | {"files": {"": _CHECKSUM}}, optional)
-    given = {"reader": READERS[table["reader"]], "documents": tuple(table["documents"])}
-    checksums = table["files"].items()
-    given["files"] = {file: None if each == "none" else each for file, each in checksums}
+def _form(table):
+    checksums = table.get("files", {}).items()
+    files = {file: None if checksum == "none" else checksum for file, checksum in checksums}
+    if package := table.get("package"):  # its wheel is then the form's one file
+        files = {wheel_name(package): f"sha256:{package_pins()[package][1]}"}
+    made = {"reader": READERS[table["reader"]], "documents": tuple(table["documents"])}
     if "system" in table:
-        given["system"] = _installed(table["system"])
-    return Form(**table | given)
+        made["system"] = _installed(table["system"])
+    return Form(**table | made | {"files": files})
 
 
 def _installed(folder):
     """Find a folder that is absolute, or begins with the name of an installed Python package."""
     package, _, inside = folder.partition("/")
     return Path(util.find_spec(package).origin).parent / inside if package else Path(folder)
-
-
-def _check(name, table, required, optional):
-    """Raise SnnlError unless a table has all required keys, no unknown ones, and fitting values."""
-    shapes = required | optional
-    problems = [f"the key {key!r} is unknown" for key in table if key not in shapes]
-    for key, shape in shapes.items():
-        if key in table and not _fits(table[key], shape):
-            problems.append(f"{key!r} cannot be {table[key]!r}")
-    problems += [f"the key {key!r} is missing" for key in required if key not in table]
-    if problems:
-        raise SnnlError(f"catalogue.toml, {name}: {problems[0]}; the file begins with the rules")
-
-
-def _fits(value, shape):
-    """Say whether a value is of a type, a text that matches a pattern, or holds what fits.
-
-    Each value of a list fits the only shape of ``[shape]``, or the one in its place; each of a
-    table, which is not empty, fits that of ``{"": shape}``.
-    """
-    if isinstance(shape, str):
-        return isinstance(value, str) and re.fullmatch(shape, value) is not None
-    if isinstance(shape, dict):
-        return isinstance(value, dict) and value != {} and _fits([*value.values()], [shape[""]])
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return False
-        shapes = shape * len(value) if len(shape) == 1 else shape
-        return len(value) == len(shapes) and all(map(_fits, value, shapes))
-    return type(value) is shape
