@@ -57,10 +57,12 @@ def _sha256_of_file(path, size, modified):  # gigabytes are read once, unless th
 @contextlib.contextmanager
 def _written(path):
     """Open a file as ``whole_file`` does; a folder that refuses is a CacheError."""
-    advice = "make room, or set SNNL_CACHE to a folder you can write to"
-    told = told_as(CacheError, f"{path} could not be written", advice, of=OSError)
-    with told, whole_file(path) as file:
-        yield file
+    try:
+        with whole_file(path) as file:
+            yield file
+    except OSError as error:
+        advice = "make room, or set SNNL_CACHE to a folder you can write to"
+        raise CacheError(f"{path} could not be written ({error.strerror}): {advice}") from error
 
 
 # ---------------------------------------------------------------- training under way

@@ -305,7 +305,7 @@ def test_what_trains_nothing_imports_nothing_that_takes_long(packages, results_f
 
 
 @pytest.mark.parametrize(
-    "arguments", [("run", "classification"), ("missing", "clustering"), ("pack", "tsne", "out.npz")]
+    "arguments", [("run", "classification"), ("missing", "clustering"), ("pack", "tsne", "out")]
 )
 @pytest.mark.parametrize("dataset", ["stackoverflow", "newsgroups20_openings"])
 def test_experiments_on_documents_have_no_runs_on_short_texts(
@@ -317,7 +317,7 @@ def test_experiments_on_documents_have_no_runs_on_short_texts(
         == f"{arguments[1]} has no runs on {dataset}: leave --dataset out to see which data it"
         " takes"
     )
-    assert not list(tmp_path.rglob("*.npz"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_is_1_until_everything_is_recorded_and_run_goes_on_where_it_stopped(
@@ -821,9 +821,9 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
                 " infersent-random, minilm, minilm-cls, nli-roberta-base, pixels, points"
             ),
         ),
-        (("pack", "clasification", "out.npz"), NO_SUCH_EXPERIMENT),
+        (("pack", "clasification", "out"), NO_SUCH_EXPERIMENT),
         (
-            ("pack", "clustering", "out.npz", "--dataset", "agnews"),
+            ("pack", "clustering", "out", "--dataset", "agnews"),
             (
                 "there is no data set 'agnews': choose one of ag_news, newsgroups4,"
                 " opinion_lexicon, newsgroups20"
@@ -1197,9 +1197,9 @@ def test_workers_leave_ctrl_c_to_their_parent(packages, results_folder, tmp_path
 
 def test_where_there_is_nothing_to_pack_that_is_said(refused, tmp_path):
     assert "nothing of annealing fits into a pack" in refused(
-        "pack", "annealing", str(tmp_path / "out.pack")
+        "pack", "annealing", str(tmp_path / "out")
     )
-    assert not (tmp_path / "out.pack").exists()
+    assert not (tmp_path / "out").exists()
 
 
 # ---------------------------------------------------------------- texts of one's own

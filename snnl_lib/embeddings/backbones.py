@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from snnl_lib import SnnlError, data, lacks, require, told_as
+from snnl_lib import SnnlError, data, lacks, require
 from snnl_lib.cache import file_fingerprint
 
 MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
@@ -286,8 +286,11 @@ def load_tokenizer(name: str):
     if not local_folder(name):
         return _tokenizer(name)
     advice = "take the folder of a BERT or RoBERTa"
-    with told_as(BackboneError, f"the tokenizer in {name} cannot be read", advice, why=repr):
+    try:
         tokenizer = _tokenizer.__wrapped__(name)
+    except Exception as error:  # damaged files can raise nearly anything
+        problem = f"the tokenizer in {name} cannot be read ({error!r})"
+        raise BackboneError(f"{problem}: {advice}") from error
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
     if None in ends or not tokenizer.is_fast:
         problem = "is a slow one, or has no pieces for the ends of a text and to fill up"

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from snnl_lib import cache, data, embeddings, told_as, whole_file
+from snnl_lib import cache, data, embeddings, whole_file
 from snnl_lib.embeddings import nli, words
 from snnl_lib.training import build, named_seed, take_step
 
@@ -80,12 +80,14 @@ def load_encoder(path: Path) -> InferSent:
     """
     if not path.exists():
         raise EncoderError(f"the weights {path} are not there")
-    what = f"{path} is damaged or holds no InferSent encoder"
-    with told_as(EncoderError, what, "remove it and get it again"):
+    try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
         word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
         encoder = InferSent(word_size, weights["enc_lstm.weight_hh_l0"].shape[1])
         encoder.load_state_dict(weights)
+    except Exception as error:  # a damaged file can raise nearly anything
+        what = f"{path} is damaged or holds no InferSent encoder"
+        raise EncoderError(f"{what}: remove it and get it again") from error
     return encoder.eval()
 
 

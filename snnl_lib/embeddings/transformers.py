@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from snnl_lib import told_as
 from snnl_lib.embeddings import backbones
 from snnl_lib.embeddings.backbones import BackboneError, Pieces, open_backbone, tokenize
 from snnl_lib.training import progress_bar
@@ -82,14 +81,15 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
     ('mean', 'cls')
     """
     with open_backbone(name) as (transformers, folder):
-        what = f"the weights of {name} in {folder} cannot be read"
-        advice = "remove and fetch them again"
-        if backbones.local_folder(name):
-            advice = "take a folder in which transformers has saved a BERT or RoBERTa"
-        # Damaged weights or settings can raise nearly anything.
-        with told_as(BackboneError, what, advice, why=repr):
+        try:
             options = {"add_pooling_layer": False, **AS_IT_LIES}
             transformer = transformers.AutoModel.from_pretrained(folder, **options)
+        except Exception as error:  # damaged weights or settings can raise nearly anything
+            advice = "remove and fetch them again"
+            if backbones.local_folder(name):
+                advice = "take a folder in which transformers has saved a BERT or RoBERTa"
+            problem = f"the weights of {name} in {folder} cannot be read ({error!r})"
+            raise BackboneError(f"{problem}: {advice}") from error
     return SentenceEncoder(transformer, pooling or backbones.parse(name)[1]).eval()
 
 
