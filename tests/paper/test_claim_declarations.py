@@ -133,6 +133,14 @@ def test_all_sentences_of_rule_1_are_still_declared_and_some_are_new():
     assert len(set(sentences)) == len(sentences)
 
 
+def test_the_verdicts_of_rule_2_are_kept_with_one_line_for_each_claim_that_it_judged():
+    with (FOLDER / "rule-2.csv").open(encoding="utf-8", newline="") as file:
+        frozen = list(csv.DictReader(file))
+    assert list(frozen[0]) == ["claim", "verdict", "interval", "units", "reason"]
+    assert [row["claim"] for row in frozen] == [claim["name"] for _, claim in CLAIMS]
+    assert all(cell.strip() for row in frozen for cell in row.values())
+
+
 def test_names_are_unique_and_a_few_claims_are_headlines():
     names = [claim["name"] for _, claim in CLAIMS]
     assert len(set(names)) == len(names)
