@@ -6,7 +6,7 @@ What a declaration may say is checked here, and against the plan by ``report.jud
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -26,6 +26,9 @@ WORDS = ("marginal", "slim", "sharply", "by a wide margin", "on par")
 UNITS = ("seed", "encoder", "corpus")
 ROW = {"experiment", "dataset", "embedding", "model", "alpha", "temperature", "reading"}
 ROW |= {"clusterer", "n_train", "task", "metric"}
+LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
+SEEDS = ("paper", "new")
+"""Seeds that a claim or a reading may be limited to: the paper's own, or those made afterwards."""
 MOST = "most"
 """In place of a row's ``n_train``: the largest number of documents with the most seeds."""
 
@@ -50,9 +53,13 @@ class Contrast:
         rank, reported: of a rank the place, and the numbers that others report.
         best: the statistic is the best of so many seeds.
         corpora: the units, where these are corpora.
-        not_attempted: why nothing tests it.
+        not_attempted: why nothing tests it; with cells, why none of their runs is recorded.
         chosen_afterwards: its reading was chosen because it comes near the paper's numbers; it is
             shown, and enters no verdict.
+        printed: the paper's own value of the comparison, with the sign that the contrast has: above
+            0 where the paper has the claimed winner ahead. None where the paper prints no numbers.
+        published: the rival's published score in the contrast's metric, by data set, where one was
+            found.
     """
 
     says: str
@@ -68,14 +75,65 @@ class Contrast:
     corpora: tuple[str, ...] = ()
     not_attempted: str = ""
     chosen_afterwards: bool = False
+    printed: float | None = None
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Other settings under which a claim is judged again.
+
+    Args:
+        name: how claims refer to it.
+        says: what differs, in words that complete "judged ...".
+        rows: (row, changes) pairs. A row that has all values of the first gets those of the second;
+            without changes it stays as it is.
+        unit: over what the interval is taken instead.
+        seeds: one of ``SEEDS``, where the reading is a choice of seeds.
+    """
+
+    name: str
+    says: str
+    rows: tuple[tuple[dict, dict], ...] = ()
+    unit: str = ""
+    seeds: str = ""
+
+    def changed_row(self, row: dict) -> dict | None:
+        """Return the row as this reading has it, None if the reading does not list it."""
+        for listed, changes in self.rows:
+            if listed.items() <= row.items():
+                return row | changes
+        return None
+
+    def applied(self, contrast: Contrast) -> Contrast:
+        """Return the contrast as this reading has it.
+
+        It stays as it is unless the reading lists all of its rows, so that rows of two settings are
+        never compared by accident.
+        """
+        rows = [self.changed_row(row) for _, row in contrast.cells]
+        if None in rows or rows == [row for _, row in contrast.cells]:
+            return contrast
+        weights = [weight for weight, _ in contrast.cells]
+        cells = tuple(zip(weights, rows, strict=True))
+        return replace(contrast, cells=cells, unit=self.unit or contrast.unit)
 
 
 @dataclass(frozen=True)
 class Claim:
     """A sentence of a paper, where it stands, and the contrasts that test it.
 
-    ``named`` maps words of the ``quote`` to all rivals that they mean; ``changes`` is what would
-    change our mind, ``changed`` what of the declaration changed since rule 1, and why.
+    Args:
+        named: words of the ``quote``, and all rivals that they mean.
+        changes: what would change our mind.
+        changed: what of the declaration changed since rule 1, and why.
+        readings: other settings under which it is judged again.
+        after_seeing: why it was declared after its result had been seen; empty if it was not. Such
+            a claim is judged on seeds that were run afterwards.
+        seeds: one of ``SEEDS``, the only ones that it is judged on; empty: all.
+        replaced: where the claim was moved to another encoder, the ``encoder`` that it was tested
+            with before and the ``verdict`` it had.
+        runs: how many runs the paper's numbers are taken over, None where it does not say.
     """
 
     name: str
@@ -89,7 +147,12 @@ class Claim:
     headline: bool = False
     changed: str = ""
     not_attempted: str = ""
+    readings: tuple[Reading, ...] = ()
+    after_seeing: str = ""
+    seeds: str = ""
+    replaced: dict[str, str] = field(default_factory=dict)
     paper: str = ""
+    runs: int | None = None
     contrasts: tuple[Contrast, ...] = ()
 
 
@@ -108,20 +171,63 @@ def registered_claims(folder: Path | None = None) -> tuple[Claim, ...]:
                 tables = tomllib.loads(path.read_text("utf-8"))
             except tomllib.TOMLDecodeError as error:
                 raise ClaimError(f"{path.name} is no TOML: {error}") from error
-            _refuse_unknown(tables, {"claim"}, path.name)
-            for table in tables.get("claim", []):
-                claims.append(_claim(table, paper, f"{path.name}, {table.get('name', 'no name')}"))
+            claims += _claims(tables, paper, path.name)
     names = [claim.name for claim in claims]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ClaimError(f"two claims have the name {twice[0]!r}")
     return tuple(claims)
 
 
-def _claim(table, paper, where):
+def _claims(tables, paper, file):
+    """Make the claims of a file, which may also declare readings and the paper's number of runs."""
+    _refuse_unknown(tables, {"claim", "readings", "runs"}, file)
+    readings = {
+        name: _reading(table, name, f"{file}, the reading {name}")
+        for name, table in tables.get("readings", {}).items()
+    }
+    made = []
+    for table in tables.get("claim", []):
+        where = f"{file}, {table.get('name', 'no name')}"
+        claim = _claim(table, paper, where, readings)
+        made.append(replace(claim, runs=tables.get("runs")))
+    return made
+
+
+def _reading(table, name, where):
+    _refuse_unknown(table, {"says", "rows", "unit", "seeds"}, where)
+    _refuse_missing(table | {"name": name}, Reading, where)
+    if bool(table.get("rows")) == bool(table.get("seeds")):
+        raise ClaimError(f"{where}: a reading changes rows, or chooses seeds")
+    rows = []
+    for pair in table.get("rows", []):
+        if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], dict)):
+            raise ClaimError(f"{where}: rows are pairs of a row and its changes, got {pair!r}")
+        for part in pair:
+            _refuse_unknown(part, ROW, where)
+        rows.append(tuple(pair))
+    _refuse_unlisted(table, {"unit": UNITS, "seeds": SEEDS}, where)
+    return Reading(name, **(table | {"rows": tuple(rows)}))
+
+
+def _refuse_unlisted(table, known, where):
+    """Raise ClaimError if a table has a value that is not among those known for its key."""
+    for key, values in known.items():
+        if table.get(key, "") not in ("", *values):
+            choice = ", ".join(values)
+            raise ClaimError(f"{where}: there is no {key} {table[key]!r}: choose one of {choice}")
+
+
+def _claim(table, paper, where, readings):
     table = dict(table)
     contrasts = table.pop("contrast", [])
-    _refuse_unknown(table, {each.name for each in fields(Claim)} - {"paper", "contrasts"}, where)
+    filled_in = {"paper", "contrasts", "runs"}
+    _refuse_unknown(table, {each.name for each in fields(Claim)} - filled_in, where)
     _refuse_missing(table, Claim, where)
+    _refuse_unlisted(table, {"seeds": SEEDS}, where)
+    if table.get("after_seeing") and table.get("seeds") != "new":
+        raise ClaimError(f'{where}: a claim declared after_seeing is judged on the seeds "new"')
+    if "replaced" in table and table["replaced"].keys() != {"encoder", "verdict"}:
+        raise ClaimError(f"{where}: replaced names the earlier encoder and verdict")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", table["name"]):
         raise ClaimError(f"{where}: a name is made of small letters, digits and hyphens")
     if bool(contrasts) == bool(table.get("not_attempted")):
@@ -131,6 +237,12 @@ def _claim(table, paper, where):
         for place, each in enumerate(contrasts, start=1)
         for contrast in _contrasts(each, f"{where}, contrast {place}")
     ]
+    for name in table.get("readings", []):
+        if name not in readings:
+            raise ClaimError(f"{where}: there is no reading {name!r} in its file")
+        if readings[name].rows and all(readings[name].applied(each) is each for each in made):
+            raise ClaimError(f"{where}: the reading {name!r} changes none of its comparisons")
+    table["readings"] = tuple(readings[name] for name in table.get("readings", []))
     return Claim(**table, paper=paper, contrasts=tuple(made))
 
 
@@ -181,6 +293,10 @@ def _contrast(table, names, where):
         table["value"], *more = _numbers(table, table["value"], where)
         if more:
             raise ClaimError(f"{where}: the value names {len(more) + 1} numbers")
+    if "printed" in table:
+        table["printed"] = _printed(table, where)
+    if "published" in table:
+        table["published"] = _published(table, where)
     contrast = Contrast(**table)
     _check(contrast, where)
     return contrast
@@ -235,6 +351,10 @@ def _check(contrast, where):
             raise ClaimError(f"{where}: {why}")
 
 
+_KNOWN = {"table": (1, 2, 3, 4), "literature": ("images", "short-texts"), "short_texts": (True,)}
+"""Where the papers' and the literature's numbers are."""
+
+
 @cache
 def _read(kind, which):
     if kind == "short_texts":
@@ -252,21 +372,95 @@ def _numbers(table, asked, where) -> tuple[float, ...]:
         raise ClaimError(f"{where}: a value is never typed, it names the paper's number")
     if asked.keys() == {"stated", "number"}:
         return (float(asked["number"]),)
-    kind = next((name for name in ("table", "literature", "short_texts") if name in asked), None)
-    known = {"table": (1, 2, 3, 4), "literature": ("images", "short-texts"), "short_texts": (True,)}
-    if kind is None or asked[kind] not in known[kind]:
-        raise ClaimError(f"{where}: a value names a table, literature, short_texts or stated")
-    numbers = _read(kind, asked[kind])
+    asked = dict(asked)
+    kind, numbers = _numbers_asked_for(asked, where)
     own = {"metric": table["metric"], "dataset": table["cells"][0][1].get("dataset")}
-    asked = {name: wanted for name, wanted in asked.items() if name != kind}
     asked = {name: own[name] for name in own if name in numbers and own[name]} | asked
     _refuse_unknown(asked, {*numbers.columns} - {"value"}, f"{where}, value")
-    for column, wanted in asked.items():
-        numbers = numbers[numbers[column] == wanted]
-    numbers = tuple(numbers["value"].dropna())
+    numbers = tuple(_chosen(numbers, asked)["value"].dropna())
     if not numbers:
         raise ClaimError(f"{where}: the value {asked} names no number of the {kind}")
     return numbers
+
+
+def _printed(table, where) -> float:
+    """Add up the paper's numbers on the rows of a contrast as the contrast does its own.
+
+    ``printed`` names one table for all rows, or lists where each row's number is; of a row's number
+    model, metric and so on are the row's own unless it names others, or the ``label`` of a line.
+    """
+    if table.get("test") not in ("> 0", "within"):
+        raise ClaimError(f"{where}: printed goes with the tests > 0 and within")
+    asked = table["printed"]
+    if isinstance(asked, dict) and asked.keys() == {"stated", "number"}:
+        return float(asked["number"])
+    each = asked if isinstance(asked, list) else [asked] * len(table["cells"])
+    if len(each) != len(table["cells"]):
+        raise ClaimError(f"{where}: printed lists a number for each row")
+    total = 0.0
+    for (weight, row), one in zip(table["cells"], each, strict=True):
+        total += weight * _row_number(table, row, one, f"{where}, printed")
+    total -= table.get("value") or 0.0
+    total = round(total, 6)
+    return -total if table["metric"] in LOWER_IS_BETTER else total
+
+
+def _row_number(table, row, asked, where):
+    """Look up the paper's number on one row, of several corpora their mean."""
+    asked = dict(asked)
+    kind, numbers = _numbers_asked_for(asked, where)
+    if kind == "table":
+        asked.setdefault("statistic", "mean")
+    _refuse_unknown(asked, {*numbers.columns} - {"value"}, where)
+    own = {"metric": table["metric"]} | row
+    if "label" in asked:
+        own = {name: own[name] for name in ("metric", "dataset") if name in own}
+    own = {name: value for name, value in own.items() if name in numbers}
+    found = _chosen(numbers, own | asked)
+    corpora = table["corpora"] or (row.get("dataset"),)
+    if "dataset" in numbers:
+        found = found[found["dataset"].isin(corpora)]
+    wanted = len(corpora) if "dataset" in numbers else 1
+    if len(found) != wanted or found["value"].isna().any():
+        raise ClaimError(f"{where}: {own | asked} names {len(found)} numbers, not {wanted}")
+    return float(found["value"].mean())
+
+
+def _published(table, where) -> dict[str, float]:
+    """Look up the published scores of a rival, by data set. Those not found anywhere are left out.
+
+    Raises ClaimError if the literature has no line for it on any of the data sets.
+    """
+    asked = dict(table["published"])
+    kind, numbers = _numbers_asked_for(asked, where)
+    if kind == "table":
+        raise ClaimError(
+            f"{where}: a published score is in literature or short_texts, not in a table"
+        )
+    _refuse_unknown(asked, {*numbers.columns} - {"value", "dataset"}, f"{where}, published")
+    if not any(weight < 0 for weight, _ in table["cells"]):
+        raise ClaimError(f"{where}: a published score is that of a rival among the rows")
+    found = _chosen(numbers, {"metric": table["metric"]} | asked)
+    corpora = table["corpora"] or tuple({row["dataset"] for _, row in table["cells"]})
+    found = found[found["dataset"].isin(corpora)]
+    if found.empty or found["dataset"].duplicated().any():
+        raise ClaimError(f"{where}: {asked} names no published score, or several of one data set")
+    found = found.dropna(subset="value")
+    return dict(zip(found["dataset"], found["value"], strict=True))
+
+
+def _chosen(numbers, wanted):
+    for column, value in wanted.items():
+        numbers = numbers[numbers[column] == value]
+    return numbers
+
+
+def _numbers_asked_for(asked, where):
+    """Take the name of a source of numbers out of ``asked``, and return it and its numbers."""
+    kind = next((name for name in _KNOWN if name in asked), None)
+    if kind is None or asked[kind] not in _KNOWN[kind]:
+        raise ClaimError(f"{where}: a value names a table, literature, short_texts or stated")
+    return kind, _read(kind, asked.pop(kind))
 
 
 def _refuse_unknown(table, known, where):

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS
-from snnl_lib.experiments.cells import DRAWN
+from snnl_lib.experiments.cells import DRAWN, NEW_SEEDS
 from snnl_lib.experiments.grades import grade
 from snnl_lib.paper import PAPERS, Claim, ClaimError, declared, registered_claims
 from snnl_lib.report import contrasts
@@ -27,6 +27,8 @@ FIVE, CORRECTED = "the paper's five seeds alone", "Benjamini-Hochberg"
 MARGINS = {"a margin of 1 point": 0.01, "a margin of 2 points": 0.02}
 POINTS = (0.5, 1, 1.5, 2, 3)
 SEEDS = {"all": None, FIVE: frozenset(PAPER_SEEDS), "its first three": frozenset(PAPER_SEEDS[:3])}
+LIMITED = {"paper": frozenset(PAPER_SEEDS), "new": frozenset(NEW_SEEDS)}
+"""The seeds that a claim may be limited to (``Claim.seeds``)."""
 VARIANTS = (FIVE, *MARGINS, CORRECTED)
 """What a verdict that is not fragile stands."""
 BARE = "intervals of the seeds alone"
@@ -241,7 +243,10 @@ def _found(claims, book, setting):
 
 
 def _told(claim, contrast, book, setting):
-    """As ``judge_contrast``, with an error that says where."""
+    """As ``judge_contrast``, on the seeds of the claim, with an error that says where."""
+    if claim.seeds:
+        own, chosen = LIMITED[claim.seeds], setting.seeds
+        setting = replace(setting, seeds=own if chosen is None else own & chosen)
     try:
         return judge_contrast(contrast, book, setting)
     except ClaimError as error:
@@ -305,7 +310,10 @@ def _grade(judged):
 
 def _row(claim, judged, kind, changes, frozen):
     """Make the row of a claim in ``judge``'s table."""
-    differ = {name: _word(other) for name, other in changes.items() if _word(other) != _word(kind)}
+    others = {name: _word(other) for name, other in changes.items()}
+    if claim.seeds:  # none of which may be among the paper's
+        others.pop(FIVE)
+    differ = {name: other for name, other in others.items() if other != _word(kind)}
     fragile = "; ".join(f"{name}: {word}" for name, word in differ.items())
     graded = "–" if claim.not_attempted else _grade(judged)
     told, counted = [_contrast_row(each) for each in judged], _counted(judged)
@@ -315,6 +323,8 @@ def _row(claim, judged, kind, changes, frozen):
         verdict += _WITH.get(_word(graded), "")
     if any(run.stale for each in counted for run in each.runs):
         verdict += "; from stale records"
+    if claim.after_seeing:
+        verdict += "; declared after seeing"
     words = [each.verdict for each in counted]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
     corpora = {spec.dataset for each in judged if each.runs for spec in each.specs} - {DRAWN}

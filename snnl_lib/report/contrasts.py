@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from snnl_lib.paper.declared import LOWER_IS_BETTER  # noqa: F401 - used with the tests here
+
 POINTS, SHARE = 0.015, 0.10  # within: 1.5 points, and 10 % of scores that are no fractions
 SLIM, WIDE = (0.03, 0.20), (0.05, 0.20)  # marginal, sharply: so many points, such a share
 HALF_WIDTH = (0.03, 0.20)  # the widest interval of a value that matches
@@ -18,7 +20,6 @@ FLAT = 1e-6  # a spread, beside numbers of size 1, that says nothing
 FRACTIONS = {*"acc f1_micro f1_macro nmi nmi_geometric ari sil map mrr neighbours".split()}
 DOCUMENTS = {"acc", "f1_micro", "f1_macro", "map", "mrr"}
 """Scores that are shares, or means of shares, of documents that all seeds have in common."""
-LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
 
 
 def base(metric: str) -> str:

@@ -115,7 +115,7 @@ def _is_void(run, weight):
 
 def judge_contrast(contrast: Contrast, book: Book, setting: Setting) -> Judged:
     """Judge a contrast by its records. Raises ClaimError if a row names no cell, or several."""
-    if contrast.not_attempted:
+    if contrast.not_attempted and not contrast.cells:
         return Judged(contrast, "not attempted", note=contrast.not_attempted)
     if contrast.test not in ("rank", "more than half"):
         return _compare(contrast, contrast.cells, book, setting)
@@ -171,7 +171,7 @@ def _compare(contrast, cells, book, setting):
     unfair = [label for block in every for label in block.unfair]
     blocks = [block for block in every if block.pairs and not block.unfair]
     if not blocks:
-        verdict, note = "not attempted", "no run is recorded"
+        verdict, note = "not attempted", contrast.not_attempted or "no run is recorded"
         if any(block.mixed for block in every):
             note = "of each pair of runs one is stale"
         if unfair:

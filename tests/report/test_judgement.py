@@ -11,8 +11,8 @@ import pytest
 from conftest import ROOT
 
 from snnl_lib.__main__ import main
-from snnl_lib.experiments.cells import MORE_SEEDS, PAPER_SEEDS
-from snnl_lib.paper import Claim, ClaimError, Contrast, registered_claims
+from snnl_lib.experiments.cells import MORE_SEEDS, NEW_SEEDS, PAPER_SEEDS
+from snnl_lib.paper import Claim, ClaimError, Contrast, Reading, registered_claims
 from snnl_lib.report import claims
 from snnl_lib.report.rows import Book, named_cells
 from snnl_lib.results import Outcome, Record, write_record
@@ -360,9 +360,12 @@ def test_what_no_run_can_test_says_why():
         judged([BASE], not_attempted="no ClusterGAN")["verdict"] == "not attempted (no ClusterGAN)"
     )
     assert judged([BASE], not_attempted="no ClusterGAN")["ours"] == "–"
-    untested = replace(BEATS, not_attempted="no weights")
+    untested = contrast(not_attempted="no weights")
     assert judged([BASE], untested)["verdict"] == "not attempted (no weights)"
     assert judged([made(AED, UP), BASE], BEATS, untested)["kind"] == "partly (1 of 2)"
+    waiting = replace(BEATS, not_attempted="its files could not be downloaded")
+    assert judged([BASE], waiting)["kind"] == "not attempted (its files could not be downloaded)"
+    assert judged([made(AED, UP), BASE], waiting)["kind"] == "reproduced"  # once there are runs
     assert judged([BASE], BEATS)["verdict"] == "not attempted (no run is recorded)"
 
 
@@ -376,6 +379,26 @@ def test_a_reading_chosen_afterwards_enters_no_verdict():
 
 
 # ---------------------------------------------------------------- grade, staleness, fragility
+
+
+def test_a_claim_declared_after_seeing_is_judged_on_the_new_seeds_alone():
+    seen = {"after_seeing": "the first five seeds showed it", "seeds": "new"}
+    old = [made(AED, UP, seeds=PAPER_SEEDS), made(AE, [0.0] * 5, seeds=PAPER_SEEDS)]
+    assert judged(old, BEATS, **seen)["kind"] == "not attempted (no run is recorded)"
+    new = [made(AED, [-value for value in UP], seeds=NEW_SEEDS)]
+    new += [made(AE, [0.0] * 5, seeds=NEW_SEEDS)]
+    found = judged(old + new, BEATS, **seen)
+    assert found["kind"] == "contradicted" and found["units"] == "5 seeds"
+    assert found["verdict"].endswith("; declared after seeing") and found["fragile"] == ""
+
+
+def test_what_rule_3_needs_enters_no_verdict_of_rule_2():
+    records = [made(AED, UP), BASE]
+    reading = Reading("other", "on PCA", ((AED, {"model": "pca"}), (AE, {})))
+    more = replace(BEATS, printed=0.3, published={"ag_news": 0.9})
+    facts = {"readings": (reading,), "replaced": {"encoder": "e", "verdict": "v"}, "runs": 5}
+    plain, full = judged(records, BEATS), judged(records, more, **facts)
+    assert plain.drop("contrasts").equals(full.drop("contrasts"))
 
 
 def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
@@ -767,7 +790,115 @@ def test_the_numbers_that_others_report_are_rivals_of_a_rank(tmp_path):
     assert first.rank == 2 and first.reported == (0.254, 0.301, 0.471, 0.415)
 
 
+@pytest.mark.parametrize(
+    ("metric", "printed", "wanted"),
+    [
+        ("acc", "{ table = 4 }", 0.1),  # 0.88 against 0.78
+        ("dbi", "{ table = 3 }", 2.34),  # 0.38 against 2.72: lower is better
+        ("sil", '{ table = 3, embedding = "infersent" }', 0.578),  # 0.67 against 0.092
+        ("acc", '{ table = 4, statistic = "best" }', 0.1),  # 0.89 against 0.79
+        ("acc", '[{ table = 4, label = "LC(D)", embedding = "spacy" }, { table = 4 }]', 0.1),
+        ("acc", '{ stated = "Sec. 4.2", number = 0.392 }', 0.392),
+    ],
+)
+def test_the_papers_value_of_a_comparison_is_added_up_as_ours_is(tmp_path, metric, printed, wanted):
+    text = ONE.replace('["nmi", "dbi"], n = [2, 3]', f'["{metric}"]')
+    text = text.replace(', n_train = "{n}"', "").replace('  metric = "nmi"\n', "")
+    (first, _) = read(tmp_path, HEAD + text + f"  printed = {printed}\n")[0].contrasts
+    assert first.printed == pytest.approx(wanted)
+
+
+def test_the_papers_value_over_corpora_and_against_a_published_number(tmp_path):
+    corpora = """
+  [[claim.contrast]]
+  says = "against RoBERTa"
+  test = "> 0"
+  unit = "corpus"
+  corpora = ["stackoverflow", "biomedical"]
+  metric = "nmi_geometric"
+  printed = [{ short_texts = true }, { short_texts = true, label = "RoBerta+kmeans" }]
+  published = { literature = "short-texts", method = "SCCL", metric = "nmi" }
+  common = { experiment = "clusterbert", embedding = "minilm-cls", clusterer = "kmeans" }
+  cells = [[1, { model = "clusterbert" }], [-1, { model = "plain" }]]
+
+  [[claim.contrast]]
+  says = "against the published DEC"
+  test = "> 0"
+  metric = "acc"
+  printed = { literature = "images", method = "AE(D)" }
+  value = { literature = "images", method = "DEC" }
+  cells = [[1, { experiment = "images", dataset = "mnist", model = "ae-d" }]]
+
+  [[claim.contrast]]
+  says = "{dataset}: against our DEC"
+  test = "> 0"
+  metric = "acc"
+  each = { dataset = ["mnist", "fashion_mnist"] }
+  published = { literature = "images", method = "DEC" }
+  common = { experiment = "images" }
+  cells = [[1, { model = "ae-d" }], [-1, { model = "dec" }]]
+"""
+    start, dec, mnist, fashion = read(tmp_path, HEAD + corpora)[0].contrasts
+    assert start.printed == pytest.approx((0.756 + 0.434 - 0.095 - 0.16) / 2)
+    assert start.published == {"stackoverflow": 0.745, "biomedical": 0.415}
+    assert dec.printed == pytest.approx(0.962 - 0.843)
+    assert mnist.published == {"mnist": 0.843} and fashion.published == {}  # none was found
+
+
+READING = """
+[readings.unscaled]
+says = "on vectors as they are"
+rows = [
+  [{ model = "ae-d" }, { experiment = "clustering-readings", reading = "inputs not scaled" }],
+  [{ model = "pca" }, {}],
+]
+"""
+USED = HEAD.replace('where = "', 'readings = ["unscaled"]\nwhere = "')
+
+
+def test_a_reading_changes_comparisons_whose_rows_it_lists_and_no_others(tmp_path):
+    (found,) = read(tmp_path, "runs = 5\n" + READING + USED + ONE)
+    (reading,) = found.readings
+    assert found.runs == 5 and reading.says == "on vectors as they are"
+    for each in found.contrasts:
+        new, old = reading.applied(each), dict(each.cells)
+        if old[-1]["model"] == "ae":  # which the reading does not list
+            assert new is each
+        else:
+            (_, winner), (_, rival) = new.cells
+            assert winner["reading"] == "inputs not scaled" and rival == old[-1]
+
+
+AFTER = 'after_seeing = "the first five seeds showed it"\n'
+
+
+def test_a_claim_says_what_was_seen_before_and_what_it_replaced(tmp_path):
+    more = AFTER + 'seeds = "new"\nreplaced = { encoder = "infersent-random", verdict = "mixed" }\n'
+    (found,) = read(tmp_path, HEAD + more + ONE)
+    assert (found.after_seeing, found.seeds) == ("the first five seeds showed it", "new")
+    assert found.replaced == {"encoder": "infersent-random", "verdict": "mixed"}
+    (plain,) = read(tmp_path, HEAD + ONE)
+    assert (plain.after_seeing, plain.seeds, plain.replaced, plain.runs) == ("", "", {}, None)
+
+
 BAD = [
+    (HEAD + ONE + "printed = { table = 5 }\n", "a value names a table"),
+    (HEAD + ONE + "printed = { table = 4, colour = 1 }\n", "there is no key 'colour'"),
+    (HEAD + ONE + "printed = { table = 3 }\n", "names 0 numbers, not 1"),
+    (HEAD + ONE + "printed = [{ table = 4 }]\n", "printed lists a number for each row"),
+    (HEAD + VALUE + "printed = { table = 4 }\n", "printed goes with the tests > 0 and within"),
+    (HEAD + ONE + 'published = { literature = "images", method = "DEC" }\n', "no published score"),
+    (HEAD + ONE + "published = { table = 4 }\n", "in literature or short_texts, not in a table"),
+    (HEAD + VALUE + 'published = { literature = "images" }\n', "that of a rival among the rows"),
+    (HEAD + 'readings = ["scaled"]\n' + ONE, "there is no reading 'scaled' in its file"),
+    (READING.replace('"ae-d"', '"lc-d"') + USED + ONE, "changes none of its comparisons"),
+    (READING.replace("rows", "row") + USED + ONE, "there is no key 'row'"),
+    (READING.replace("model =", "modle =") + USED + ONE, "there is no key 'modle'"),
+    (READING + 'seeds = "paper"\n' + USED + ONE, "a reading changes rows, or chooses seeds"),
+    (READING + 'unit = "run"\n' + USED + ONE, "there is no unit 'run'"),
+    (HEAD + AFTER + ONE, 'a claim declared after_seeing is judged on the seeds "new"'),
+    (HEAD + 'seeds = "old"\n' + ONE, "there is no seeds 'old'"),
+    (HEAD + 'replaced = { verdict = "mixed" }\n' + ONE, "the earlier encoder and verdict"),
     (HEAD, "a claim has contrasts, or says why it is not_attempted"),
     (HEAD + 'not_attempted = "no"\n' + ONE, "a claim has contrasts, or says why"),
     (HEAD.replace('where = "Sec. 1"\n', "") + ONE, "where is missing"),
@@ -808,7 +939,7 @@ def test_a_bad_declaration_is_refused_with_where_it_stands(tmp_path, text, told)
         read(tmp_path, text)
     assert told in str(refused.value)
     if "a-claim" in text and "two claims" not in told:
-        assert str(refused.value).startswith("text.toml, a-claim")
+        assert str(refused.value).startswith(("text.toml, a-claim", "text.toml, the reading"))
 
 
 def test_every_declared_row_names_one_cell_of_the_plan():
@@ -818,6 +949,15 @@ def test_every_declared_row_names_one_cell_of_the_plan():
                 assert corpus != "newsgroups20_openings"
                 for _, row in one.cells:
                     named_cells(row, corpus)
+
+
+def test_every_row_of_a_reading_names_one_cell_of_the_plan():
+    for each in registered_claims():
+        for reading in each.readings:
+            for one in map(reading.applied, each.contrasts):
+                for corpus in one.corpora or (None,):
+                    for _, row in one.cells:
+                        named_cells(row, corpus)
 
 
 # ---------------------------------------------------------------- the command
