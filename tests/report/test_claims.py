@@ -1,10 +1,12 @@
 """The papers' claims as chapters and pages take them: all judged once, shown in parts."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from snnl_lib.experiments import PAPER_SEEDS
-from snnl_lib.paper import ClaimError, registered_claims
+from snnl_lib.paper import ClaimError, declared, registered_claims
 from snnl_lib.report import claims
 
 
@@ -64,6 +66,19 @@ def test_every_verdict_of_rule_1_is_that_of_a_claim(judged):
     frozen = claims.rule_1()
     found = judged.loc[judged["verdict_1"] != "–"].set_index("claim")["verdict_1"]
     assert found.to_dict() == frozen and len(frozen) == 42
+
+
+def test_what_rule_2_says_of_the_same_runs_is_as_kept(judged):
+    path = Path(declared.__file__).with_name("claims") / "rule-2.csv"
+    kept = pd.read_csv(path, keep_default_na=False).set_index("claim")
+    same = 0
+    for claim in judged[judged["name"].isin(kept.index)].itertuples():
+        before = kept.loc[claim.name]
+        intervals = "; ".join(each["interval"] for each in claim.contrasts)
+        if (intervals, claim.units) == (before["interval"], before["units"]):  # the same runs
+            assert claim.kind.split(" (")[0] == before["verdict"].split(" (")[0], claim.name
+            same += 1
+    assert same >= 5
 
 
 def test_verdicts_by_setting_are_those_of_rule_2_where_margin_and_seeds_are_its_own(judged):

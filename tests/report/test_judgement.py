@@ -817,7 +817,7 @@ def test_the_papers_value_over_corpora_and_against_a_published_number(tmp_path):
   corpora = ["stackoverflow", "biomedical"]
   metric = "nmi_geometric"
   printed = [{ short_texts = true }, { short_texts = true, label = "RoBerta+kmeans" }]
-  published = { literature = "short-texts", method = "SCCL", metric = "nmi" }
+  published = { literature = "short-texts", method = "SCCL" }
   common = { experiment = "clusterbert", embedding = "minilm-cls", clusterer = "kmeans" }
   cells = [[1, { model = "clusterbert" }], [-1, { model = "plain" }]]
 
@@ -887,8 +887,12 @@ BAD = [
     (HEAD + ONE + "printed = { table = 3 }\n", "names 0 numbers, not 1"),
     (HEAD + ONE + "printed = [{ table = 4 }]\n", "printed lists a number for each row"),
     (HEAD + VALUE + "printed = { table = 4 }\n", "printed goes with the tests > 0 and within"),
-    (HEAD + ONE + 'published = { literature = "images", method = "DEC" }\n', "no published score"),
-    (HEAD + ONE + "published = { table = 4 }\n", "in literature or short_texts, not in a table"),
+    (HEAD + ONE + 'published = { literature = "images", method = "DEK" }\n', "has no method 'DEK'"),
+    (
+        HEAD + ONE + 'published = { literature = "images", name = "DEC" }\n',
+        "there is no key 'name'",
+    ),
+    (HEAD + ONE + "published = { table = 4 }\n", "a published score is one of the literature"),
     (HEAD + VALUE + 'published = { literature = "images" }\n', "that of a rival among the rows"),
     (HEAD + 'readings = ["scaled"]\n' + ONE, "there is no reading 'scaled' in its file"),
     (READING.replace('"ae-d"', '"lc-d"') + USED + ONE, "changes none of its comparisons"),
