@@ -87,7 +87,7 @@ reproduce: _build/.data  ## all missing or stale runs of the full profile, the l
 codecheck: _build/.data  ## make a tenth of Tables 1 to 4 again on a CPU and compare with results/ (resumable; about an hour on two cores)
 	@$(PYTHON) book/_tools/codecheck.py --jobs $(JOBS)
 
-bench: .venv/.ready  ## time the loss against its rivals, stacks against single runs and training steps against their matrix products, into results/bench (about 25 minutes)
+bench: .venv/.ready  ## time the loss against its rivals, and training steps against their matrix products, into results/bench (about 25 minutes)
 	$(PYTHON) -m benchmarks
 
 missing: .venv/.ready  ## count the runs of the full profile that have no record, and say why

@@ -1,5 +1,5 @@
-"""``make bench`` (``python -m benchmarks``): the loss against its rivals, stacks of runs against
-runs one by one, and training steps against the time of their matrix products.
+"""``make bench`` (``python -m benchmarks``): the loss against its rivals, and training steps
+against the time of their matrix products.
 
 Both sides take turns, so that a machine that slows down slows both; the table holds medians and
 quartiles. The memory of a step is measured in another process. Files in results/bench are rewritten
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in every run; --threads sets another number
@@ -22,8 +21,6 @@ import pandas as pd
 import torch
 
 from snnl_lib import experiments, results
-from snnl_lib.models import FeedForwardNet
-from snnl_lib.training import Training, build, cross_entropy, train_stack
 
 from . import rivals
 
@@ -183,55 +180,6 @@ def fits(name, batch, device):
     return name == "ours" or 40 * batch**2 < room
 
 
-def compare_stacks(device, epochs, out, count=20_000):
-    """Time the fifteen feed-forward runs of Table 1, on vectors made up in its shape, as one stack
-    and one by one, in turn.
-    """
-    random = np.random.default_rng(0)
-    documents = [
-        (random.standard_normal((count, 300), dtype=np.float32), random.integers(4, size=count))
-        for _ in range(5)
-    ]
-
-    def asked():
-        return [
-            Training(
-                build(FeedForwardNet, 300, 4, seed=seed),
-                *documents[seed],
-                cross_entropy,
-                epochs=epochs,
-                seed=seed,
-                alpha=alpha,
-            )
-            for seed in range(5)
-            for alpha in (0, 100, -100)
-        ]
-
-    runs = len(asked())
-    found = {"one by one": [], f"stack of {runs}": []}
-    for _ in range(3):
-        for name in found:
-            stacks = [asked()] if name.startswith("stack") else [[run] for run in asked()]
-            action = partial(train_each, stacks, device)
-            found[name].append(seconds(action, device))
-    rows = []
-    for name, times in found.items():
-        low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
-        rows.append(
-            {
-                "way": name,
-                "runs": runs,
-                "epochs": epochs,
-                "seconds": middle,
-                "low": low,
-                "high": high,
-                "turns": len(times),
-            }
-        )
-        print(f"{runs} runs of {epochs} epochs, {name}: {middle:.1f} s", flush=True)
-    write(rows, out, device)
-
-
 def compare_steps(device, repeats, out):
     """Time a step of ClusterBERT and of AE(D), its matrix products and its rival's step in turn."""
     from . import steps
@@ -246,11 +194,6 @@ def compare_steps(device, repeats, out):
         rival = f"{row['rival_seconds'] * 1e3:.0f} ms, {row['ratio']:.2f} times as long"
         rival = row["rival"] + (f" {rival}" if np.isfinite(row["ratio"]) else "")
         print(f"{told}; {rival}", flush=True)
-
-
-def train_each(stacks, device):
-    for stack in stacks:
-        train_stack(stack, device)
 
 
 def write(rows, path, device):
@@ -268,12 +211,9 @@ def write(rows, path, device):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description="The loss against its rivals, stacks of runs against single ones, steps.",
+        prog="python -m benchmarks", description="The loss against its rivals, and training steps."
     )
-    parser.add_argument(
-        "what", nargs="*", default=["loss", "stack", "step"], help="loss, stack or step"
-    )
+    parser.add_argument("what", nargs="*", default=["loss", "step"], help="loss or step")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
     parser.add_argument(
@@ -281,9 +221,6 @@ def main():
     )
     parser.add_argument("--features", type=int, nargs="+", help="numbers of features in it")
     parser.add_argument("--turns", type=int, help="exactly so many of each side (default: 3 to 60)")
-    parser.add_argument(
-        "--epochs", type=int, default=1, help="of each run in the comparison of stacks (default: 1)"
-    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -308,8 +245,6 @@ def main():
             repeats,
             args.out / f"loss-{kind}.csv",
         )
-    if "stack" in args.what:
-        compare_stacks(device, args.epochs, args.out / f"stack-{kind}.csv")
     if "step" in args.what:
         from . import steps  # transformers takes seconds to import
 

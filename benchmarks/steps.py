@@ -18,7 +18,7 @@ from snnl_lib.methods.clusterbert import ClusterBERT, batches_of_like_length
 from snnl_lib.methods.tsdae import delete_words
 from snnl_lib.models import Autoencoder
 from snnl_lib.recipes import BATCH_SIZE, Recipe
-from snnl_lib.training import Training, binary_cross_entropy, build, take_step, train_stack
+from snnl_lib.training import binary_cross_entropy, build, take_step, train
 
 from . import rivals
 
@@ -160,7 +160,7 @@ def autoencoder(device):
     def trained(**settings):
         model = build(Autoencoder, LAYERS[0], seed=0)
         settings = {"epochs": 1, "seed": 0, "alpha": 100} | settings
-        train_stack([Training(model, x, y, binary_cross_entropy, **settings)], device)
+        train(model, x, y, binary_cross_entropy, device=device, **settings)
 
     return {
         "bound": lambda: [carried_out() for _ in range(BATCHES)],

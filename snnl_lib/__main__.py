@@ -55,8 +55,6 @@ def _parser():  # noqa: PLR0915 - a list of commands and arguments, without a br
     add("--embeddings", nargs="+", help="only these embeddings")
     add("--device", default="auto", help=DEVICES)
     add("--jobs", type=int, default=1, help="processes side by side, of one thread (default: 1)")
-    stacks = "runs trained together, as one network with an axis of runs"
-    add("--stack", type=int, help=f"{stacks} (default: 15 on a GPU, else 1)")
     add("--keys", nargs="+", help="only the runs whose records have these names")
     costly = "also the runs that take hours on a CPU core, and are left to a GPU unless asked for"
     add("--costly", action="store_true", help=costly)
@@ -159,8 +157,7 @@ def _status(args):
 
 def _run(args):
     device = experiments.check_device(args.device)
-    stack = args.stack if args.stack is not None else 15 if device.startswith("cuda") else 1
-    _at_least_one(jobs=args.jobs, stack=stack)
+    _at_least_one(jobs=args.jobs)
     rows = _status(args)
     if args.keys:  # names of records hold the fingerprint of the data, which are fetched first
         experiments.runnable([row.spec for row in rows], device, True)
@@ -183,7 +180,7 @@ def _run(args):
     seconds = np.array([todo[spec].seconds for spec in specs])
     typical = seconds[seconds > 0].mean() if (seconds > 0).any() else 1
     costs = dict(zip(specs, np.where(seconds > 0, seconds, typical), strict=True))
-    return _carry_out(specs, costs, device, args.jobs, stack)
+    return _carry_out(specs, costs, device, args.jobs)
 
 
 def _only(rows, args):
@@ -211,13 +208,13 @@ def _only(rows, args):
     return kept
 
 
-def _carry_out(specs, costs, device, jobs, stack):
+def _carry_out(specs, costs, device, jobs):
     """Run specs and say of each what came of it; the exit status.
 
     ``costs`` say how long runs take beside each other.
     """
     failures, done, started, total = 0, 0.0, time.monotonic(), sum(costs.values())
-    records = experiments.run_all(specs, device, jobs, sys.stderr.isatty(), stack)
+    records = experiments.run_all(specs, device, jobs, sys.stderr.isatty())
     for count, record in enumerate(records, start=1):
         done += costs[record.spec]
         left = math.ceil((time.monotonic() - started) * (total / done - 1) / 60)

@@ -109,6 +109,7 @@ class Outcome(NamedTuple):
 
     ``metrics`` (name -> number), a ``curve`` (one row an epoch), why it is not ok, ``points`` (row
     numbers, coordinates), and how long what it shares with other runs took to make, if anything.
+    ``waited`` are the seconds of the run that went to that, which are not its own.
     ``answers`` holds, for each set of scores that count documents, the class or cluster given to
     each test document: int [N] under the name that the scores have around the metric (``""`` for
     ``acc``, ``"head_"`` for ``head_acc``, ``"_0"`` for ``acc_0``); for scores of queries one float
@@ -122,6 +123,7 @@ class Outcome(NamedTuple):
     points: pd.DataFrame | None = None
     shared_seconds: float | None = None
     answers: dict[str, np.ndarray] | None = None
+    waited: float = 0.0
 
 
 @dataclass

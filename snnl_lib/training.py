@@ -1,23 +1,16 @@
-"""One training loop for every network of the book, alone or as a stack of runs, and the named
-random sources that make runs repeatable and paired.
+"""One training loop for every network of the book, and the named random sources that make runs
+repeatable and paired.
 """
 
-import copy
 import math
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.func import functional_call, stack_module_state
-from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from snnl_lib.cache import Checkpoint, key
@@ -133,30 +126,74 @@ POWERS = {None: 0, "over T": -1, "times T": 1}
 
 
 @dataclass
-class History:
-    """What a training leaves.
+class _Objective:
+    """Eq. 7 or 8 of a batch; ``train`` describes the fields."""
 
-    ``curve`` has one row an epoch; ``diverged`` says why it stopped early, if it did; ``stack`` is
-    with how many trainings it was carried out, itself included; ``checkpoint`` is the file that all
-    of these share, there or not.
+    primary: Callable
+    alpha: float
+    layers: str | list[str]
+    select: Callable | None
+    regularizer: Callable | None
+    ignore_index: int | None
+
+    def __call__(self, output, hidden, x, y, temperature, factor):
+        """Return the composite loss and the primary loss; ``factor`` multiplies alpha."""
+        first = self.primary(output, x, y)
+        seen = hidden if self.select is None else self.select(hidden, output)
+        if self.regularizer is not None:
+            added = sum(self.regularizer(part, y, temperature) for part in seen.values())
+            return first + self.alpha * factor * added, first
+        if self.alpha == 0:
+            return first, first
+        options = {"alpha": self.alpha * factor, "temperature": temperature, "layers": self.layers}
+        # Whether the numbers are finite is checked once an epoch: each check stalls a GPU.
+        options |= {"ignore_index": self.ignore_index, "check_finite": False}
+        return composite_loss(first, seen, y, **options), first
+
+
+@dataclass
+class History:
+    """The course of a training.
+
+    ``curve`` has one row per epoch; ``diverged`` says why the training stopped early, if it did.
     """
 
     curve: pd.DataFrame
     diverged: str = ""
-    stack: int = 1
-    checkpoint: Path | None = None
 
 
-@dataclass
-class Training:
-    """A network to be trained on Eq. 7 or 8 with Adam; the last, smaller batch is used too.
+def train(  # noqa: PLR0913 - one argument for each setting of a training
+    model,
+    features,
+    labels,
+    primary: Callable,
+    *,
+    epochs: int,
+    seed: int,
+    alpha: float = 0.0,
+    temperature: float | str = "annealed",
+    weight: str | None = None,
+    layers: str | list[str] = "sum",
+    select: Callable | None = None,
+    regularizer: Callable | None = None,
+    learning_rate: float = 1e-3,
+    batch_size: int = BATCH_SIZE,
+    steps_per_epoch: int | None = None,
+    after_epoch: Callable | None = None,
+    ignore_index: int | None = None,
+    checkpoint: Path | None = None,
+    device="cpu",
+    progress: str | None = None,
+) -> History:
+    """Train a network on Eq. 7 or 8 with Adam.
 
     Args:
-        model: maps a batch [B, D] to (output, hidden); moved to the device and left there, in eval
-            mode.
+        model: maps a batch [B, D] to (output, hidden). It is moved to the device, and left there
+            in eval mode.
         features, labels: arrays [N, D] float32 and [N] int.
         primary: (output, batch features, batch labels) -> loss of one value.
-        epochs, batch_size, learning_rate: of the optimiser; numbers above 0.
+        epochs, batch_size, learning_rate: of the optimiser; numbers above 0. The last, smaller
+            batch of the documents is used too.
         seed: settles the order of the documents.
         alpha, layers: those of ``composite_loss``.
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
@@ -165,110 +202,28 @@ class Training:
             of 1 / temperature, so that annealing also strengthens the loss. With T = 1 and
             ``"over T"`` it is as strong as annealed, and annealed with ``"times T"`` as strong as
             at T = 1: this tells the temperature from the strength.
-        select: (hidden, output) -> dict of the tensors that the loss sees; default: all hidden
-            layers.
-        ignore_index: a label of rows that Eq. 4 shall not see, or None.
-        regularizer: (tensor, labels, temperature) -> loss of one value, summed over what is seen in
-            place of Eq. 4; for rivals.
-        steps_per_epoch: default: once over the documents. With another number of steps an epoch
-            goes on over them in new orders, or stops early.
+        select: (hidden, output) -> dict of the tensors that the loss is applied to; default: all
+            hidden layers.
+        regularizer: (tensor, labels, temperature) -> loss of one value that takes the place of
+            Eq. 4, summed over the tensors; for rivals.
+        steps_per_epoch: default: once over the documents. With more steps, an epoch goes on over
+            the documents in a new order; with fewer, it stops early.
         after_epoch: (model) -> dict of numbers added to the epoch's row.
-        checkpoint: file from which a training that was killed goes on, after the last epoch that it
+        ignore_index: a label of rows that Eq. 4 leaves out, or None.
+        checkpoint: file from which an interrupted training goes on after the last epoch that it
             holds; None keeps none. Remove it once the trained model is saved.
-
-    Raises ValueError for an alpha that is not finite, for epochs or a batch size that is not above
-    0, and for an unknown weight; Adam refuses a negative rate.
-    """
-
-    model: nn.Module
-    features: torch.Tensor
-    labels: torch.Tensor
-    primary: Callable
-    epochs: int
-    seed: int
-    alpha: float = 0.0
-    temperature: float | str = "annealed"
-    layers: str | list[str] = "sum"
-    select: Callable | None = None
-    regularizer: Callable | None = None
-    learning_rate: float = 1e-3
-    batch_size: int = BATCH_SIZE
-    steps_per_epoch: int | None = None
-    after_epoch: Callable | None = None
-    checkpoint: Path | None = None
-    ignore_index: int | None = None
-    weight: str | None = None
-
-    def __post_init__(self):
-        if not math.isfinite(self.alpha):
-            raise ValueError(f"alpha must be a finite number, got {self.alpha!r}")
-        if not (self.epochs > 0 and self.batch_size > 0):
-            given = f"{self.epochs!r} and {self.batch_size!r}"
-            raise ValueError(f"epochs and batch_size must be above 0, got {given}")
-        if self.weight not in POWERS:
-            raise ValueError(f"weight must be one of {[*POWERS]}, got {self.weight!r}")
-        self.features, self.labels = map(torch.as_tensor, (self.features, self.labels))
-        batches_of_all = math.ceil(len(self.features) / self.batch_size)
-        self.steps_per_epoch = self.steps_per_epoch or batches_of_all
-
-    def facts(self) -> dict:
-        """Return what settles this training, so that no other goes on from its checkpoint."""
-        names = "epochs seed alpha temperature layers learning_rate batch_size steps_per_epoch"
-        facts = {name: getattr(self, name) for name in (*names.split(), "ignore_index")}
-        if self.weight is not None:
-            facts["weight"] = self.weight
-        for name in ("primary", "select", "regularizer"):
-            function = getattr(self, name)
-            facts[name] = getattr(function, "__qualname__", type(function).__name__)
-        state = self.model.state_dict()
-        facts["model"] = [(name, [*value.shape]) for name, value in state.items()]
-        data = {"features": self.features, "labels": self.labels}
-        return facts | {name: value.cpu().numpy() for name, value in data.items()}
-
-    def kind(self) -> tuple:
-        """What has to be equal for trainings to be one stack; functions have to be the same."""
-        modules = [
-            (name, type(part), {key: value for key, value in vars(part).items() if key[0] != "_"})
-            for name, part in self.model.named_modules()
-        ]
-        shapes = [
-            (name, value.shape, value.dtype) for name, value in self.model.state_dict().items()
-        ]
-        numbers = self.epochs, self.layers, self.learning_rate, self.batch_size, self.ignore_index
-        functions = id(self.primary), id(self.select)
-        alone = id(self) if self.regularizer or list(self.model.buffers()) else None
-        return str(modules), str(shapes), str(numbers), self.steps_per_epoch, functions, alone
-
-
-@dataclass
-class Shared:
-    """A training that several runs use, kept in a file.
-
-    ``keep`` turns its History into what the file holds (``cache.cached``).
-    """
-
-    path: Path
-    training: Training
-    keep: Callable
-
-
-def train(model, features, labels, primary, *, device="cpu", progress=None, **settings) -> History:
-    """Train one model.
-
-    ``model``, ``features``, ``labels``, ``primary`` and ``settings``, by name, are what
-    ``Training`` describes.
-
-    Args:
-        device: where it is trained, as torch names it.
-        progress: text for a progress bar, None for no bar.
+        device: where the network is trained, as torch names it.
+        progress: title of a progress bar; None shows none.
 
     Returns:
-        A History whose curve has ``epoch, temperature, loss`` (mean over the epoch's documents of
-        the composite loss), ``primary`` and what ``after_epoch`` gave. Stops at the first epoch
-        whose loss is not finite and says so in ``diverged``.
+        A History whose curve has ``epoch, temperature, loss`` (the composite loss, mean over the
+        epoch's documents), ``primary`` and what ``after_epoch`` gave. The training stops at the
+        first epoch whose loss or weights are not finite, and ``diverged`` says so.
 
     Raises:
-        ValueError: an alpha, temperature or layer that ``composite_loss`` refuses.
+        ValueError: an alpha that is not finite, epochs or a batch size that is not above 0, an
+            unknown weight, or a temperature or layer that ``composite_loss`` refuses; Adam refuses
+            a negative rate.
         CacheError: a checkpoint that is damaged, is of another training (other data, seed or
             settings), or cannot be written.
 
@@ -279,27 +234,72 @@ def train(model, features, labels, primary, *, device="cpu", progress=None, **se
     >>> list(curve.columns), bool(curve["loss"].is_monotonic_decreasing)
     (['epoch', 'temperature', 'loss', 'primary'], True)
     """
-    training = Training(model, features, labels, primary, **settings)
-    return train_stack([training], device, progress)[0]
+    if not math.isfinite(alpha):
+        raise ValueError(f"alpha must be a finite number, got {alpha!r}")
+    if not (epochs > 0 and batch_size > 0):
+        wanted = "epochs and batch_size must be above 0"
+        raise ValueError(f"{wanted}, got {epochs!r} and {batch_size!r}")
+    if weight not in POWERS:
+        raise ValueError(f"weight must be one of {[*POWERS]}, got {weight!r}")
+    features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+    steps = steps_per_epoch or math.ceil(len(features) / batch_size)
+    generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
+    order = batches(len(features), batch_size, generator)
+    model.to(device).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+    objective = _Objective(primary, alpha, layers, select, regularizer, ignore_index)
+    settings = {"epochs": epochs, "seed": seed, "temperature": temperature, "steps": steps}
+    settings |= {"learning_rate": learning_rate, "batch_size": batch_size, "weight": weight}
+    name = _name_of(vars(objective) | settings, model, features, labels) if checkpoint else ""
+    saved = Checkpoint(checkpoint, name, model=model, optimizer=optimizer)
+    features, labels = features.to(device), labels.to(device)
 
-
-def train_stack(trainings: list[Training], device="cpu", progress=None) -> list[History]:
-    """Train networks of one ``kind`` at the same time, their weights side by side in tensors.
-
-    Each takes the steps that ``train`` takes alone, over its own documents in its own order; only
-    rounding can differ. The data stay on the device, which is waited for once an epoch.
-    ``trainings``, ``device`` and ``progress`` are as for ``train``; returns a History for each.
-
-    >>> from snnl_lib.models import FeedForwardNet
-    >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
-    >>> models = [build(FeedForwardNet, 4, 4, hidden_sizes=(16,), seed=seed) for seed in (42, 73)]
-    >>> pair = [Training(model, x, y, cross_entropy, epochs=3, seed=42) for model in models]
-    >>> [(len(history.curve), history.stack) for history in train_stack(pair)]
-    [(3, 2), (3, 2)]
-    """
-    stack, epochs = _Stack(trainings, device), trainings[0].epochs
     with torch.random.fork_rng(_gpus(device)):  # a checkpoint restores torch's global sources
-        return _train_epochs(stack, epochs, progress)
+        reached = saved.restore()
+        start, rows, diverged = reached.get("epoch", 0), reached.get("rows", []), ""
+        order = islice(order, start * steps, None)
+        bar = progress_bar(progress, start, epochs, "epoch")
+        for epoch in bar:
+            falling = annealed_temperature(epoch)
+            now = falling if temperature == "annealed" else temperature
+            factor = falling ** POWERS[weight]
+            sums, documents = torch.zeros(2, dtype=features.dtype, device=device), 0
+            for batch in _on(device, islice(order, steps)):
+                x, y = features[batch], labels[batch]
+                output, hidden = model(x)
+                losses = objective(output, hidden, x, y, now, factor)
+                take_step(optimizer, losses[0])
+                sums += torch.stack(losses).detach() * len(batch)
+                documents += len(batch)
+            loss, first = (sums / documents).tolist()
+            rows.append({"epoch": epoch, "temperature": now, "loss": loss, "primary": first})
+            if diverged := _breakdown(loss, model, epoch):
+                break
+            if after_epoch is not None:
+                model.eval()
+                rows[-1] |= after_epoch(model)
+                model.train()
+            saved.save_if_due(epoch=epoch + 1, rows=rows)
+            if progress is not None:
+                bar.set_postfix(loss=f"{loss:.3f}")
+    model.eval()
+    return History(pd.DataFrame(rows), diverged)
+
+
+def _on(device, drawn):
+    """Yield batches of indices from the device; all of them are moved there at once."""
+    drawn = list(drawn)
+    return torch.cat(drawn).to(device).split([len(batch) for batch in drawn])
+
+
+def _breakdown(loss, model, epoch) -> str:
+    """Return in what way a training broke down in an epoch, or nothing."""
+    if not math.isfinite(loss):
+        return f"the loss was {loss} in epoch {epoch}"
+    whole = torch.stack([weights.isfinite().all() for weights in model.parameters()]).all()
+    if not whole:  # broken by the last step, so that no loss shows it
+        return f"the weights were not finite after epoch {epoch}"
+    return ""
 
 
 def _gpus(device):
@@ -307,22 +307,15 @@ def _gpus(device):
     return [device] if torch.device(device).type == "cuda" else []
 
 
-def _train_epochs(stack, epochs, progress):
-    first = stack.restore()
-    bar = progress_bar(progress, first, epochs, "epoch")
-    for epoch in bar:
-        loss = stack.train_epoch(epoch)
-        if all(stack.diverged):
-            break
-        stack.checkpoint.save_if_due(epoch=epoch + 1, rows=stack.rows, diverged=stack.diverged)
-        if progress is not None:
-            bar.set_postfix(loss=f"{loss:.3f}")
-    for model in stack.models:
-        model.eval()
-    return [
-        History(pd.DataFrame(rows), diverged, len(stack.trainings), stack.checkpoint.path)
-        for rows, diverged in zip(stack.rows, stack.diverged, strict=True)
-    ]
+def _name_of(settings, model, features, labels) -> str:
+    """Name a training by all that settles it, so that no other goes on from its checkpoint."""
+    facts = {
+        name: getattr(value, "__qualname__", type(value).__name__) if callable(value) else value
+        for name, value in settings.items()
+    }
+    shapes = [(name, [*value.shape]) for name, value in model.state_dict().items()]
+    data = {"features": features.cpu().numpy(), "labels": labels.cpu().numpy()}
+    return key(facts | {"model": shapes} | data)
 
 
 def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
@@ -336,189 +329,6 @@ def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
     if name is None:
         return numbers
     return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
-
-
-class _Stack:
-    """Trainings under way, their weights as tensors with a leading axis of runs."""
-
-    def __init__(self, trainings, device):
-        self.trainings, self.device = trainings, device
-        self.models = [training.model.to(device).train() for training in trainings]
-        alone = len(trainings) == 1
-        self.weights, self.network = _alone(trainings[0]) if alone else _side_by_side(trainings)
-        rate = trainings[0].learning_rate
-        self.optimizer = torch.optim.Adam(self.weights.values(), lr=rate, fused=True)  # one pass
-        self.features = _joined([training.features for training in trainings], device)
-        self.labels = _joined([training.labels for training in trainings], device)
-        sizes = [len(training.features) for training in trainings]
-        self.starts = np.cumsum([0, *sizes])[:-1].tolist()
-        alphas = [training.alpha for training in trainings]
-        self.alphas = torch.tensor(alphas, dtype=self.features.dtype, device=device)
-        self.queues = [
-            batches(
-                len(training.features),
-                training.batch_size,
-                torch.Generator().manual_seed(named_seed(training.seed, "batches")),
-            )
-            for training in trainings
-        ]
-        self.rows, self.diverged = [[] for _ in trainings], ["" for _ in trainings]
-        # Made once: each would make the device wait.
-        self.index = cache(lambda numbers: torch.tensor(numbers, device=device))
-        weights = {f"weights.{name}": value for name, value in self.weights.items()}
-        path = _checkpoint_of(trainings)
-        of = key([training.facts() for training in trainings]) if path else ""
-        self.checkpoint = Checkpoint(path, of, optimizer=self.optimizer, **weights)
-
-    def restore(self) -> int:
-        """Go back to the last epoch that a checkpoint holds; returns the number of the next."""
-        reached = self.checkpoint.restore()
-        if not reached:
-            return 0
-        self.rows, self.diverged = reached["rows"], reached["diverged"]
-        seen = reached["epoch"] * self.trainings[0].steps_per_epoch
-        self.queues = [islice(queue, seen, None) for queue in self.queues]
-        return reached["epoch"]
-
-    def train_epoch(self, epoch) -> float:
-        """Carry out one epoch and add its rows; returns the mean loss of the runs."""
-        temperatures = [
-            annealed_temperature(epoch) if run.temperature == "annealed" else run.temperature
-            for run in self.trainings
-        ]
-        powers = [annealed_temperature(epoch) ** POWERS[run.weight] for run in self.trainings]
-        alphas = self.alphas * self.alphas.new_tensor(powers)
-        steps = self.trainings[0].steps_per_epoch
-        drawn = [list(islice(queue, steps)) for queue in self.queues]
-        placed = [
-            batch + start
-            for start, drawn_batches in zip(self.starts, drawn, strict=True)
-            for batch in drawn_batches
-        ]
-        order = pad_sequence(placed, batch_first=True).to(self.device)
-        order = order.unflatten(0, (len(self.trainings), -1))  # [runs, steps, B]
-        sums = torch.zeros(2, len(drawn), dtype=self.features.dtype, device=self.device)
-        sizes_of_steps = zip(*(map(len, drawn_batches) for drawn_batches in drawn), strict=True)
-        for step, sizes in enumerate(sizes_of_steps):
-            parts = []
-            # Last batches differ in size by the documents of a run without a known word.
-            for size in sorted(set(sizes)):
-                chosen = tuple(place for place, taken in enumerate(sizes) if taken == size)
-                batch = self._of(order[:, step, :size], chosen)
-                losses = self._losses(chosen, batch, temperatures, alphas)
-                parts.append(losses[0].sum())
-                sums.index_add_(1, self.index(chosen), torch.stack(losses).detach() * size)
-            take_step(self.optimizer, sum(parts))
-        documents = [sum(map(len, drawn_batches)) for drawn_batches in drawn]
-        means = sums / torch.tensor(documents, device=self.device)
-        found = torch.cat([means, self._finite()[None].to(sums.dtype)]).T.tolist()
-        for place, (loss, primary, whole) in enumerate(found):
-            if not self.diverged[place]:
-                row = {"epoch": epoch, "temperature": temperatures[place]}
-                self._end_epoch(place, row | {"loss": loss, "primary": primary}, whole)
-        return np.mean([loss for loss, *_ in found])
-
-    def _of(self, values, chosen):
-        """Take the rows of the chosen runs."""
-        return values if len(chosen) == len(values) else values[self.index(chosen)]
-
-    def _losses(self, chosen, batch, temperatures, alphas):
-        """Return the composite and the primary losses of the chosen runs, each [runs]."""
-        x, y, first = self.features[batch], self.labels[batch], self.trainings[0]
-        weights = {name: self._of(value, chosen) for name, value in self.weights.items()}
-        primary, seen = self.network(weights, x, y)
-        if first.regularizer is not None:
-            added = [
-                first.regularizer(values[0], y[0], temperatures[0]) for values in seen.values()
-            ]
-            return primary + alphas[0] * sum(added), primary
-        total = primary
-        for temperature in dict.fromkeys(temperatures):
-            at = tuple(
-                place
-                for place, run in enumerate(chosen)
-                if self.trainings[run].alpha != 0 and temperatures[run] == temperature
-            )
-            if at:
-                hidden = {name: self._of(values, at) for name, values in seen.items()}
-                composite = composite_loss(
-                    self._of(primary, at),
-                    hidden,
-                    self._of(y, at),
-                    alpha=self._of(self._of(alphas, chosen), at),
-                    temperature=temperature,
-                    layers=first.layers,
-                    ignore_index=first.ignore_index,
-                    check_finite=False,  # once an epoch is enough: each look would stall a GPU
-                )
-                total = total.index_copy(0, self.index(at), composite)
-        return total, primary
-
-    def _finite(self):
-        """Tell of which runs all weights are finite, bool [runs]."""
-        runs = len(self.trainings)
-        finite = [
-            value.detach().reshape(runs, -1).isfinite().all(dim=1)
-            for value in self.weights.values()
-        ]
-        return torch.stack(finite).all(dim=0)
-
-    def _end_epoch(self, place, row, whole):
-        training, epoch = self.trainings[place], row["epoch"]
-        if not np.isfinite(row["loss"]):
-            self.diverged[place] = f"the loss was {row['loss']} in epoch {epoch}"
-        elif not whole:  # broken by the last step, so that no loss shows it
-            self.diverged[place] = f"the weights were not finite after epoch {epoch}"
-        elif training.after_epoch is not None:
-            training.model.eval()
-            row |= training.after_epoch(training.model)
-            training.model.train()
-        self.rows[place].append(row)
-
-
-def _checkpoint_of(trainings):
-    """Name the checkpoint of a stack: that of its only training, or one of all their names."""
-    paths = [training.checkpoint for training in trainings]
-    if None in paths or len(paths) == 1:
-        return paths[0] if len(paths) == 1 else None
-    together = zlib.crc32(" ".join(path.name for path in paths).encode())
-    return paths[0].with_name(f"stack-{len(paths)}-{together:08x}.pt")
-
-
-def _joined(parts, device):
-    return parts[0].to(device) if len(parts) == 1 else torch.cat(parts).to(device)
-
-
-def _alone(training):
-    """What ``_side_by_side`` returns, of one training, with its own weights as they are."""
-
-    def network(weights, x, y):
-        output, hidden = training.model(x[0])
-        seen = hidden if training.select is None else training.select(hidden, output)
-        primary = training.primary(output, x[0], y[0])[None]
-        return primary, {name: value[None] for name, value in seen.items()}
-
-    return dict(training.model.named_parameters()), network
-
-
-def _side_by_side(trainings):
-    """Stack the weights, name -> [runs, ...], and make the models' own ones views of them.
-
-    Returns these and (weights, x [runs, B, D], y [runs, B]) -> (primary losses [runs], what the
-    loss sees, name -> [runs, B, D]).
-    """
-    weights, _ = stack_module_state([training.model for training in trainings])
-    for place, training in enumerate(trainings):
-        for name, value in training.model.named_parameters():
-            value.data = weights[name].data[place]
-    select, primary = trainings[0].select, trainings[0].primary
-    bare = copy.deepcopy(trainings[0].model).to("meta")
-
-    def network(weights, x, y):
-        output, hidden = functional_call(bare, weights, (x,))
-        return primary(output, x, y), hidden if select is None else select(hidden, output)
-
-    return weights, torch.vmap(network)
 
 
 @torch.no_grad()

@@ -105,8 +105,8 @@ def groups(
     """Part the runs that have no good record and can be made here into groups, one process each:
     (experiment, data set, embedding, seed) -> keys of the records.
 
-    Runs of a group read the same documents and vectors. Where they take seconds, and on a GPU,
-    where they train as stacks, all seeds are one group: the seed is ``all``.
+    Runs of a group read the same documents and vectors. Where they take seconds, and on a GPU, all
+    seeds are one group: the seed is ``all``.
     """
     from snnl_lib import experiments
 

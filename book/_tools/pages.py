@@ -548,20 +548,7 @@ def performance_made(
         pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
     )
     tables = {"performance-chapters": chapters_took, "performance-steps": pd.DataFrame(steps)}
-    return tables | {"performance-runs": pd.DataFrame(took), "performance-gpu": _counted_for_gpus()}
-
-
-def _counted_for_gpus():
-    """Say what the rows left to a GPU come to: counted operations, and no measured time."""
-    counted = report.benchmark("operations")
-    grouped = counted.assign(all=counted["teraoperations"] * counted["runs"])
-    grouped = grouped.groupby(["experiment", "row"], sort=False)
-    table = grouped.agg({"dataset": "nunique", "runs": "sum", "all": "sum", "hours": "sum"})
-    table["all"] = table["all"].map("{:,.0f}".format)
-    table["hours"] = table["hours"].map("{:.1f}".format)
-    names = {"dataset": "data sets", "all": "10¹² operations", "hours": "hours, not measured"}
-    table = table.rename(columns=names).reset_index()
-    return table.assign(records=report.benchmark_files("operations"))
+    return tables | {"performance-runs": pd.DataFrame(took)}
 
 
 MADE = {

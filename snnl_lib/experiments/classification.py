@@ -125,10 +125,13 @@ def _with_output(hidden, output):
     return hidden | {"output": output}
 
 
-def training_of(spec, train_x, train_y, classes, after_epoch=None):
-    """Ask for the training of a spec's network on Eq. 7."""
+def trained_classifier(spec, train_x, train_y, classes, device, progress=None, after_epoch=None):
+    """Train a spec's network on Eq. 7.
+
+    Returns (model, curve). Raises Diverged.
+    """
     from snnl_lib.methods.supcon import supervised_contrastive_loss
-    from snnl_lib.training import Training, cross_entropy
+    from snnl_lib.training import cross_entropy, raise_if_diverged, train
 
     model = build_classifier(spec, train_x.shape[1], classes)
     settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
@@ -136,7 +139,9 @@ def training_of(spec, train_x, train_y, classes, after_epoch=None):
     settings |= {name: spec.get(name) for name in ("steps_per_epoch", "weight")}
     settings["select"] = _with_output if spec.get("with_output") else None
     settings["regularizer"] = supervised_contrastive_loss if spec.model == "supcon" else None
-    return Training(model, train_x, train_y, cross_entropy, after_epoch=after_epoch, **settings)
+    settings |= {"after_epoch": after_epoch, "device": device, "progress": progress}
+    history = train(model, train_x, train_y, cross_entropy, **settings)
+    return model, raise_if_diverged(history).curve
 
 
 def run_network(spec: Spec, task, device, progress):
@@ -168,10 +173,10 @@ def run_network(spec: Spec, task, device, progress):
                 best.update(held_acc=row["held_acc"], weights=weights)
         return row
 
-    training = training_of(
-        spec, train_x[kept_back:], train_y[kept_back:], task.classes, after_epoch
+    fitted = train_x[kept_back:], train_y[kept_back:]
+    model, curve = trained_classifier(
+        spec, *fitted, task.classes, device, progress, after_epoch=after_epoch
     )
-    history, model = (yield training), training.model
     if kept_back:
         model.load_state_dict(best["weights"])
     predictions = forward(model, test_x).argmax(axis=1)
@@ -179,7 +184,7 @@ def run_network(spec: Spec, task, device, progress):
     _, hidden = model(torch.as_tensor(test_x[:1], device=next(model.parameters()).device))
     layers = [forward(model, test_x[: codes.ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
     scores["snn"] = float(np.mean([codes.entanglement(layer, task.test_y) for layer in layers]))
-    found = Outcome(scores, history.curve, answers={"": predictions})
+    found = Outcome(scores, curve, answers={"": predictions})
     if len(np.unique(predictions)) > 1:
         return found
     reason = f"every test document was given class {predictions[0]}"
@@ -196,12 +201,14 @@ def run_rival(spec: Spec, task, device, progress):
     from snnl_lib.training import forward
 
     if spec.model == "supcon":
-        return (yield from run_network(spec, task, device, progress))
+        return run_network(spec, task, device, progress)
     (train_x, test_x), curve = codes.standardized(spec, task), None
     if spec.model == "ffn-knn":  # neighbours in the last hidden layer
-        training = training_of(spec, train_x, task.train_y, task.classes)
-        curve, layer = (yield training).curve, f"hidden{len(spec['hidden_sizes'])}"
-        train_x, test_x = (forward(training.model, x, layer=layer) for x in (train_x, test_x))
+        model, curve = trained_classifier(
+            spec, train_x, task.train_y, task.classes, device, progress
+        )
+        layer = f"hidden{len(spec['hidden_sizes'])}"
+        train_x, test_x = (forward(model, x, layer=layer) for x in (train_x, test_x))
     if spec.model == "lda":
         classifier = LinearDiscriminantAnalysis(solver="lsqr")
     elif spec.model == "logreg":

@@ -12,7 +12,7 @@ ENTANGLEMENT_DOCUMENTS = 2000
 METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
 SCORES = (*METRICS, "snn")
 """Those of clusters, and with them that of the codes (``score_codes``)."""
-WEIGHTS = (  # reading, temperature, weight (``training.Training``)
+WEIGHTS = (  # reading, temperature, weight (``training.train``)
     ("weight divided by the falling T", "1.0", "over T"),
     ("weight times the falling T", "annealed", "times T"),
 )
@@ -66,16 +66,20 @@ def _first_units(hidden, output):
     return {"code": hidden["code"][:, :CODE_UNITS]}
 
 
-def autoencoder_training(spec: Spec, train_x, train_y):
-    """Ask for the training of a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``) on its inputs."""
+def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
+    """Train a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``) on its inputs.
+
+    Returns (model, curve). Raises Diverged.
+    """
     from snnl_lib.methods.supcon import supervised_contrastive_loss
     from snnl_lib.models import Autoencoder
     from snnl_lib.training import (
-        Training,
         binary_cross_entropy,
         build,
+        raise_if_diverged,
         squared_error,
         squared_error_of_logistic,
+        train,
     )
 
     options = {name: spec.get(name, False) for name in ("linear_code", "before_nonlinearity")}
@@ -88,13 +92,15 @@ def autoencoder_training(spec: Spec, train_x, train_y):
     settings["select"] = _first_units if spec.model == "lc-d" else None
     is_rival = spec.model == "ae-supcon"
     settings["regularizer"] = supervised_contrastive_loss if is_rival else None
-    return Training(model, train_x, train_y, primary, **settings)
+    settings |= {"device": device, "progress": progress}
+    history = train(model, train_x, train_y, primary, **settings)
+    return model, raise_if_diverged(history).curve
 
 
-def make_codes(spec: Spec, task):
-    """Make the codes of a spec, asking for what is to be trained.
+def make_codes(spec: Spec, task, device="cpu", progress=None):
+    """Make the codes of a spec, training what is to be trained.
 
-    Returns (training codes, test codes, curve or None).
+    Returns (training codes, test codes, curve or None). Raises Diverged.
     """
     from scipy.special import expit
 
@@ -106,10 +112,9 @@ def make_codes(spec: Spec, task):
         pca = fitted_pca(spec["components"], task, spec.seed)
         return pca.transform(task.train_x), pca.transform(task.test_x), None
     train_x, test_x = scale_to_unit(task.train_x, task.test_x, spec["scaling"])
-    training = autoencoder_training(spec, train_x, task.train_y)
-    curve = (yield training).curve
+    model, curve = trained_autoencoder(spec, train_x, task.train_y, device, progress)
     clustered = slice(spec.get("clustered"))
-    codes = [forward(training.model, x, layer="code")[:, clustered] for x in (train_x, test_x)]
+    codes = [forward(model, x, layer="code")[:, clustered] for x in (train_x, test_x)]
     if spec.get("before_nonlinearity"):
         codes = [expit(values) for values in codes]
     return *codes, curve

@@ -4,6 +4,7 @@
 2020), and the article about it.
 """
 
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -96,7 +97,7 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
     return starts | scaling | {"layers": layers, "epochs": profile["image_epochs"]} | changes
 
 
-def image_cells(profile: dict) -> Iterator[Cell]:
+def image_cells(profile: dict) -> Iterator[Cell]:  # noqa: C901 - one grid, row by row
     """The article's results table: test scores of each way of clustering, on each data set."""
     for dataset, pixels in PIXELS.items():
 
@@ -224,17 +225,18 @@ def _kept(name, spec, images, device, facts):
     return data.cache_dir() / f"{name}-{cache.key(facts)}.pt"
 
 
-def pretrained(spec: Spec, task, device):
+def pretrained(spec: Spec, task, device, progress=None):
     """Get the autoencoder that deep clustering starts from, one for all runs of a seed and images:
     DEC and IDEC share one of normalised pixels, the others one of pixels as they are.
 
-    Asks for its training if no run has left it in the cache. Returns (autoencoder, curve, seconds
-    of its training).
+    It is trained if no run has left it in the cache. Returns (autoencoder, curve, seconds of its
+    training). Raises Diverged.
     """
     import pandas as pd
 
-    from snnl_lib.methods.deep_clustering import ClusteringAutoencoder, pretraining
-    from snnl_lib.training import Diverged, Shared, build
+    from snnl_lib.cache import cached
+    from snnl_lib.methods.deep_clustering import ClusteringAutoencoder, pretrain
+    from snnl_lib.training import Diverged, build
 
     images = np.ascontiguousarray(task.train_x)
     facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
@@ -242,18 +244,19 @@ def pretrained(spec: Spec, task, device):
     own = {"normalize": True} if spec.model in NORMALIZED else {}
     path = _kept(f"pretrained/{spec.dataset}", spec, images, device, facts | own)
     path, settings = path.with_suffix(".bin"), {"epochs": spec["pretrain_epochs"]} | own
-    training = pretraining(images, CODE_SIZE, seed=spec.seed, **settings)
-    training.checkpoint = path.with_suffix(".under-way.pt")
+    settings |= {"seed": spec.seed, "device": device, "progress": progress}
+    under_way = path.with_suffix(".under-way.pt")
 
-    def keep(history):
-        model, curve = training.model, history.curve.to_dict("list")
+    def compute():
+        model, history = pretrain(images, CODE_SIZE, checkpoint=under_way, **settings)
+        if history.diverged:
+            raise Diverged(f"pretraining: {history.diverged}", history.curve)
+        curve = history.curve.to_dict("list")
         kind = {"unit_range": model.unit_range, "scale": model.scale}
         return {"weights": model.state_dict(), "curve": curve} | kind
 
-    try:
-        saved, seconds = yield Shared(path, training, keep)
-    except Diverged as error:
-        raise Diverged(f"pretraining: {error}", error.curve) from None
+    saved, seconds = cached(path, compute)
+    under_way.unlink(missing_ok=True)
     settings = {name: saved.get(name) for name in ("unit_range", "scale")} | {"seed": spec.seed}
     model = build(ClusteringAutoencoder, images.shape[1], CODE_SIZE, **settings)
     model.load_state_dict(saved["weights"])
@@ -274,11 +277,13 @@ def run_deep(spec: Spec, task, device, progress):
     from snnl_lib.methods import DEC, IDEC, N2D, VaDE
     from snnl_lib.training import forward, raise_if_diverged
 
-    autoencoder, curve, shared_seconds = yield from pretrained(spec, task, device)
+    started = time.perf_counter()
+    autoencoder, curve, shared_seconds = pretrained(spec, task, device, progress)
+    shared = {"shared_seconds": shared_seconds, "waited": time.perf_counter() - started}
     if spec.model == "ae-10":
         test_codes = forward(autoencoder, task.test_x, layer="code")
         found = codes.score_codes(spec, task, test_codes, curve)
-        return found._replace(shared_seconds=shared_seconds)
+        return found._replace(**shared)
     method = {"dec": DEC, "idec": IDEC, "vade": VaDE, "n2d": N2D}[spec.model]
     names = ("max_steps", "epochs", "gamma", "lowest_rate")
     settings = {name: spec[name] for name in names if spec.get(name)}
@@ -301,22 +306,24 @@ def run_deep(spec: Spec, task, device, progress):
         answers["pretrained_"] = start.predict(task.test_x)
         scores |= codes.pretrained_scores(answers["pretrained_"], task.test_y)
     curve = method.curve if len(method.curve) else None
-    return Outcome(scores, curve, shared_seconds=shared_seconds, answers=answers)
+    return Outcome(scores, curve, answers=answers, **shared)
 
 
 def run_images(spec: Spec, task, device, progress):
     """Cluster the test images and score the clusters."""
-    from snnl_lib.training import Training, forward
+    from snnl_lib.training import forward, raise_if_diverged, train
 
     if spec.model in DEEP:
-        return (yield from run_deep(spec, task, device, progress))
+        return run_deep(spec, task, device, progress)
     if spec.model == "supcon":
         model = build_projector(task.train_x.shape[1], spec.seed)
         settings = {"epochs": spec["epochs"], "seed": spec.seed}
-        history = yield Training(model, task.train_x, task.train_y, contrastive, **settings)
+        settings |= {"device": device, "progress": progress}
+        history = train(model, task.train_x, task.train_y, contrastive, **settings)
+        curve = raise_if_diverged(history).curve
         projected = forward(model, task.test_x, layer="code")
-        return codes.score_codes(spec, task, projected, history.curve)
-    _, test_codes, curve = yield from codes.make_codes(spec, task)
+        return codes.score_codes(spec, task, projected, curve)
+    _, test_codes, curve = codes.make_codes(spec, task, device, progress)
     return codes.score_codes(spec, task, test_codes, curve)
 
 

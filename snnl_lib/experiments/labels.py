@@ -159,9 +159,10 @@ def run_classifier(spec: Spec, task, device, progress):
 
     curve = None
     if spec.model == "ffn":
-        training = classification.training_of(spec, task.train_x, task.train_y, task.classes)
-        curve = (yield training).curve
-        computed = forward(training.model, task.test_x)
+        model, curve = classification.trained_classifier(
+            spec, task.train_x, task.train_y, task.classes, device, progress
+        )
+        computed = forward(model, task.test_x)
         predictions = computed.argmax(axis=1)
     elif spec.model == "svm":
         machine = fitted_svm(spec, task.train_x, task.train_y)

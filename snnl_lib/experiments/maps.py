@@ -90,7 +90,7 @@ def run_lexicon(spec: Spec, task, device, progress):
 
     from snnl_lib import metrics
 
-    train_codes, test_codes, curve = yield from make_codes(spec, task)
+    train_codes, test_codes, curve = make_codes(spec, task, device, progress)
     scores, points, answers = {}, [], {}
     for prefix, held_out, codes, labels, rows in (
         ("train_", 0, train_codes, task.train_y, task.train_rows),
@@ -125,13 +125,13 @@ def run_tsne(spec: Spec, task, device, progress):
     import pandas as pd
     from sklearn.manifold import TSNE
 
-    shared_seconds = None
+    shared_seconds, waited = None, 0.0
     if spec.model == "clusterbert":
-        model, _ = yield lambda: short_texts.fine_tune(spec, task, device, progress)
+        model, _, waited = short_texts.fine_tune(spec, task, device, progress)
         codes, curve = model.embeddings[STAGES[spec["stage"]]][: len(task.train_x)], model.curve
         shared_seconds = model.seconds
     else:
-        _, codes, curve = yield from make_codes(spec, task)
+        _, codes, curve = make_codes(spec, task, device, progress)
     status, reason = collapse(codes)
     if reason:
         return Outcome({}, curve, status, reason)
@@ -146,7 +146,8 @@ def run_tsne(spec: Spec, task, device, progress):
     scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbour_share(places, labels)}
     numbered = {"row": task.test_rows[chosen], "label": labels}
     points = pd.DataFrame(numbered | dict(zip("xyz", places.T, strict=False)))
-    return Outcome(scores, curve, points=points, shared_seconds=shared_seconds)
+    shared = {"shared_seconds": shared_seconds, "waited": waited}
+    return Outcome(scores, curve, points=points, **shared)
 
 
 def _shown(spec, task):

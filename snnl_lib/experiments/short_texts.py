@@ -5,6 +5,7 @@ meaning.
 Where the paper is silent the choice is made in ``CHOICES`` here and in ``recipes.Recipe``.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -151,12 +152,12 @@ def retrieval_cells(profile: dict) -> Iterator[Cell]:
 
 
 def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None):
-    """Cluster vectors [N, D] as a spec asks: asks for the training of IDEC's autoencoder.
+    """Cluster vectors [N, D] as a spec asks.
 
     Returns (clusters [N], what was clustered in the end [N, d], and of IDEC the clusters [N] that
     it starts from, else None).
     """
-    from snnl_lib.methods.deep_clustering import IDEC, fit_umap, pretraining
+    from snnl_lib.methods.deep_clustering import IDEC, fit_umap, pretrain
     from snnl_lib.training import raise_if_diverged
 
     if spec["clusterer"].startswith("umap"):
@@ -168,11 +169,12 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
     if not spec["clusterer"].endswith("idec"):
         return kmeans(spec, k).fit_predict(vectors), vectors, None
     updates, settings = spec["idec_updates"], {"learning_rate": 1e-4, "seed": spec.seed}
-    training = pretraining(vectors, k + 1, normalize=True, updates=updates, **settings)
-    yield training
-    idec = IDEC(k, max_steps=updates, device=device, progress=progress, **settings)
-    start = replace(idec, max_steps=0).fit(vectors, autoencoder=training.model).predict(vectors)
-    raise_if_diverged(idec.fit(vectors, autoencoder=training.model))
+    settings |= {"device": device, "progress": progress}
+    autoencoder, history = pretrain(vectors, k + 1, normalize=True, updates=updates, **settings)
+    raise_if_diverged(history)
+    idec = IDEC(k, max_steps=updates, **settings)
+    start = replace(idec, max_steps=0).fit(vectors, autoencoder=autoencoder).predict(vectors)
+    raise_if_diverged(idec.fit(vectors, autoencoder=autoencoder))
     return idec.predict(vectors), idec.transform(vectors), start
 
 
@@ -182,7 +184,7 @@ def clustered(vectors: np.ndarray, labels: np.ndarray, *how):
     Returns the scores, for IDEC also those of the clusters it starts from (``pretrained_scores``),
     and the answers that they follow from.
     """
-    clusters, codes, start = yield from cluster(vectors, *how)
+    clusters, codes, start = cluster(vectors, *how)
     scores, answers = score(codes, clusters, labels), {"": clusters}
     if start is not None:
         scores |= pretrained_scores(start, labels)
@@ -240,8 +242,9 @@ def rankings(spec: Spec, task) -> dict:
     }
 
 
-def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float]:
-    """Return SCCL's embeddings [N, D] of a run's texts and the seconds of their training.
+def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float, float]:
+    """Return SCCL's embeddings [N, D] of a run's texts, the seconds of their training, and those
+    that this call took.
 
     They are in the cache if a run with another clusterer made them. Raises Diverged.
     """
@@ -263,16 +266,18 @@ def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float]:
         model = SCCL(task.classes, name, **settings, progress=progress, checkpoint=under_way)
         return torch.from_numpy(raise_if_diverged(model.fit(list(task.train_x))).embeddings)
 
+    started = time.perf_counter()
     vectors, seconds = cache.cached(path, compute)
-    return vectors.numpy(), seconds
+    return vectors.numpy(), seconds, time.perf_counter() - started
 
 
 def fine_tune(spec: Spec, task, device, progress, others=None):
     """Fine-tune a backbone as a spec asks, or take what an earlier run left in the cache.
 
-    Returns the model and the other texts that it embedded after each stage, each once: those of
-    ``others``, default in the full profile those of all ``rankings``, so that a later run of
-    ``retrieval`` need not train again; in others, where training is short, only for ``retrieval``.
+    Returns the model, the other texts that it embedded after each stage, each once, and the seconds
+    that this call took. The other texts are ``others``. In the full profile they are by default
+    those of all ``rankings``, so that a later run of ``retrieval`` need not train again; in
+    others, where training is short, only for ``retrieval``.
     Raises Diverged.
     """
     from snnl_lib.methods import ClusterBERT
@@ -287,9 +292,10 @@ def fine_tune(spec: Spec, task, device, progress, others=None):
     name, _ = embeddings.backbones.parse(spec.embedding)
     settings = {"seed": spec.seed, "device": device, "progress": progress}
     settings["folder"] = data.cache_dir() / "clusterbert"
+    started = time.perf_counter()
     model = ClusterBERT(task.classes, name, recipe(spec), **settings)
     model.fit(list(task.train_x), others=others, stages=1 if spec.model == "tsdae" else 3)
-    return raise_if_diverged(model), others
+    return raise_if_diverged(model), others, time.perf_counter() - started
 
 
 # ---------------------------------------------------------------- runs
@@ -305,22 +311,22 @@ def run_vectors(spec: Spec, task, device, progress):
     labels, k = task.train_y, task.classes
     how = spec, k, device, progress
     if spec.model == "plain":
-        scores, answers = yield from clustered(task.train_x, labels, *how)
+        scores, answers = clustered(task.train_x, labels, *how)
         return Outcome(scores, answers=answers)
     if spec.model == "sccl":
-        vectors, seconds = yield lambda: contrast(spec, task, device, progress)
-        scores, answers = yield from clustered(vectors, labels, *how)
-        return Outcome(scores, shared_seconds=seconds, answers=answers)
-    model, _ = yield lambda: fine_tune(spec, task, device, progress)
+        vectors, seconds, waited = contrast(spec, task, device, progress)
+        scores, answers = clustered(vectors, labels, *how)
+        return Outcome(scores, shared_seconds=seconds, waited=waited, answers=answers)
+    model, _, waited = fine_tune(spec, task, device, progress)
     stages = [vectors[: len(task.train_x)] for vectors in model.embeddings.values()]
-    scores, answers = yield from clustered(stages[-1], labels, *how)
+    scores, answers = clustered(stages[-1], labels, *how)
     points = None
     if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
         last = scores, answers[""]
         for stage, vectors in enumerate(stages):
             of_stage, clusters = last
             if stage < len(stages) - 1:
-                of_stage, given = yield from clustered(vectors, labels, spec, k)
+                of_stage, given = clustered(vectors, labels, spec, k)
                 clusters = given[""]
             shown = ("nmi_geometric", "acc", "sil", "dunn")
             scores |= {f"{name}_{stage}": of_stage[name] for name in shown}
@@ -331,8 +337,8 @@ def run_vectors(spec: Spec, task, device, progress):
         scores["cut"] = float(model.pieces.cut)
         if len(task.train_x) <= INDEX_LIMIT:
             points = moved_pairs(stages[1], stages[3], labels, task.train_rows)
-    found = Outcome(scores, model.curve, points=points, shared_seconds=model.seconds)
-    return found._replace(answers=answers)
+    shared = {"shared_seconds": model.seconds, "waited": waited}
+    return Outcome(scores, model.curve, points=points, answers=answers, **shared)
 
 
 def run_test_documents(spec: Spec, task, device, progress):
@@ -342,16 +348,16 @@ def run_test_documents(spec: Spec, task, device, progress):
     """
     from snnl_lib import metrics
 
-    model, others = yield lambda: fine_tune(spec, task, device, progress, task.test_x)
+    model, others, waited = fine_tune(spec, task, device, progress, task.test_x)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
     rows, scores, answers = [row_of[text] for text in task.test_x], {}, {}
     for stage, vectors in enumerate(model.embeddings.values()):
-        clusters, codes, _ = yield from cluster(vectors[rows], spec, task.classes)
+        clusters, codes, _ = cluster(vectors[rows], spec, task.classes)
         of_stage = metrics.clustering_scores(codes, clusters, task.test_y)
         scores |= {f"{name}_{stage}": of_stage[name] for name in ("acc", "nmi")}
         answers |= {f"_{stage}": clusters, "": clusters}
-    found = Outcome(scores | of_stage, model.curve, shared_seconds=model.seconds)
-    return found._replace(answers=answers)
+    shared = {"shared_seconds": model.seconds, "waited": waited}
+    return Outcome(scores | of_stage, model.curve, answers=answers, **shared)
 
 
 def run_retrieval(spec: Spec, task, device, progress):
@@ -371,7 +377,7 @@ def run_retrieval(spec: Spec, task, device, progress):
     if spec.model == "plain":
         embed = partial(embeddings.embed, method=spec.embedding, device=device)
         return outcome(evaluate_queries(ranking, embed))
-    model, others = yield lambda: fine_tune(spec, task, device, progress)
+    model, others, waited = fine_tune(spec, task, device, progress)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
     each = {}
     for stage, vectors in enumerate(model.embeddings.values()):
@@ -379,7 +385,8 @@ def run_retrieval(spec: Spec, task, device, progress):
             ranking, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]]
         )
         each |= {f"{name}_{stage}": values for name, values in of_stage.items()}
-    return outcome(each | of_stage, curve=model.curve, shared_seconds=model.seconds)
+    shared = {"shared_seconds": model.seconds, "waited": waited}
+    return outcome(each | of_stage, curve=model.curve, **shared)
 
 
 PAIRS = {

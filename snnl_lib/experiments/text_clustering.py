@@ -166,7 +166,7 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
 
 def run_codes(spec: Spec, task, device, progress):
     """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
-    train_codes, test_codes, curve = yield from codes.make_codes(spec, task)
+    train_codes, test_codes, curve = codes.make_codes(spec, task, device, progress)
     fitted_on = train_codes if spec.get("fitted_on") == "train" else None
     return codes.score_codes(spec, task, test_codes, curve, fitted_on)
 
@@ -238,20 +238,21 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
     from snnl_lib.training import forward
 
     if spec.model == "ae-supcon":
-        return (yield from run_codes(spec, task, device, progress))
+        return run_codes(spec, task, device, progress)
     if spec.model == "ffn-hidden":
-        return (yield from run_hidden_layers(spec, task))
+        return run_hidden_layers(spec, task, device, progress)
     if spec.model == "ffn-layer":
-        training = classification.training_of(spec, task.train_x, task.train_y, task.classes)
-        curve, layer = (yield training).curve, f"hidden{len(spec['hidden_sizes'])}"
-        test_codes = forward(training.model, task.test_x, layer=layer)
+        model, curve = classification.trained_classifier(
+            spec, task.train_x, task.train_y, task.classes, device, progress
+        )
+        test_codes = forward(model, task.test_x, layer=f"hidden{len(spec['hidden_sizes'])}")
         return codes.score_codes(spec, task, test_codes, curve, None)
     clusters, clustered = cluster_by_rival(spec, task)
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     return Outcome(scores, answers={"": clusters})
 
 
-def run_hidden_layers(spec: Spec, task):
+def run_hidden_layers(spec: Spec, task, device, progress):
     """Ask of each hidden layer of a classifier what clusterings and neighbours find in it.
 
     ``hidden1_acc`` is that of k-means on the layer of the test documents,
@@ -266,8 +267,9 @@ def run_hidden_layers(spec: Spec, task):
     from snnl_lib import metrics
     from snnl_lib.training import forward
 
-    training = classification.training_of(spec, task.train_x, task.train_y, task.classes)
-    curve, model = (yield training).curve, training.model
+    model, curve = classification.trained_classifier(
+        spec, task.train_x, task.train_y, task.classes, device, progress
+    )
     neighbours, clusters = {}, {}
     for number in range(1, len(spec["hidden_sizes"]) + 1):
         name = f"hidden{number}"

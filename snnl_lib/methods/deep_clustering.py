@@ -35,7 +35,7 @@ from snnl_lib.methods._saving import Estimator, as_it_was_on_error
 from snnl_lib.metrics import check_points
 from snnl_lib.models import Autoencoder
 from snnl_lib.recipes import BATCH_SIZE
-from snnl_lib.training import Training, batches, build, forward, named_seed, take_step
+from snnl_lib.training import batches, build, forward, named_seed, take_step
 
 
 class ClusteringAutoencoder(Autoencoder):
@@ -54,12 +54,8 @@ class ClusteringAutoencoder(Autoencoder):
 
     def __init__(self, in_features, code_size, *, unit_range=False, scale=None):
         super().__init__(in_features, code_size=code_size, linear_code=True)
-        # Private, so that Training.kind does not see it: networks of several scales can be a stack.
-        self.unit_range, self._scale = unit_range, scale
-
-    @property
-    def scale(self):
-        return self._scale
+        self.unit_range = unit_range
+        self.scale = scale
 
     def reconstruct(self, output):
         """Turn the output [B, D] into the reconstruction [B, D]."""
@@ -72,7 +68,7 @@ class ClusteringAutoencoder(Autoencoder):
         return (output - x).square() / 2
 
 
-def pretrain(features, code_size, *, normalize=False, **settings):
+def pretrain(features, code_size, *, normalize=False, epochs=200, updates=None, seed=0, **settings):
     """Train the autoencoder that the four methods start from, on its reconstruction error alone.
 
     Args:
@@ -84,9 +80,10 @@ def pretrain(features, code_size, *, normalize=False, **settings):
             and the squared error (its mean over points and features, as in the authors' code). Else
             they stay as they are, and where all lie in [0, 1] they are reconstructed by a logistic
             output and the binary cross entropy (``ClusteringAutoencoder``).
-        settings: ``epochs`` (200), or as many ``updates`` whatever the number of points;
-            ``learning_rate`` of Adam (0.001); ``seed`` (0), which settles the initial weights and
-            the order of the points; ``device``, ``progress`` and ``checkpoint``, as in ``train``.
+        epochs, updates: passes over the points, or as many updates whatever their number.
+        seed: settles the initial weights and the order of the points.
+        settings: ``learning_rate`` of Adam (0.001), ``device``, ``progress`` and ``checkpoint``,
+            as in ``train``.
 
     Returns (ClusteringAutoencoder, History). Raises ValueError for features that are empty, not
     finite or of another shape, or all 0 and to be normalised.
@@ -100,24 +97,6 @@ def pretrain(features, code_size, *, normalize=False, **settings):
     >>> autoencoder.unit_range, autoencoder.scale
     (False, 5.0)
     """
-    carried_out = {name: settings.pop(name) for name in ("device", "progress") if name in settings}
-    checkpoint = settings.pop("checkpoint", None)
-    asked = pretraining(features, code_size, normalize=normalize, **settings)
-    asked.checkpoint = checkpoint
-    return asked.model, training.train_stack([asked], **carried_out)[0]
-
-
-def pretraining(
-    features, code_size, *, normalize=False, epochs=200, updates=None, learning_rate=1e-3, seed=0
-) -> Training:
-    """Ask for what ``pretrain`` does, so that it can be trained in a stack with others.
-
-    ``model`` of what is returned is the autoencoder; arguments and errors are those of
-    ``pretrain``. So many ``updates`` are one epoch of their own length.
-
-    >>> type(pretraining(np.eye(20), code_size=2, epochs=3, seed=42).model).__name__
-    'ClusteringAutoencoder'
-    """
     features, scale = _checked(features), None
     if normalize:
         if not features.any():
@@ -129,9 +108,19 @@ def pretraining(
     model = build(ClusteringAutoencoder, features.shape[1], code_size, **kind, seed=seed)
     unlabelled = np.zeros(len(features), dtype=np.int64)
     primary = training.binary_cross_entropy if unit_range else training.squared_error
-    settings = {"epochs": 1 if updates else epochs, "steps_per_epoch": updates}
-    settings |= {"learning_rate": learning_rate, "seed": seed}
-    return Training(model, features, unlabelled, primary, **settings)
+    if updates:  # one epoch of that many steps
+        epochs = 1
+    history = training.train(
+        model,
+        features,
+        unlabelled,
+        primary,
+        epochs=epochs,
+        steps_per_epoch=updates,
+        seed=seed,
+        **settings,
+    )
+    return model, history
 
 
 def _checked(features, autoencoder=None):

@@ -11,7 +11,6 @@ import pandas as pd
 
 from snnl_lib import SnnlError, data, results
 from snnl_lib.experiments import EXPERIMENTS, specs
-from snnl_lib.experiments.draws import FURTHER_DRAWS
 from snnl_lib.report.labels import SHORT_LABELS
 from snnl_lib.results import Spec
 
