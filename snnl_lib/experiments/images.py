@@ -100,23 +100,12 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
 def image_cells(profile: dict) -> Iterator[Cell]:  # noqa: C901 - one grid, row by row
     """The article's results table: test scores of each way of clustering, on each data set."""
     for dataset, pixels in PIXELS.items():
-
-        def cell(model, alpha=0, temperature="annealed", dataset=dataset, **changes):
-            reading = f", {changes['reading']}" if "reading" in changes else ""
-            label = (LABELS | DEEP)[model] + reading
-            given = {"dataset": dataset, "seeds": 5, "n_train": profile["image_train"]}
-            names = (*given, "needs", "seconds")
-            given |= {name: changes.pop(name) for name in names if name in changes}
-            settings = settings_of(profile, model, **changes)
-            # 1: pixels as they are; UMAP's ties were not broken at random.
-            given["revision"] = 2 if model in (*NORMALIZED, "n2d") else None
-            return Cell(label, "pixels", model, alpha, settings, temperature, **given)
-
+        cell = partial(_image_cell, profile, dataset)
         yield cell("original", seeds=None)
         yield cell("pca", seeds=None)
         yield cell("ae")
+        seeds = 5 if dataset == "emnist_balanced" else FIFTEEN_SEEDS
         for alpha in (1, 100):
-            seeds = 5 if dataset == "emnist_balanced" else FIFTEEN_SEEDS
             yield cell("ae-d", alpha, reading=f"alpha {alpha}", seeds=seeds)
         yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
         for model in DEEP:
@@ -129,12 +118,29 @@ def image_cells(profile: dict) -> Iterator[Cell]:  # noqa: C901 - one grid, row 
         if dataset != "emnist_balanced":
             for reading, temperature, weight in codes.WEIGHTS:
                 yield cell("ae-d", 1, temperature=temperature, reading=reading, weight=weight)
-        if profile["sentence_vectors"] and dataset in ("mnist", EMBEDDED):
-            yield cell("vade", seeds=3, reading="as in its authors' code", **AUTHORS_VADE)
-        if profile["sentence_vectors"] and dataset != EMBEDDED:  # the papers' numbers of images
-            for model in DEEP:
-                needs = f"{HOURS.get(model, 'an hour')} on a CPU core"
-                yield cell(model, seeds=3, n_train=ALL, needs=needs)
+        if profile["sentence_vectors"]:
+            yield from _costly_cells(dataset, cell)
+
+
+def _image_cell(profile, dataset, model, alpha=0, temperature="annealed", **changes):
+    reading = f", {changes['reading']}" if "reading" in changes else ""
+    label = (LABELS | DEEP)[model] + reading
+    given = {"dataset": dataset, "seeds": 5, "n_train": profile["image_train"]}
+    names = (*given, "needs", "seconds")
+    given |= {name: changes.pop(name) for name in names if name in changes}
+    settings = settings_of(profile, model, **changes)
+    # 1: pixels as they are; UMAP's ties were not broken at random.
+    given["revision"] = 2 if model in (*NORMALIZED, "n2d") else None
+    return Cell(label, "pixels", model, alpha, settings, temperature, **given)
+
+
+def _costly_cells(dataset, cell):
+    """Deep clustering of the papers' numbers of images, and VaDE for its authors' epochs."""
+    if dataset in ("mnist", EMBEDDED):
+        yield cell("vade", seeds=3, reading="as in its authors' code", **AUTHORS_VADE)
+    for model in DEEP if dataset != EMBEDDED else ():
+        needs = f"{HOURS.get(model, 'an hour')} on a CPU core"
+        yield cell(model, seeds=3, n_train=ALL, needs=needs)
 
 
 # ---------------------------------------------------------------- points
