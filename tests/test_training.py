@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from snnl_lib.losses import soft_nearest_neighbor_loss
+from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
 from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet
 from snnl_lib.training import (
     Diverged,
@@ -700,3 +700,52 @@ def test_what_diverged_is_raised_with_its_curve_and_all_else_is_handed_on(blobs)
     with pytest.raises(Diverged, match="in epoch 0") as caught:
         raise_if_diverged(broken)
     assert caught.value.curve is broken.curve and len(broken.curve) == 1
+
+
+# ---------------------------------------------------------------- the weight of the loss
+
+
+@pytest.mark.parametrize(("weight", "power"), [("over T", -1), ("times T", 1)])
+@pytest.mark.parametrize("temperature", ["annealed", 1.0])
+def test_a_weight_multiplies_alpha_by_a_power_of_the_falling_temperature(
+    blobs, weight, power, temperature
+):
+    options = {"alpha": 3.0, "temperature": temperature}
+    _, history = run(blobs, **options, weight=weight, learning_rate=1e-12)  # which moves nothing
+    _, plain = run(blobs, **options, learning_rate=1e-12)
+    found, expected = (
+        (each.curve["loss"] - each.curve["primary"]).to_numpy() for each in (history, plain)
+    )
+    falling = np.array([annealed_temperature(epoch) for epoch in range(3)])
+    np.testing.assert_allclose(found, expected * falling**power, rtol=1e-4)
+
+
+def test_each_training_of_a_stack_has_its_own_weight(blobs):
+    kinds = (None, "over T", "times T")
+    options = {"epochs": 3, "seed": 7, "alpha": 3.0, "batch_size": BATCH}
+
+    def training(weight):
+        model = build(FeedForwardNet, 6, 3, (8, 6), seed=7)
+        return Training(model, *blobs, cross_entropy, weight=weight, **options)
+
+    together = train_stack([training(weight) for weight in kinds])
+    for weight, found in zip(kinds, together, strict=True):
+        (alone,) = train_stack([training(weight)])
+        np.testing.assert_allclose(found.curve["loss"], alone.curve["loss"], rtol=1e-4)
+    losses = [each.curve["loss"].iloc[-1] for each in together]
+    assert len({round(loss, 3) for loss in losses}) == 3
+
+
+def test_a_weight_is_among_the_facts_of_a_training_only_when_it_is_set(blobs):
+    model = build(FeedForwardNet, 6, 3, (8, 6), seed=7)
+    plain, weighted = (
+        Training(model, *blobs, cross_entropy, epochs=1, seed=7, weight=weight).facts()
+        for weight in (None, "over T")
+    )
+    assert weighted["weight"] == "over T" and "weight" not in plain
+    assert set(weighted) == {*plain, "weight"}
+
+
+def test_an_unknown_weight_is_an_error_that_names_it(blobs):
+    with pytest.raises(ValueError, match=r"weight must be one of .* got 'by T'"):
+        run(blobs, weight="by T")

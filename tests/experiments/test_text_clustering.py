@@ -683,3 +683,30 @@ def test_logistic_regressions_own_classes_and_clusters_of_its_probabilities_are_
         carried_out(run_rival, made_up(model), task)
     (codes, clusters, _), (same, classes, _) = scored
     assert np.array_equal(codes, same) and 0.8 < metrics.clustering_accuracy(clusters, classes) < 1
+
+
+# ---------------------------------------------------------------- hidden layers
+
+
+@pytest.mark.parametrize("alpha", [0, 100])
+def test_hidden_layers_are_clustered_as_they_are_and_at_unit_length_and_searched(clouds, alpha):
+    settings = {"hidden_sizes": (30, 20), "layers": "sum", "neighbours": 10, "epochs": 40}
+    spec = made_up("ffn-hidden", alpha, experiment="clustering-rivals", **settings)
+    found = carried_out(run_rival, spec, clouds)
+    scores, answers = found.metrics, found.answers
+    last = carried_out(run_rival, replace(spec, model="ffn-layer"), clouds)
+    assert {name: scores[name] for name in last.metrics} == last.metrics
+    assert np.array_equal(answers[""], last.answers[""])
+    names = [f"hidden{n}_{how}" for n in (1, 2) for how in ("", "normalized_", "neighbours_")]
+    assert set(answers) == {"", "predictions_", *names}
+    for name in names:
+        if name.endswith("neighbours_"):
+            share = (answers[name] == clouds.test_y).mean()
+            assert scores[f"{name}acc"] == pytest.approx(share) and share > 0.95
+        else:
+            own = metrics.external_scores(answers[name], clouds.test_y)
+            assert {f"{name}{metric}": value for metric, value in own.items()}.items() <= (
+                scores.items()
+            )
+    assert scores["predictions_acc"] > 0.95
+    assert scores["hidden1_normalized_acc"] > 0.95
