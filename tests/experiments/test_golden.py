@@ -48,6 +48,7 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "inputs not scaled",
         "one scale for all features",
         "squared error, inputs not scaled",
+        "squared error, inputs not scaled, logistic output",
         "linear code",
         "k-means fitted on training codes",
     },
@@ -58,7 +59,7 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "clusterbert",
     },  # the last of which has golden values of its own experiment
     "tsne": {"original", "ae", "lc-d", "ae-d"},
-    "images": {"n2d"},
+    "images": {"n2d", "weight divided by the falling T", "weight times the falling T"},
     "clusterbert": {"UMAP + k-means", "UMAP + IDEC", "IDEC"},
 }
 SENSITIVE = {

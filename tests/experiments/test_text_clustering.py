@@ -708,5 +708,5 @@ def test_hidden_layers_are_clustered_as_they_are_and_at_unit_length_and_searched
             assert {f"{name}{metric}": value for metric, value in own.items()}.items() <= (
                 scores.items()
             )
-    assert scores["predictions_acc"] > 0.95
-    assert scores["hidden1_normalized_acc"] > 0.95
+    assert scores["predictions_acc"] > 0.8
+    assert scores["hidden1_normalized_acc"] > 0.8
