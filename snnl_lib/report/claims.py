@@ -328,7 +328,12 @@ def _row(claim, judged, kind, changes, frozen):
     words = [each.verdict for each in counted]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
     corpora = {spec.dataset for each in judged if each.runs for spec in each.specs} - {DRAWN}
+    changed = claim.changed
+    if claim.replaced:
+        encoder, verdict = claim.replaced["encoder"], claim.replaced["verdict"]
+        changed += f" Tested with `{encoder}`, the claim had the verdict *{verdict}*."
     return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
+        "changed": changed.strip(),
         "ours": told[0]["ours"] if len(told) == 1 else counts or "–",
         "interval": told[0]["interval"] if len(told) == 1 else "–",
         "units": ", ".join(dict.fromkeys(each["counted"] for each in told)),

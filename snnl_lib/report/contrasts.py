@@ -27,6 +27,8 @@ def base(metric: str) -> str:
 
     >>> base("nmi_geometric_3"), base("neighbours@20"), base("hidden1_normalized_acc")
     ('nmi_geometric', 'neighbours', 'acc')
+    >>> base("hidden1_normalized_nmi"), base("hidden2_neighbours_acc"), base("kmeans_ari")
+    ('nmi', 'acc', 'ari')
     """
     part = r"head|train|test|held|pretrained|predictions|kmeans"
     part += r"|hidden\d(_normalized)?(_neighbours)?"

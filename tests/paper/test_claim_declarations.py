@@ -70,7 +70,7 @@ def contrasts(claim):
             common |= contrast.get("common", {})
             parts = contrast.get("over", [{}])
             whole = [
-                [[weight, common | part | row] for weight, row in contrast["cells"]]
+                [[weight, common | part | row] for weight, row in contrast.get("cells", [])]
                 for part in parts
             ]
             yield contrast | {"cells": whole if "over" in contrast else whole[0]}
@@ -137,7 +137,10 @@ def test_the_verdicts_of_rule_2_are_kept_with_one_line_for_each_claim_that_it_ju
     with (FOLDER / "rule-2.csv").open(encoding="utf-8", newline="") as file:
         frozen = list(csv.DictReader(file))
     assert list(frozen[0]) == ["claim", "verdict", "interval", "units", "reason"]
-    assert [row["claim"] for row in frozen] == [claim["name"] for _, claim in CLAIMS]
+    replaced = {"lost-in-chs"}  # by the number without the collapsed run
+    names = [row["claim"] for row in frozen]
+    assert len(set(names)) == len(names) == 50
+    assert {*names} - {claim["name"] for _, claim in CLAIMS} == replaced
     assert all(cell.strip() for row in frozen for cell in row.values())
 
 
@@ -206,16 +209,22 @@ def test_a_row_names_one_cell_of_the_plan_and_a_metric_that_it_has(name, claim):
 def test_weights_make_a_difference_or_there_is_a_number_to_compare_with(name, claim):
     for contrast in contrasts(claim):
         cells = contrast["cells"] if "over" in contrast else [contrast["cells"]]
+        if cells == [[]]:
+            assert contrast["not_attempted"].strip()
+            continue
         for own in cells:
             assert own[0][0] == 1  # what the sentence puts first
         total = {sum(weight for weight, _ in own) for own in cells}
-        compared = contrast["test"] in ("= v", "at least v", "rank")
-        assert compared <= ("value" in contrast)
-        alone = "value" in contrast and "stated" not in contrast["value"]
-        assert total == ({1} if alone else {0})
+        rivals = len(cells[0]) > 1
+        assert (contrast["test"] in ("= v", "at least v")) <= ("value" in contrast)
+        if contrast["test"] == "rank":
+            assert rivals != ("value" in contrast)
+        else:
+            assert total == ({0} if rivals else {1})
         if "value" in contrast:
             numbers = quoted(contrast["value"])
-            assert all(0 < number < 1 for _, number in numbers)
+            fraction = contrast["metric"] != "chs"
+            assert all(0 < number < (1 if fraction else 1e7) for _, number in numbers)
             assert len(numbers) > 1 if contrast["test"] == "rank" else len(numbers) == 1
         assert ("rank" in contrast) == (contrast["test"] == "rank")
         assert ("over" in contrast) == (contrast["test"] == "more than half")
