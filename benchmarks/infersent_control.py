@@ -142,7 +142,7 @@ def document_rows(part, reading):
         parts = [re.split(r"(?<=[.!?;])\s+", text) for text in texts]
         owners = [i for i, sentences_ in enumerate(parts) for _ in sentences_]
         texts = [sentence for sentences_ in parts for sentence in sentences_]
-    split = {} if reading == "preprocessed" else {"split": data.words}
+    split = {"split": data.words} if reading == "all words" else {}
     rows = [found[found >= 0] for found in words.word_rows(texts, **split)]
     known = [i for i, found in enumerate(rows) if len(found)]
     return [rows[i] for i in known], np.array(owners)[known]
@@ -216,6 +216,7 @@ SGD = {"optimizer": torch.optim.SGD, "learning_rate": 0.1, "batch_size": 64}
 ALL_SOURCES = ("snli", "snli-cad", "mnli", "sick", "mpe", "breaking-nli", "joci")
 ENCODERS = {
     "random": random_encoder,
+    "random, 512 units": lambda: random_encoder(512),
     "1 epoch": lambda: one_epoch("1 epoch"),
     "1 epoch, a quarter of the pairs": lambda: one_epoch(
         "quarter", pairs=lambda: first_pairs(12_129)
