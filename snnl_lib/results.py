@@ -440,7 +440,7 @@ def _rows(path):
 
 
 _BESIDE = (".curve.csv", ".points.csv", ".answers.csv")  # what a record may have beside it
-_NO_RUNS = ("bench", "rows")  # folders of results/ that hold no records of runs
+_NO_RUNS = ("bench", "notes", "rows")  # folders of results/ that hold no records of runs
 _DEVICE_TYPES = ("cuda", "mps", "xpu")
 
 

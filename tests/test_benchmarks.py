@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from benchmarks import rivals, steps
+from benchmarks import infersent_control, rivals, steps
 from benchmarks.__main__ import compare_stacks, compare_steps, in_turn
+from snnl_lib.embeddings.sentences import random_encoder
 from snnl_lib.losses import soft_nearest_neighbor_loss
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,3 +165,35 @@ def test_counted_operations_are_those_of_the_matrix_products_of_a_step():
     assert found[0] == products
     # Eq. 4 adds the cosines of a batch, and the product of their gradient in closed form.
     assert found[100] - found[0] == 2 * 2 * batch * batch * hidden
+
+
+@pytest.mark.parametrize(
+    ("pooling", "pooled"),
+    [
+        (infersent_control.PaddedInferSent, lambda states: states.amax(dim=0).clamp(min=0)),
+        (infersent_control.MeanInferSent, lambda states: states.mean(dim=0)),
+    ],
+)
+def test_encoders_that_pool_in_another_way_pool_the_states_of_the_same_lstm(pooling, pooled):
+    encoder = random_encoder(word_size=5, units=3)
+    words, lengths = torch.randn(2, 6, 5), torch.tensor([6, 2])
+    with torch.no_grad():
+        found = infersent_control.pooled_by(encoder, pooling)(words, lengths)
+        expected = [
+            pooled(encoder.enc_lstm(document[None, :length])[0][0])
+            for document, length in zip(words, lengths, strict=True)
+        ]
+        assert not torch.allclose(encoder(words, lengths), torch.stack(expected), atol=1e-3)
+    torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=1e-6)
+
+
+def test_a_document_read_in_parts_is_the_mean_of_its_parts():
+    vectors = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=np.float32)
+    found = infersent_control.averaged(vectors, np.array([0, 2, 0]), 3)
+    np.testing.assert_array_equal(found, [[3, 4], [0, 0], [3, 4]])
+
+
+def test_every_row_of_the_control_of_infersent_can_be_made_again():
+    table = pd.read_csv(ROOT / "results" / "notes" / "infersent-control.csv")
+    assert set(table["change"]) <= set(infersent_control.CHANGES)
+    assert table["accuracy"].between(0.25, 1).all()

@@ -786,6 +786,13 @@ def test_what_is_replaced_takes_its_curve_and_points_with_it(results_folder, tmp
     assert len(files_under(results_folder)) == 1
 
 
+@pytest.mark.parametrize("folder", ["bench", "notes"])
+def test_tables_that_are_no_records_are_not_read_as_records(results_folder, folder):
+    (results_folder / folder).mkdir(parents=True)
+    (results_folder / folder / "table.csv").write_text("change,accuracy\nnone,0.5\n")
+    assert results.load_results().empty
+
+
 def test_a_folder_without_records_is_refused(results_folder, tmp_path):
     with pytest.raises(RecordError, match="holds no records"):
         results.merge(tmp_path)
