@@ -176,6 +176,14 @@ def unit_length(train_x, test_x):
     return tuple(x / np.linalg.norm(x, axis=1, keepdims=True) for x in (train_x, test_x))
 
 
+def without_first_component(train_x, test_x):
+    """Remove the training vectors' first principal component, which follows a document's length."""
+    from sklearn.decomposition import PCA
+
+    (direction,) = PCA(1, random_state=0).fit(train_x).components_
+    return tuple(x - np.outer(x @ direction, direction) for x in (train_x, test_x))
+
+
 # ---------------------------------------------------------------- scores
 
 
@@ -245,6 +253,7 @@ READINGS = {
     "mean instead of maximum": {"pooling": MeanInferSent},
     "standardised features": {"scaling": codes.standardize},
     "vectors of length 1": {"scaling": unit_length},
+    "first principal component removed": {"scaling": without_first_component},
 }
 CHANGES = {
     "no encoder: mean of the word vectors": lambda: of_words(np.mean),
@@ -278,8 +287,8 @@ def write(changes):
         table = pd.DataFrame([row])
         if path.exists():
             table = pd.concat([pd.read_csv(path), table]).drop_duplicates("change", keep="last")
-        order = table["change"].map([*CHANGES].index)
-        table = table.loc[order.sort_values(kind="stable").index] if order.is_unique else table
+        place = [*CHANGES].index
+        table = table.sort_values("change", key=lambda names: names.map(place))
         table = table[COLUMNS + [name for name in table if name not in COLUMNS]]
         results.write_atomically(path, table.to_csv(index=False, float_format="%.4f"))
         print({name: row.get(name) for name in COLUMNS}, flush=True)
