@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from snnl_lib import data, metrics, results
+from snnl_lib import data, embeddings, metrics, results
 from snnl_lib.embeddings import nli, sentences, words
 from snnl_lib.experiments import codes, tasks
 from snnl_lib.experiments.cells import TEXTS
@@ -213,7 +213,17 @@ def of_encoder(encoder, reading="preprocessed", pooling=None, scaling=None):
     encoder, dev = encoder if isinstance(encoder, tuple) else (encoder, np.nan)
     encoder = pooled_by(encoder, pooling) if pooling else encoder
     vectors = [encoded(encoder, part, reading) for part in ("train_x", "test_x")]
-    return {"nli_dev_acc": dev} | scores(*(scaling(*vectors) if scaling else vectors))
+    found = scores(*(scaling(*vectors) if scaling else vectors))
+    return found | {"nli_dev_acc": dev, "units": encoder.units}
+
+
+def of_embedding(method, scaling=None):
+    """Score an embedding of the records, of full size, with its vectors scaled in some way."""
+    parts = [list(part) for part in (task().train_x, task().test_x)]
+    vectors = [embeddings.embed(texts, method) for texts in parts]
+    dev = embeddings.facts(method).get("nli_dev_acc", np.nan)
+    found = scores(*(scaling(*vectors) if scaling else vectors))
+    return found | {"nli_dev_acc": dev, "units": nli.UNITS}
 
 
 def of_words(pool):
@@ -276,6 +286,13 @@ CHANGES |= {
     for name in ENCODERS
     if name not in ("random", "1 epoch")
 }
+SCALINGS = {name: of for name, of in READINGS.items() if "scaling" in of}
+for method in ("infersent-random", "infersent-nli"):
+    CHANGES[method] = lambda method=method: of_embedding(method)
+    for scaling, options in SCALINGS.items():
+        CHANGES[f"{method}; {scaling}"] = lambda method=method, options=options: of_embedding(
+            method, **options
+        )
 
 # ---------------------------------------------------------------- the file
 
@@ -284,11 +301,11 @@ def write(changes):
     """Rewrite the rows of the given changes as they are made; other rows stay."""
     path = results.results_dir("full") / "notes" / "infersent-control.csv"
     path.parent.mkdir(exist_ok=True)
-    facts = {"documents": len(task().test_x), "n_train": N_TRAIN, "units": UNITS, "seed": SEED}
+    facts = {"documents": len(task().test_x), "n_train": N_TRAIN, "seed": SEED}
     facts |= {"settings": "PCA to 128 components, k-means with 10 starts on the test documents"}
     facts |= {"versions": results.versions(), "commit": results.commit()}
     for change in changes:
-        row = {"change": change, "nli_dev_acc": np.nan} | CHANGES[change]() | facts
+        row = {"change": change, "nli_dev_acc": np.nan, "units": None} | CHANGES[change]() | facts
         row["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         table = pd.DataFrame([row])
         if path.exists():
@@ -303,7 +320,9 @@ def write(changes):
 def main():
     """Make all rows, or only those named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--changes", nargs="*", default=[*CHANGES], choices=[*CHANGES])
+    small = [change for change in CHANGES if not change.startswith("infersent")]
+    about = "default: those of small encoders; full size takes an hour, infersent-nli more"
+    parser.add_argument("--changes", nargs="*", default=small, choices=[*CHANGES], help=about)
     with one_thread():
         write(parser.parse_args().changes)
 
