@@ -305,7 +305,7 @@ def write(changes):
     facts |= {"settings": "PCA to 128 components, k-means with 10 starts on the test documents"}
     facts |= {"versions": results.versions(), "commit": results.commit()}
     for change in changes:
-        row = {"change": change, "nli_dev_acc": np.nan, "units": None} | CHANGES[change]() | facts
+        row = {"change": change, "nli_dev_acc": np.nan, "units": 0} | CHANGES[change]() | facts
         row["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         table = pd.DataFrame([row])
         if path.exists():
