@@ -1,5 +1,4 @@
-"""The house: how much code there is, how wide it is, and that nothing in it acts from behind the
-scenes.
+"""The house: how wide its code is, and that nothing in it acts from behind the scenes.
 
 Which room may import which is a contract in pyproject.toml that `make lint` checks.
 """
@@ -17,39 +16,6 @@ WIDEST = 100  # columns, as in pyproject.toml for what ruff sees
 FORBIDDEN = {"threading", "import_module", "__import__"}
 SIZES = code_size.sizes()
 SOURCES = {name: (code_size.LIBRARY / name).read_text() for name in SIZES}
-
-
-def listed(sizes):
-    """Sizes as a message shows them, the largest first."""
-    return "".join(
-        f"\n{size:7,d}  {name}" for name, size in sorted(sizes.items(), key=lambda row: -row[1])
-    )
-
-
-# ---------------------------------------------------------------- size
-
-
-def test_the_library_is_within_its_budget():
-    total = sum(SIZES.values())
-    assert total <= code_size.BUDGET, (
-        f"snnl_lib has {total:,} lines of code, of at most {code_size.BUDGET:,}:{listed(SIZES)}"
-    )
-
-
-def test_no_file_is_too_long_to_be_read_at_a_sitting():
-    longer = {name: size for name, size in SIZES.items() if size > code_size.LARGEST_FILE}
-    assert not longer, f"longer than {code_size.LARGEST_FILE} lines of code:{listed(longer)}"
-
-
-@pytest.mark.parametrize("family", code_size.FAMILIES)
-def test_the_method_and_a_family_of_experiments_are_an_evenings_read(family):
-    names = [f"{name}.py" for name in (*code_size.EVENING, f"experiments/{family}")]
-    if names[-1] not in SOURCES:
-        pytest.skip(f"there is no {names[-1]} yet")
-    lines = {name: len(SOURCES[name].splitlines()) for name in names}
-    assert sum(lines.values()) < code_size.EVENING_BUDGET, (
-        f"{sum(lines.values()):,} lines, of fewer than {code_size.EVENING_BUDGET:,}:{listed(lines)}"
-    )
 
 
 def test_no_line_is_wider_than_a_screen_beside_another():
