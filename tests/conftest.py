@@ -19,8 +19,8 @@ import hashlib
 import inspect
 import subprocess
 import sys
-import time
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,6 +212,29 @@ def scored(monkeypatch):
     return calls
 
 
+@pytest.fixture
+def trainings(monkeypatch):
+    """The arguments of each training that is carried out, by name."""
+    from snnl_lib import training
+
+    calls, train = [], training.train
+
+    @functools.wraps(train)
+    def noting(*args, **settings):
+        calls.append(arguments_of(train, args, settings))
+        return train(*args, **settings)
+
+    monkeypatch.setattr(training, "train", noting)
+    return calls
+
+
+def arguments_of(function, args, settings):
+    """The arguments of a call, by name, those with defaults included."""
+    bound = inspect.signature(function).bind(*args, **settings)
+    bound.apply_defaults()
+    return SimpleNamespace(**bound.arguments)
+
+
 @pytest.fixture(scope="session")
 def small_roberta(tmp_path_factory):
     """A folder that SNNL_DATA can name, with a RoBERTa of two layers and its tokeniser in
@@ -256,48 +279,6 @@ def roberta(small_roberta, monkeypatch):
     backbones._tokenizer.cache_clear()
     yield "roberta-base"
     backbones._tokenizer.cache_clear()
-
-
-def outcome_of(steps, asked=None):
-    """Carry a run out by hand: give it what it asks for, each network trained alone on the CPU.
-
-    ``steps`` is what a run function returned; the requests for trainings are added to ``asked``.
-    Returns the Outcome, of other generators what they return. What breaks the run off is raised.
-    """
-    from snnl_lib.training import Diverged
-
-    if not inspect.isgenerator(steps):
-        return steps
-    answer = error = None
-    while True:
-        try:
-            request = steps.throw(error) if error else steps.send(answer)
-        except StopIteration as end:
-            return end.value
-        if asked is not None and not callable(request):
-            asked.append(request)
-        answer = error = None
-        try:
-            answer = request() if callable(request) else _trained(request)
-        except Diverged as diverged:
-            error = diverged
-
-
-def _trained(request):
-    """What a run is sent for a training of its own, or for one that it shares."""
-    from snnl_lib.cache import cached
-    from snnl_lib.training import Shared, raise_if_diverged, train_stack
-
-    if not isinstance(request, Shared):
-        return raise_if_diverged(train_stack([request], "cpu")[0])
-    if not request.path.exists():
-        started = time.perf_counter()
-        history = _trained(request.training)
-        took = time.perf_counter() - started
-        cached(request.path, lambda: request.keep(history), seconds=took)
-        if request.training.checkpoint is not None:
-            request.training.checkpoint.unlink(missing_ok=True)
-    return cached(request.path, None)
 
 
 def nearest_share(points, labels, neighbours=10):

@@ -1,9 +1,10 @@
 """What the tests of several families share: made-up documents and runs on them, and real grids."""
 
 import numpy as np
-from conftest import outcome_of
+import pytest
+from conftest import arguments_of
 
-from snnl_lib import results
+from snnl_lib import results, training
 from snnl_lib.experiments import Task, specs
 
 
@@ -24,9 +25,27 @@ def described(cell):
     }
 
 
-def carried_out(run, spec, task, asked=None):
-    """Carry out a run on a task by hand; the trainings that it asks for are added to ``asked``."""
-    return outcome_of(run(spec, task, "cpu", None), asked)
+def carried_out(run, spec, task):
+    """Carry out a run on a task."""
+    return run(spec, task, "cpu", None)
+
+
+def training_of(run, *args):
+    """The arguments with which a function starts a training, which is not carried out."""
+
+    class StartedError(Exception):
+        pass
+
+    train = training.train
+
+    def start(*args, **settings):
+        raise StartedError(arguments_of(train, args, settings))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "train", start)
+        with pytest.raises(StartedError) as caught:
+            run(*args)
+    return caught.value.args[0]
 
 
 def made_up_task(train=300, test=200, width=20, spread=0.2, seed=0):

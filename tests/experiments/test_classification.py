@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from by_hand import carried_out, described
+from by_hand import carried_out, described, training_of
 
 from snnl_lib import results
 from snnl_lib.experiments import PROFILES, Task, codes, load_task, plan, run, runner, specs, tasks
@@ -88,7 +88,8 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
     seen, task = {}, load_task("newsgroups4", "spacy", 42, 300, 200)
     for spec in specs("classification-readings", "tiny", "newsgroups4", 42):
         assert (spec.embedding, spec.n_train, spec["n_test"]) == ("spacy", 300, 200)
-        seen[f"{spec['reading']} {spec.alpha}"] = next(run_network(spec, task, "cpu", None))
+        name = f"{spec['reading']} {spec.alpha}"
+        seen[name] = training_of(run_network, spec, task, "cpu", None)
     plain = seen["minimum over layers 100"]
     assert (plain.layers, plain.alpha, plain.temperature) == ("min", 100, "annealed")
     assert len(plain.features) == len(plain.labels) == 300
@@ -178,14 +179,13 @@ def test_with_held_out_documents_the_epoch_that_is_best_on_them_is_reported(held
     ), "100 documents are held out"
 
 
-def test_held_out_documents_are_not_trained_on(held_out):
+def test_held_out_documents_are_not_trained_on(held_out, trainings):
     task, _, curve, _, _ = held_out
     # Other labels for the held-out documents: the losses of training must not know of it, the
     # choice must.
     other_y = np.concatenate([(task.train_y[:100] + 1) % 4, task.train_y[100:]])
-    asked = []
-    again = carried_out(run_network, HELD_OUT, replace(task, train_y=other_y), asked).curve
-    (training,) = asked
+    again = carried_out(run_network, HELD_OUT, replace(task, train_y=other_y)).curve
+    (training,) = trainings
     assert np.array_equal(training.features, task.train_x[100:])
     assert np.array_equal(training.labels, task.train_y[100:])
     assert again["loss"].equals(curve["loss"]) and not again["held_acc"].equals(curve["held_acc"])
@@ -205,10 +205,11 @@ def test_test_documents_have_no_say_in_which_epoch_is_chosen(held_out):
     assert would_have_chosen - {best}, "the test documents would have chosen otherwise"
 
 
-def test_without_held_out_documents_all_are_trained_on_and_the_last_epoch_is_reported(blobs):
-    asked = []
-    scores, curve, *_ = carried_out(run_network, made_up("ffn"), blobs, asked)
-    assert [len(training.features) for training in asked] == [500]
+def test_without_held_out_documents_all_are_trained_on_and_the_last_epoch_is_reported(
+    blobs, trainings
+):
+    scores, curve, *_ = carried_out(run_network, made_up("ffn"), blobs)
+    assert [len(training.features) for training in trainings] == [500]
     assert "held_acc" not in curve and scores["acc"] == curve["test_acc"].iloc[-1]
 
 
@@ -269,14 +270,12 @@ def test_every_rival_beats_chance_on_real_documents(newsgroups4, monkeypatch, sp
     assert {"acc", "f1_micro", "f1_macro"} <= scores.keys()
 
 
-def test_neighbours_are_looked_for_in_the_last_hidden_layer(blobs):
+def test_neighbours_are_looked_for_in_the_last_hidden_layer(blobs, trainings):
     from sklearn.neighbors import KNeighborsClassifier
 
     spec = made_up("ffn-knn", 100, neighbours=5, hidden_sizes=(40, 30), epochs=3)
     scores, curve, *_ = carried_out(run_rival, spec, blobs)
-    asked = []
-    carried_out(run_network, replace(spec, model="ffn"), blobs, asked)
-    (training,) = asked
+    (training,) = trainings
     with torch.no_grad():
         train, test = (
             training.model(torch.as_tensor(x))[1]["hidden2"].numpy()

@@ -13,7 +13,8 @@ import pytest
 import sklearn.cluster
 import sklearn.metrics
 import torch
-from conftest import forget_tasks, nearest_share, outcome_of
+from by_hand import training_of
+from conftest import forget_tasks, nearest_share
 from sklearn.cluster import KMeans
 
 from snnl_lib import cache, data, experiments, methods, metrics, results, whole_file
@@ -654,11 +655,12 @@ def test_the_contrastive_loss_is_that_of_the_projections_at_a_tenth():
     )
 
 
-def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(task, scored):
-    seen = []
-    outcome = outcome_of(run_images(tiny("supcon"), task, "cpu", None), seen)
-    (training,) = seen
-    assert shows(training.features, task.train_x) and shows(training.labels, task.train_y)
+def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(
+    task, scored, trainings
+):
+    outcome = run_images(tiny("supcon"), task, "cpu", None)
+    (training,) = trainings
+    assert training.features is task.train_x and training.labels is task.train_y
     assert training.primary is contrastive
     assert (training.epochs, training.seed, training.alpha) == (2, 42, 0), (
         "no loss of hidden layers beside it"
@@ -692,7 +694,7 @@ def test_labels_reach_the_codes_of_test_images_in_training_alone_and_those_of_te
         replace(task, test_y=random.permutation(task.test_y)),
         replace(task, train_y=random.permutation(task.train_y)),
     ):
-        outcome_of(run_images(spec, changed, "cpu", None))
+        run_images(spec, changed, "cpu", None)
     (found, clusters, labels), (same, again, other), (retrained, _, _) = scored
     assert (
         np.array_equal(found, same)
@@ -704,8 +706,8 @@ def test_labels_reach_the_codes_of_test_images_in_training_alone_and_those_of_te
 
 def test_an_autoencoder_of_images_is_shown_the_pixels_as_they_are(task):
     for model, alpha in (("ae", 0), ("ae-d", 1)):
-        training = next(run_images(tiny(model), task, "cpu", None))
-        assert shows(training.features, task.train_x)
+        training = training_of(run_images, tiny(model), task, "cpu", None)
+        assert training.features is task.train_x
         assert training.primary is binary_cross_entropy
         assert training.alpha == alpha and training.select is None, "all hidden layers"
 
@@ -718,14 +720,9 @@ def kept(cache):
     return sorted(path for path in cache.rglob("*") if path.is_file())
 
 
-def shows(tensor, array):
-    """Tell whether a training sees an array itself, not a copy."""
-    return tensor.data_ptr() == array.ctypes.data and tuple(tensor.shape) == array.shape
-
-
 def shared(spec, task):
     """The autoencoder that a run starts from, its curve and the seconds of its training."""
-    return outcome_of(pretrained(spec, task, "cpu"))
+    return pretrained(spec, task, "cpu")
 
 
 def weights(model):
@@ -758,7 +755,7 @@ def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
     def refused(*args, **settings):
         raise AssertionError("it was trained again")
 
-    monkeypatch.setattr("snnl_lib.training.train_stack", refused)
+    monkeypatch.setattr("snnl_lib.training.train", refused)
     for model in models:  # whichever method asks
         second, other, took = shared(tiny(model), task)
         assert (
@@ -926,7 +923,7 @@ def test_an_autoencoder_from_the_cache_leaves_the_global_random_state_alone(task
 
 
 def test_where_deep_clustering_starts_is_k_means_on_the_shared_autoencoder(task, scored):
-    outcome = outcome_of(run_deep(tiny("ae-10"), task, "cpu", None))
+    outcome = run_deep(tiny("ae-10"), task, "cpu", None)
     model, curve, seconds = shared(tiny("vade"), task)
     expected = forward(model, task.test_x, layer="code")
     ((found, clusters, labels),) = scored
@@ -953,7 +950,7 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
         return fit(self, features, autoencoder=autoencoder)
 
     monkeypatch.setattr(getattr(deep_clustering, kind), "fit", noting)
-    outcome = outcome_of(run_deep(tiny(model), task, "cpu", None))
+    outcome = run_deep(tiny(model), task, "cpu", None)
     assert len(fitted) == (1 if model == "vade" else 2), "and where DEC and IDEC start"
     method, features, start = fitted[0]
     assert features is task.train_x and torch.equal(
@@ -976,7 +973,7 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
     pretrained_scores = {"pretrained_acc", "pretrained_nmi"} & set(outcome.metrics)
     assert len(pretrained_scores) == (0 if model == "vade" else 2)
     mixed = replace(task, train_y=np.random.default_rng(0).permutation(task.train_y))
-    again = outcome_of(run_deep(tiny(model), mixed, "cpu", None))
+    again = run_deep(tiny(model), mixed, "cpu", None)
     assert again.metrics == pytest.approx(outcome.metrics, nan_ok=True, rel=0, abs=0), "no label"
 
 
@@ -984,7 +981,7 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
 def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training_images(
     task, model
 ):
-    found = outcome_of(run_deep(tiny(model), task, "cpu", None)).metrics
+    found = run_deep(tiny(model), task, "cpu", None).metrics
     start, _, _ = shared(tiny(model), task)
     codes = [
         forward(start, x * np.float32(start.scale), layer="code")
@@ -1010,7 +1007,7 @@ def test_idec_with_the_mean_over_pixels_weighs_the_clusters_by_their_number(task
     )
     for spec in specs("images", "tiny", "mnist", 42):
         if spec.model == "idec":
-            outcome_of(run_deep(spec, task, "cpu", None))
+            run_deep(spec, task, "cpu", None)
     assert asked == pytest.approx([0.1, 0.1, 78.4, 78.4])
 
 
@@ -1037,7 +1034,7 @@ def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkey
             )
 
     monkeypatch.setattr(methods, "N2D", StandIn)
-    outcome = outcome_of(run_deep(tiny("n2d"), task, "cpu", None))
+    outcome = run_deep(tiny("n2d"), task, "cpu", None)
     ((own, features, start),) = fitted
     assert (
         own == (4, 42, "cpu")
@@ -1059,9 +1056,8 @@ def test_a_method_that_diverges_says_so_with_its_curve(task, monkeypatch, model,
     )
     own = {} if model == "vade" else {"max_steps": 141}  # until the next look at the loss
     few = replace(task, train_x=task.train_x[:8])
-    steps = run_deep(tiny(model, **own), few, "cpu", None)
     with pytest.raises(Diverged) as caught:
-        outcome_of(steps)
+        run_deep(tiny(model, **own), few, "cpu", None)
     assert str(caught.value) == (
         "the loss was nan in epoch 0" if model == "vade" else "the loss was nan at step 140"
     )
@@ -1158,7 +1154,7 @@ def test_k_means_starts_as_often_as_the_spec_says_from_the_runs_seed(monkeypatch
 
 def mapped(task, model="original", **settings):
     spec = tiny(model, "tsne", **({"perplexity": 10, "points": 120} | settings))
-    return outcome_of(run_tsne(spec, task, "cpu", None))
+    return run_tsne(spec, task, "cpu", None)
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from by_hand import carried_out, described, grid, made_up, made_up_task
 
-from snnl_lib import results, training
+from snnl_lib import results
 from snnl_lib.experiments import (
     PROFILES,
     labels,
@@ -115,33 +115,29 @@ def clouds():
 
 @pytest.fixture
 def steps(monkeypatch):
-    """The optimiser's steps are counted, and the documents of all trainings."""
-    counted, step, train_stack = Counter(), torch.optim.Adam.step, training.train_stack
+    """A counter of the optimiser's steps."""
+    counted, step = Counter(), torch.optim.Adam.step
 
     def counting(self, *args, **kwargs):
         counted["steps"] += 1
         return step(self, *args, **kwargs)
 
-    def noting(trainings, *args):
-        counted["documents"] += sum(len(training.features) for training in trainings)
-        return train_stack(trainings, *args)
-
     monkeypatch.setattr(torch.optim.Adam, "step", counting)
-    monkeypatch.setattr(training, "train_stack", noting)
     return counted
 
 
 def test_with_few_labels_the_labelled_documents_alone_are_trained_on_for_as_many_steps_as_with_all(
-    packages, steps
+    packages, steps, trainings
 ):
     found = {}
     for spec in [*grid("labels", "tiny", [42]), *grid("clustering", "tiny", [42])]:
         if spec.model in ("ae-d", "lc-d"):
             steps.clear()
+            trainings.clear()
             record = run(spec, "cpu")
             found[spec.model, spec.get("reading", "all")] = (
                 record.n_train,
-                steps["documents"],
+                sum(len(training.features) for training in trainings),
                 steps["steps"],
             )
     # Two epochs: of two steps, for 300 documents are one batch of 256 and a smaller one, or

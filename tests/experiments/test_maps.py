@@ -120,10 +120,10 @@ def test_the_points_are_as_many_words_of_each_polarity_with_the_places_of_the_ri
             assert plane[:, 0].var() >= plane[:, 1].var()
 
 
-def test_held_out_words_are_not_trained_on():
-    task, asked = words_task(), []
-    first = carried_out(run_lexicon, made_up("ae-d", 100, shown=20), task, asked)
-    (training,) = asked
+def test_held_out_words_are_not_trained_on(trainings):
+    task = words_task()
+    first = carried_out(run_lexicon, made_up("ae-d", 100, shown=20), task)
+    (training,) = trainings
     assert np.array_equal(training.features, scale_to_unit(task.train_x, task.test_x)[0])
     other = np.random.default_rng(5).normal(size=task.test_x.shape).astype(np.float32)
     spec = made_up("ae-d", 100, shown=20)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import outcome_of
 from sklearn.metrics import adjusted_rand_score
 
 from snnl_lib import data, experiments
@@ -30,7 +29,7 @@ def short(clusterer, embedding="tfidf", seed=42):
     # On a map of so few points IDEC's updates can lead from its start, all right, to anywhere, and
     # a processor's rounding settles where: it is judged by its start.
     taken = 2 if clusterer == "umap-idec" else 0
-    return lambda vectors: outcome_of(short_texts.cluster(vectors, spec, K))[taken]
+    return lambda vectors: short_texts.cluster(vectors, spec, K)[taken]
 
 
 def rival(model):

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import outcome_of
 from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
@@ -16,14 +15,23 @@ from snnl_lib import data, embeddings, experiments, methods, metrics, results
 from snnl_lib.embeddings.backbones import MAX_PIECES
 from snnl_lib.embeddings.transformers import embed_texts
 from snnl_lib.experiments import Task, maps, plan, runner, short_texts
-from snnl_lib.experiments.short_texts import PAIRS, fine_tune, moved_pairs, score
+from snnl_lib.experiments.short_texts import (
+    PAIRS,
+    cluster,
+    fine_tune,
+    moved_pairs,
+    run_retrieval,
+    run_test_documents,
+    run_vectors,
+    score,
+)
 from snnl_lib.methods import clusterbert, deep_clustering
 from snnl_lib.methods.clusterbert import ClusterBERT
 from snnl_lib.methods.retrieval import denoise, evaluate
 from snnl_lib.methods.sccl import SCCL
 from snnl_lib.recipes import STAGES, Recipe
 from snnl_lib.results import Spec
-from snnl_lib.training import Diverged, forward, named_seed
+from snnl_lib.training import History, forward, named_seed
 
 TINY = experiments.PROFILES["tiny"]
 TITLES = [
@@ -63,25 +71,6 @@ def made_up(
         1,
         tuple(sorted(own.items())),
     )
-
-
-def cluster(vectors, spec, k):
-    """Cluster vectors as a run does, each network that it asks for trained at once."""
-    return outcome_of(short_texts.cluster(vectors, spec, k))
-
-
-def carried_out(name):
-    """A run function of short texts, carried out by hand."""
-
-    def carry_out(*arguments):
-        return outcome_of(getattr(short_texts, name)(*arguments))
-
-    return carry_out
-
-
-run_vectors, run_test_documents, run_retrieval = map(
-    carried_out, ("run_vectors", "run_test_documents", "run_retrieval")
-)
 
 
 def recorded(monkeypatch, spec, task):
@@ -159,31 +148,16 @@ def test_k_means_has_the_runs_seed_and_its_number_of_starts():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What UMAP, the autoencoder and IDEC are asked for, without any of them at work."""
-    found = {}
+    """What UMAP, the autoencoder and IDEC are called with; stand-ins take their places."""
+    calls = {"idec": [], "history": History(None), "autoencoder": object()}
 
-    def stand_in(name, **own):
-        return lambda *args, **settings: (
-            found.update({name: (args[-1:], settings)}),
-            SimpleNamespace(diverged="", curve=None, **own),
-        )[1]
+    def fit_umap(vectors, seed, **settings):
+        calls["umap"] = seed, settings
+        return None, vectors[:, :4]
 
-    method = SimpleNamespace(
-        diverged="",
-        curve=None,
-        predict=lambda vectors: np.zeros(len(vectors), dtype=int),
-        transform=lambda vectors: vectors,
-    )
-    monkeypatch.setattr(
-        deep_clustering,
-        "fit_umap",
-        lambda vectors, *args, **settings: (stand_in("umap")(*args, **settings), vectors[:, :4]),
-    )
-    monkeypatch.setattr(
-        deep_clustering,
-        "pretraining",
-        lambda *args, **settings: stand_in("pretraining", model=None)(*args, **settings),
-    )
+    def pretrain(vectors, code_size, **settings):
+        calls["pretrain"] = code_size, settings
+        return calls["autoencoder"], calls["history"]
 
     @dataclass
     class StandIn:
@@ -193,37 +167,36 @@ def asked(monkeypatch):
         seed: int
         device: str
         progress: str | None
+        diverged = ""
 
         def fit(self, vectors, *, autoencoder):
-            found.setdefault("idec", []).append(self)
-            self.diverged, self.curve = method.diverged, method.curve
+            assert autoencoder is calls["autoencoder"]
+            calls["idec"].append(self)
             return self
 
-        predict, transform = (staticmethod(own) for own in (method.predict, method.transform))
+        def predict(self, vectors):
+            return np.zeros(len(vectors), dtype=int)
 
-    monkeypatch.setattr(deep_clustering, "IDEC", StandIn)
-    found["fitted"] = method
-    return found
+        def transform(self, vectors):
+            return vectors
+
+    for name, stand_in in (("fit_umap", fit_umap), ("pretrain", pretrain), ("IDEC", StandIn)):
+        monkeypatch.setattr(deep_clustering, name, stand_in)
+    return calls
 
 
-@pytest.mark.parametrize("documents", [600, 5000])
-def test_umap_and_idec_are_set_as_the_paper_says_with_updates_for_any_number_of_texts(
-    asked, documents
-):
+def test_umap_and_idec_are_set_as_the_paper_says_with_updates_for_any_number_of_texts(asked):
     spec = made_up(clusterer="umap-idec", idec_updates=150)
-    steps = short_texts.cluster(np.zeros((documents, 9)), spec, 7)
-    next(steps)  # asks for the training of the autoencoder
-    with pytest.raises(StopIteration):
-        steps.send(None)
-    assert asked["umap"] == (
-        (named_seed(3, "umap"),),
-        {"n_components": 8, "n_neighbors": 15, "metric": "euclidean"},
-    )
-    own = {"learning_rate": 1e-4, "seed": 3}
-    assert asked["pretraining"] == ((8,), {"normalize": True, "updates": 150} | own)
-    start, method = asked["idec"]
-    own |= {"k": 7, "device": "cpu", "progress": None}
-    assert asdict(start) == own | {"max_steps": 0} and asdict(method) == own | {"max_steps": 150}
+    for documents in (600, 5000):
+        asked["idec"].clear()
+        cluster(np.zeros((documents, 9)), spec, 7, "cpu", "a title")
+        settings = {"n_components": 8, "n_neighbors": 15, "metric": "euclidean"}
+        assert asked["umap"] == (named_seed(3, "umap"), settings)
+        own = {"learning_rate": 1e-4, "seed": 3, "device": "cpu", "progress": "a title"}
+        assert asked["pretrain"] == (8, own | {"normalize": True, "updates": 150})
+        start, method = asked["idec"]
+        assert asdict(start) == own | {"k": 7, "max_steps": 0}
+        assert asdict(method) == own | {"k": 7, "max_steps": 150}
 
 
 def test_few_documents_have_fewer_neighbours_and_dimensions(asked):
@@ -233,25 +206,20 @@ def test_few_documents_have_fewer_neighbours_and_dimensions(asked):
     assert asked["umap"][1]["metric"] == "cosine"
 
 
-@pytest.mark.parametrize("part", ["pretraining", "idec"])
-def test_an_autoencoder_that_diverges_is_the_runs_outcome_with_the_curve_so_far(
-    asked, monkeypatch, part
+def test_an_autoencoder_or_idec_that_diverges_is_the_runs_outcome_with_the_curve_so_far(
+    asked, monkeypatch
 ):
-    curve, diverges = pd.DataFrame({"epoch": [0], "loss": [np.nan]}), part == "pretraining"
-    diverged = Diverged("the loss was nan", curve)
-    answer = None, diverged if diverges else None
-    monkeypatch.setattr(runner, "train_together", lambda *args: [answer])
-    monkeypatch.setattr(
-        deep_clustering,
-        "pretraining",
-        lambda *args, **settings: SimpleNamespace(model=None, kind=lambda: "autoencoder"),
-    )
-    asked["fitted"].diverged, asked["fitted"].curve = "the loss was nan", curve
-    record = recorded(monkeypatch, made_up(clusterer="idec"), vector_task())
-    assert ("idec" in asked) == (not diverges)
-    assert (record.status, record.reason) == ("diverged", "the loss was nan")
-    assert record.curve is curve
-    assert np.isnan([record.metrics[name] for name in short_texts.METRICS]).all()
+    curve = pd.DataFrame({"epoch": [0], "loss": [np.nan]})
+    for part in ("autoencoder", "idec"):
+        asked["idec"].clear()
+        asked["history"] = History(curve, "the loss was nan" if part == "autoencoder" else "")
+        monkeypatch.setattr(deep_clustering.IDEC, "diverged", "the loss was nan")
+        monkeypatch.setattr(deep_clustering.IDEC, "curve", curve, raising=False)
+        record = recorded(monkeypatch, made_up(clusterer="idec"), vector_task())
+        assert bool(asked["idec"]) == (part == "idec")
+        assert (record.status, record.reason) == ("diverged", "the loss was nan")
+        assert record.curve is curve
+        assert np.isnan([record.metrics[name] for name in short_texts.METRICS]).all()
 
 
 def test_equation_6_has_the_geometric_mean():
@@ -399,7 +367,7 @@ def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_wh
 ):
     spec = replace(made_up("clusterbert", embedding="roberta-base"), profile="full")
     outcome = run_vectors(spec, titles, "cpu", None)
-    model, others = fine_tune(spec, titles, "cpu", None)  # from what the run has left
+    model, others, _ = fine_tune(spec, titles, "cpu", None)  # from what the run has left
     assert set(others) == {*RANKED.texts, *RANKED.queries} - set(TITLES)
     assert {len(own) for own in model.embeddings.values()} == {8 + len(others)}
     vectors = [own[:8] for own in model.embeddings.values()]
@@ -419,7 +387,7 @@ def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_wh
 def test_queries_and_candidates_are_ranked_by_their_own_embeddings(titles):
     spec = made_up("clusterbert", experiment="retrieval", embedding="roberta-base", task="trecqa")
     found = run_retrieval(spec, titles, "cpu", None).metrics
-    model, _ = fine_tune(spec, titles, "cpu", None)
+    model, *_ = fine_tune(spec, titles, "cpu", None)
     for stage, embed in (
         (0, partial(embed_texts, name="roberta-base", pooling="cls")),
         (3, model.transform),
@@ -438,14 +406,14 @@ def test_sccls_embeddings_are_made_once_for_each_seed_whatever_clusters_them(tit
 
     task = replace(titles, classes=3)
     expected = SCCL(3, "roberta-base", pooling="mean", steps=2, seed=3).fit(TITLES).embeddings
-    found, seconds = short_texts.contrast(spec(3), task, "cpu", None)
+    found, seconds, _ = short_texts.contrast(spec(3), task, "cpu", None)
     np.testing.assert_array_equal(found, expected)
-    other, _ = short_texts.contrast(spec(4), task, "cpu", None)
+    other, *_ = short_texts.contrast(spec(4), task, "cpu", None)
     assert np.abs(other - expected).max() > 1e-6
     monkeypatch.setattr(
         methods, "SCCL", lambda *args, **settings: pytest.fail("it was trained again")
     )
-    again, took = short_texts.contrast(spec(3, "idec"), task, "cpu", None)
+    again, took, _ = short_texts.contrast(spec(3, "idec"), task, "cpu", None)
     np.testing.assert_array_equal(again, expected)
     assert took == seconds > 0, "those of the first"
     np.testing.assert_array_equal(short_texts.contrast(spec(4), task, "cpu", None)[0], other)
@@ -533,7 +501,7 @@ def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(
     monkeypatch.setattr(
         clusterbert.ClusterBERT, "_epoch", None
     )  # the stages come from the checkpoint
-    found = [outcome_of(maps.run_tsne(spec, openings, "cpu", None)) for spec in specs]
+    found = [maps.run_tsne(spec, openings, "cpu", None) for spec in specs]
     for outcome, spec, name in zip(found, specs, STAGES, strict=True):
         wanted = TSNE(
             max_iter=spec["iterations"], init="pca", random_state=named_seed(3, "t-SNE"), n_jobs=1

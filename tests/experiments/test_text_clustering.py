@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import sklearn.cluster
 import torch
-from by_hand import carried_out, described, grid, made_up, made_up_task
+from by_hand import carried_out, described, grid, made_up, made_up_task, training_of
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
 from snnl_lib import metrics
 from snnl_lib.experiments import PROFILES, Task, load_task
-from snnl_lib.experiments.codes import autoencoder_training, entanglement, scale_to_unit
+from snnl_lib.experiments.codes import entanglement, scale_to_unit, trained_autoencoder
 from snnl_lib.experiments.text_clustering import (
     RIVALS,
     SAME_NETWORK,
@@ -30,10 +30,8 @@ from snnl_lib.methods.supcon import supervised_contrastive_loss
 from snnl_lib.training import (
     binary_cross_entropy,
     forward,
-    raise_if_diverged,
     squared_error,
     squared_error_of_logistic,
-    train_stack,
 )
 
 FIVE = {42, 1234, 73, 1024, 31415926}
@@ -210,31 +208,28 @@ def test_rivals_with_the_same_network_are_trained_as_its_rows_are_but_for_the_lo
     assert dict(found["ffn-layer"].settings) == dict(classifier) | {"kmeans_starts": 10}
     layers = dict(found["ffn-layer"].settings) | {"neighbours": 10}
     assert dict(found["ffn-hidden"].settings) == layers
-    regularizers = []
-    for model in ("ae-supcon", "ae-d"):
-        task = made_up_task()
+    for model, regularizer in (("ae-supcon", supervised_contrastive_loss), ("ae-d", None)):
         spec = replace(found["ae-supcon"], model=model)
-        regularizers.append(autoencoder_training(spec, task.train_x, task.train_y).regularizer)
-    assert regularizers == [supervised_contrastive_loss, None]
+        training = training_of(run_codes, spec, made_up_task(), "cpu", None)
+        assert training.regularizer is regularizer
 
 
 # ---------------------------------------------------------------- readings
 
 
-def test_each_reading_reaches_the_training_as_its_name_says(packages):
+def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings):
     seen, task = {}, load_task("newsgroups4", "spacy", 42, 300, 200)
     for spec in [*grid("clustering", "tiny", [42]), *grid("clustering-readings", "tiny", [42])]:
         assert (spec.embedding, spec.n_train, spec["n_test"]) == ("spacy", 300, 200)
         if spec.model == "pca":
-            asked = []
-            assert carried_out(run_codes, spec, task, asked).status == "ok" and not asked
+            assert carried_out(run_codes, spec, task).status == "ok" and not trainings
         else:
             reading = f"{spec.get('reading', 'main')} {spec.model}"
-            seen[reading] = next(run_codes(spec, task, "cpu", None))
+            seen[reading] = training_of(run_codes, spec, task, "cpu", None)
     unscaled = task.train_x
     width = unscaled.max() - unscaled.min()
     for reading, training in seen.items():
-        features, model = training.features.numpy(), training.model
+        features, model = training.features, training.model
         if "not scaled" in reading:
             assert np.array_equal(features, unscaled)
         elif "one scale" in reading:
@@ -257,8 +252,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
         if reading.startswith("weight divided"):
             temperature = 1.0
         assert (training.alpha, training.temperature) == (alpha, temperature)
-        # Two batches an epoch: once over the 300 documents.
-        assert (training.epochs, training.steps_per_epoch, len(features)) == (2, 2, 300)
+        assert (training.epochs, training.steps_per_epoch, len(features)) == (2, None, 300)
         hidden = {"encoder1": torch.zeros(1, 3), "code": torch.arange(128.0)[None]}
         selected = training.select(hidden, None) if training.select else hidden
         assert [tuple(values.shape) for values in selected.values()] == (
@@ -297,14 +291,8 @@ def codes_of(spec, task):
     documents.
     """
     train_x, test_x = scale_to_unit(task.train_x, task.test_x, spec["scaling"])
-    model, _ = trained_autoencoder(spec, train_x, task.train_y)
+    model, _ = trained_autoencoder(spec, train_x, task.train_y, "cpu")
     return forward(model, test_x, layer="code")
-
-
-def trained_autoencoder(spec, train_x, train_y):
-    """The autoencoder of a spec, trained, and the History of its training."""
-    training = autoencoder_training(spec, train_x, train_y)
-    return training.model, raise_if_diverged(train_stack([training], "cpu")[0])
 
 
 @pytest.mark.parametrize("alpha", [0, 100])
@@ -312,11 +300,13 @@ def test_what_the_loss_is_shown_before_the_nonlinearity_changes_training_only_th
     clouds, alpha
 ):
     (after, curve), (before, other) = (
-        trained_autoencoder(made_up("ae-d", alpha, before_nonlinearity=flag), *scaled(clouds))
+        trained_autoencoder(
+            made_up("ae-d", alpha, before_nonlinearity=flag), *scaled(clouds), "cpu"
+        )
         for flag in (False, True)
     )
     assert torch.equal(weights(after), weights(before)) == (alpha == 0)
-    assert curve.curve.equals(other.curve) == (alpha == 0)
+    assert curve.equals(other) == (alpha == 0)
     x = torch.as_tensor(clouds.test_x[:5])
     before.load_state_dict(after.state_dict())
     assert torch.equal(after(x)[0], before(x)[0])
