@@ -8,12 +8,8 @@ import tokenize
 from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parent.parent / "snnl_lib"
-# 6,200 is the aim: the judgement of claims came in with 900 lines, users' doors with 770.
-BUDGET, LARGEST_FILE = 7830, 400
-
-# What an evening is enough to read, docstrings and all: the method with one family of experiments.
-EVENING, EVENING_BUDGET = ("losses", "_pairs", "models", "metrics", "training"), 2200
-FAMILIES = ("classification", "text_clustering", "images", "short_texts")
+EVENING = ("losses", "_pairs", "models", "metrics", "training")
+"""The method, which one evening is enough to read."""
 _BLANK = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -51,4 +47,4 @@ if __name__ == "__main__":
     found = sizes()
     for name, lines in found.items():
         print(f"{lines:5d}  {name}")
-    print(f"{sum(found.values()):5d}  of at most {BUDGET:,}")
+    print(f"{sum(found.values()):5d}  in all")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks import infersent_control, rivals, steps
-from benchmarks.__main__ import compare_stacks, compare_steps, in_turn
+from benchmarks.__main__ import compare_steps, in_turn
 from snnl_lib.embeddings.sentences import random_encoder
 from snnl_lib.losses import soft_nearest_neighbor_loss
 
@@ -73,17 +73,6 @@ def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
         and table["device"].str.startswith("CPU").all()
     )
     assert [path.name for path in tmp_path.iterdir()] == ["loss-cpu.csv"]
-
-
-def test_stacks_are_compared_with_the_same_runs_one_by_one(tmp_path):
-    compare_stacks("cpu", 1, tmp_path / "stack-cpu.csv", count=300)
-    table = pd.read_csv(tmp_path / "stack-cpu.csv")
-    assert (
-        table["way"].tolist() == ["one by one", "stack of 15"]
-        and (table["runs"] == 15).all()
-        and (table["turns"] == 3).all()
-    )
-    assert (table["seconds"] > 0).all()
 
 
 @pytest.mark.slow

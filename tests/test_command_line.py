@@ -437,10 +437,8 @@ def test_figure_1_is_computed_on_the_lexicon_whatever_the_corpus(command, packag
     ), "the same runs for another corpus"
 
 
-@pytest.mark.slow  # stacks, workers and each experiment have tests of their own
-def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2_in_stacks(
-    command, packages, results_folder
-):
+@pytest.mark.slow  # workers and each experiment have tests of their own
+def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2(command, packages, results_folder):
     def paper(*options):
         status, said, _ = command(
             "run",
@@ -459,7 +457,7 @@ def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2_in_stacks(
         assert status == 0
         return said
 
-    said = paper("--stack", "6", "--jobs", "2")
+    said = paper("--jobs", "2")
     found = results.load_results(profile="tiny")
     runs = found.drop_duplicates("key")
     assert said.startswith(f"{len(runs)} runs to do, 0 recorded\n") and "failed" not in set(
@@ -470,21 +468,6 @@ def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2_in_stacks(
         "clustering": 8,
         "lexicon": 8,
         "tsne": 4,
-    }
-    stacks = runs["device"].str.extract(r", in a stack of (\d)$")[0]
-    assert stacks[runs["model"].isin(["original", "pca"])].isna().all()
-    trained = runs.assign(stack=stacks).dropna(subset="stack")
-    assert trained.groupby(["experiment", "model"])["stack"].agg("".join).to_dict() == {
-        ("classification", "cnn"): "6" * 6,
-        ("classification", "ffn"): "6" * 6,
-        ("clustering", "ae"): "44",
-        ("clustering", "ae-d"): "44",
-        ("clustering", "lc-d"): "22",  # which differs in what the loss sees
-        ("lexicon", "ae"): "44",
-        ("lexicon", "ae-d"): "44",
-        ("lexicon", "lc-d"): "22",
-        ("tsne", "ae"): "2",
-        ("tsne", "ae-d"): "2",
     }
     assert paper() == f"0 runs to do, {len(runs)} recorded\n"
 
@@ -847,7 +830,6 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
         (("run", "clustering", *TINY, "--seeds", "42", "4.2"), "seeds must be whole numbers"),
         (("run", "clustering", *TINY, "--seeds", "42", "42"), "seeds must differ, got [42, 42]"),
         (("run", "clustering", *TINY, "--jobs", "0"), "--jobs must be 1 or more, got 0"),
-        (("run", "clustering", *TINY, "--stack", "0"), "--stack must be 1 or more, got 0"),
     ],
 )
 def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allowed(

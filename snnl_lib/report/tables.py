@@ -380,7 +380,7 @@ def _benchmark_paths(name):
 def benchmark(name: str) -> pd.DataFrame:
     """Load the tables of a benchmark, of all devices.
 
-    ``name``: ``loss``, ``stack``, ``step``, ``clustering`` or ``chapters``.
+    ``name``: ``loss``, ``step``, ``clustering`` or ``chapters``.
     """
     tables = [pd.read_csv(path) for path in _benchmark_paths(name)]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_BENCHMARK)

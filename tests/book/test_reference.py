@@ -48,7 +48,7 @@ INTERNALS = {
         save_encoder sif table table_file tfidf train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
-    "methods": "batches_of_like_length pretraining fit_umap",
+    "methods": "batches_of_like_length fit_umap",
     "metrics": "check_points",
     "models": "output_layer",
     "report": """
@@ -60,7 +60,7 @@ INTERNALS = {
         Merged Outcome Record Run Spec check_folder commit device_name judge made merge read_record
         runs versions write_atomically write_record
     """,
-    "training": "Shared take_step batches progress_bar",
+    "training": "take_step batches progress_bar",
 }
 
 

@@ -255,12 +255,12 @@ def test_pretraining_depends_on_its_seed_alone(copies):
 
 def test_the_order_of_the_points_comes_from_the_seed_too(copies, monkeypatch):
     first = pretrained(copies[0], epochs=2)[0]
-    asked = deep_clustering.Training
-    monkeypatch.setattr(
-        deep_clustering,
-        "Training",
-        lambda *args, seed, **settings: asked(*args, seed=seed + 1, **settings),
-    )
+    train = deep_clustering.training.train
+
+    def with_another_seed(*args, seed, **settings):
+        return train(*args, seed=seed + 1, **settings)
+
+    monkeypatch.setattr(deep_clustering.training, "train", with_another_seed)
     assert not torch.equal(weights(first), weights(pretrained(copies[0], epochs=2)[0]))
 
 

@@ -505,7 +505,7 @@ def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no
     ].unique().tolist() == [0.001]
     said = report.benchmark_provenance(found)
     assert said == "cpu; torch 2; commit abc; 2026-11-22. cuda; torch 2; commit abc; 2026-11-22."
-    assert results.load_results().empty and report.benchmark("stack").empty
+    assert results.load_results().empty and report.benchmark("step").empty
 
 
 def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_own(results_folder):
