@@ -436,7 +436,6 @@ def test_the_status_follows_the_records(packages, results_folder):
     assert found[0].seconds > 0
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_folder, monkeypatch):
     monkeypatch.setattr(data, "fetch", lambda name: None)
     for experiment in EXPERIMENTS:
