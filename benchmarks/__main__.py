@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from snnl_lib import experiments, results
+from snnl_book import experiments, results
 
 from . import rivals
 

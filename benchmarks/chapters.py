@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from snnl_lib import experiments, results
+from snnl_book import experiments, results
 
 ROOT = Path(__file__).resolve().parent.parent
 SCORES = ("acc", "nmi", "nmi_geometric")

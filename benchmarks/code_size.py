@@ -1,4 +1,4 @@
-"""Count the library's lines of code, without docstrings, comments and blank lines: `python -m
+"""Count the lines of code of both packages, without docstrings, comments and blank lines: `python -m
 benchmarks.code_size`.
 """
 
@@ -7,9 +7,8 @@ import io
 import tokenize
 from pathlib import Path
 
-LIBRARY = Path(__file__).resolve().parent.parent / "snnl_lib"
-EVENING = ("losses", "_pairs", "models", "metrics", "training")
-"""The method, which one evening is enough to read."""
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("snnl_lib", "snnl_book")
 _BLANK = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -38,13 +37,15 @@ def code_lines(source: str) -> int:
 
 
 def sizes() -> dict[str, int]:
-    """Count each file of the library: name within it -> lines of code."""
-    paths = sorted(LIBRARY.rglob("*.py"))
-    return {str(path.relative_to(LIBRARY)): code_lines(path.read_text()) for path in paths}
+    """Count each file: its path -> lines of code."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {str(path.relative_to(ROOT)): code_lines(path.read_text()) for path in paths}
 
 
 if __name__ == "__main__":
     found = sizes()
     for name, lines in found.items():
         print(f"{lines:5d}  {name}")
-    print(f"{sum(found.values()):5d}  in all")
+    for package in PACKAGES:
+        lines = sum(lines for name, lines in found.items() if name.startswith(f"{package}/"))
+        print(f"{lines:5d}  in all of {package}")

@@ -38,11 +38,11 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import nn
 from umap import UMAP
 
-from snnl_lib import experiments, results
-from snnl_lib.data import load_dataset
-from snnl_lib.methods import deep_clustering as ours
+from snnl_book import experiments, results
+from snnl_book.data import load_dataset
+from snnl_book.methods import deep_clustering as ours
 from snnl_lib.metrics import clustering_accuracy
-from snnl_lib.recipes import BATCH_SIZE
+from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import named_seed
 
 SEEDS, K, MNIST_IMAGES, PRETRAINING, CLUSTERING = (

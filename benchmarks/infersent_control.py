@@ -27,12 +27,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from snnl_lib import data, embeddings, metrics, results
-from snnl_lib.embeddings import nli, sentences, words
-from snnl_lib.experiments import codes, tasks
-from snnl_lib.experiments.cells import TEXTS
-from snnl_lib.experiments.runner import one_thread
-from snnl_lib.recipes import named_seed
+from snnl_book import data, embeddings, results
+from snnl_book.embeddings import nli, sentences, words
+from snnl_book.experiments import codes, tasks
+from snnl_book.experiments.cells import TEXTS
+from snnl_book.experiments.runner import one_thread
+from snnl_lib import metrics
+from snnl_lib.seeds import named_seed
 
 DATASET, SEED, N_TRAIN, UNITS = "ag_news", 42, 10_000, 128
 SMALL = {"units": UNITS, "precision": "float32", "seed": SEED}

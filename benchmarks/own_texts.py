@@ -2,7 +2,7 @@
 costs to choose the number of clusters by the silhouette.
 
 ``results/bench/own-texts-cpu.csv`` has the seconds and the scores of each method of
-``snnl_lib.own_texts`` on openings of 20 Newsgroups, nothing taken from the cache but weights;
+``snnl_book.own_texts`` on openings of 20 Newsgroups, nothing taken from the cache but weights;
 ``results/bench/choose-k-cpu.csv`` has, for 2,000 texts of each corpus at hand and each of three
 draws of them, the k that was chosen and the scores of MiniLM with k-means at it and at the number
 of classes. Times mean something on an otherwise idle machine; one torch thread.
@@ -21,10 +21,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pandas as pd
 
-from snnl_lib import data, metrics, own_texts, results
-from snnl_lib.experiments import short_texts
-from snnl_lib.experiments.runner import one_thread
-from snnl_lib.recipes import named_seed
+from snnl_book import data, own_texts, results
+from snnl_book.experiments import short_texts
+from snnl_book.experiments.runner import one_thread
+from snnl_lib import metrics
+from snnl_lib.seeds import named_seed
 
 SIZES = {"tfidf": (300, 1000, 3000, 10_000), "sif-corpus": (300, 1000, 3000, 10_000)}
 SIZES |= {"minilm": (300, 1000, 3000, 10_000), "clusterbert": (300, 1000)}

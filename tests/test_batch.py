@@ -22,7 +22,7 @@ import yaml
 from conftest import outside_of_make
 from test_kill import KILLS, ROOT, finish, kill_after, moments, start  # noqa: F401
 
-from snnl_lib import experiments, results
+from snnl_book import experiments, results
 
 RUNS = (
     "results",
@@ -387,7 +387,7 @@ def test_many_small_runs_cost_hardly_more_than_by_one_command(small_book, result
 
     seeds = [*map(str, range(1, 11))]
     at_once = "run clustering --profile tiny --dataset newsgroups4 --device cpu --seeds".split()
-    at_once = ["-m", "snnl_lib", *at_once, *seeds]
+    at_once = ["-m", "snnl_book", *at_once, *seeds]
     finish(start(*at_once))  # embeds
     shutil.rmtree(results_folder)
     together = cost(start(*at_once))

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks import infersent_control, rivals, steps
 from benchmarks.__main__ import compare_steps, in_turn
-from snnl_lib.embeddings.sentences import random_encoder
+from snnl_book.embeddings.sentences import random_encoder
 from snnl_lib.losses import soft_nearest_neighbor_loss
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -140,7 +140,7 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
 
 def test_counted_operations_are_those_of_the_matrix_products_of_a_step():
     from benchmarks import operations
-    from snnl_lib import experiments
+    from snnl_book import experiments
 
     found = {
         spec.alpha: operations.of_network(spec)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.optim import SGD, Adam
 
-from snnl_lib import cache
-from snnl_lib.cache import CacheError, Checkpoint
-from snnl_lib.embeddings import sentences
-from snnl_lib.methods.deep_clustering import DEC, IDEC, VaDE, pretrain
-from snnl_lib.methods.sccl import SCCL
+from snnl_book import cache
+from snnl_book.embeddings import sentences
+from snnl_book.methods.deep_clustering import DEC, IDEC, VaDE, pretrain
+from snnl_book.methods.sccl import SCCL
+from snnl_lib.checkpoint import CacheError, Checkpoint
 
 POINTS = np.random.default_rng(3).random((300, 6)).astype(np.float32)
 TABLE = np.random.default_rng(4).normal(size=(40, 8)).astype(np.float32)
@@ -119,7 +119,7 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import torch
 import test_cache
-from snnl_lib import cache
+from snnl_book import cache
 torch.set_num_threads(1)
 cache.SECONDS_BETWEEN = 0
 print("begins", flush=True)

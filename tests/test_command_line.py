@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from snnl_lib import data, experiments, own_texts, results
-from snnl_lib.__main__ import _counted, main
-from snnl_lib.embeddings import nli
-from snnl_lib.experiments import draws, plan, runner
+from snnl_book import data, experiments, own_texts, results
+from snnl_book.__main__ import _counted, main
+from snnl_book.embeddings import nli
+from snnl_book.experiments import draws, plan, runner
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -157,7 +157,7 @@ def test_data_says_what_is_not_at_hand_and_how_to_get_it(command, empty_cache, m
         data, "locate", lambda name: None
     )  # a package of the operating system may hold images
     _, said, _ = command("data")
-    assert said.count("at hand:   no (python -m snnl_lib data fetch ") == len(
+    assert said.count("at hand:   no (python -m snnl_book data fetch ") == len(
         data.available_datasets()
     )
 
@@ -250,7 +250,7 @@ def test_a_question_about_ten_thousand_records_is_answered_in_three_seconds(
         3
     ):  # the best of three: other work on the machine costs time, even in CPU seconds
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "snnl_lib", *arguments]
+        command = [sys.executable, "-m", "snnl_book", *arguments]
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -277,8 +277,8 @@ HEAVY = {
 }
 LOADED = """
 import sys
-from snnl_lib import __main__
-from snnl_lib.experiments import plan
+from snnl_book import __main__
+from snnl_book.experiments import plan
 
 # Where NVIDIA's driver is, torch is asked if it can use the GPU.
 plan.gpu_driver = lambda: False
@@ -298,7 +298,7 @@ def test_what_trains_nothing_imports_nothing_that_takes_long(packages, results_f
         check=True,
     )
     loaded = done.stdout.splitlines()[-1].removeprefix("loaded: ").split()
-    assert "snnl_lib.experiments" in loaded and not HEAVY & {*loaded}
+    assert "snnl_book.experiments" in loaded and not HEAVY & {*loaded}
 
 
 # ---------------------------------------------------------------- run and missing
@@ -855,7 +855,7 @@ def test_an_argument_that_means_nothing_is_one_sentence_that_names_what_is_allow
 )
 def test_arguments_that_cannot_be_read_are_told_with_the_usage(command, arguments):
     status, _, error = command(*arguments)
-    assert status == 2 and error.startswith("usage: python -m snnl_lib") and ": error: " in error
+    assert status == 2 and error.startswith("usage: python -m snnl_book") and ": error: " in error
 
 
 def test_a_truncated_record_is_one_sentence_that_names_it(
@@ -918,7 +918,7 @@ def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(
         said = refused(*arguments)
         assert (
             said.startswith(f"the data set '{name}' is out of reach: go online")
-            and f"python -m snnl_lib data fetch {name}" in said
+            and f"python -m snnl_book data fetch {name}" in said
         )
     assert not [
         path
@@ -1061,7 +1061,7 @@ def interrupt_after_the_first_run(*arguments):
 
 def test_sigterm_ends_the_workers_too(packages, results_folder):
     many = [*TINY[: TINY.index("--seeds")], "--seeds", *map(str, range(3)), "--jobs", "2"]
-    run = [sys.executable, "-m", "snnl_lib", "run", "clustering", *many]
+    run = [sys.executable, "-m", "snnl_book", "run", "clustering", *many]
     options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(run, start_new_session=True, **options)
     try:
@@ -1105,7 +1105,7 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(
         *map(str, range(3)),
     ]  # enough runs that the signal comes before the last one
     status, error, _ = interrupt_after_the_first_run(
-        "-m", "snnl_lib", "run", "clustering", *many, "--jobs", jobs
+        "-m", "snnl_book", "run", "clustering", *many, "--jobs", jobs
     )
     assert (status, error) == (
         130,
@@ -1127,8 +1127,8 @@ import time
 # What follows takes seconds, in which no real worker is still reading its site module.
 heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
 from dataclasses import replace
-from snnl_lib import results
-from snnl_lib.experiments import plan
+from snnl_book import results
+from snnl_book.experiments import plan
 
 signal.signal(signal.SIGINT, heeded)
 
@@ -1149,7 +1149,7 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     )  # every process reads it when it starts: workers do not import the main script
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     status, error, seconds = interrupt_after_the_first_run(
-        "-m", "snnl_lib", "run", "clustering", *TINY, "--jobs", "2"
+        "-m", "snnl_book", "run", "clustering", *TINY, "--jobs", "2"
     )
     assert seconds < 30
     assert (status, error) == (
@@ -1171,7 +1171,7 @@ def test_workers_leave_ctrl_c_to_their_parent(packages, results_folder, tmp_path
     body += LONG_RUNS[LONG_RUNS.index("\nplan.EXPERIMENTS") :]
     (tmp_path / "sitecustomize.py").write_text(body)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "snnl_lib", "run", "clustering", *TINY, "--jobs", "2"]
+    command = [sys.executable, "-m", "snnl_book", "run", "clustering", *TINY, "--jobs", "2"]
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
     found = results.load_results("clustering", "tiny")
     assert set(found.loc[found["metric"] == "acc", "value"]) == {1.0}

@@ -12,8 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 WIDEST = 100  # columns, as in pyproject.toml for what ruff sees
 FORBIDDEN = {"threading", "import_module", "__import__"}
-LIBRARY = ROOT / "snnl_lib"
-SOURCES = {str(path.relative_to(LIBRARY)): path.read_text() for path in LIBRARY.rglob("*.py")}
+SOURCES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for package in ("snnl_lib", "snnl_book")
+    for path in (ROOT / package).rglob("*.py")
+}
 
 
 def test_no_line_is_wider_than_a_screen_beside_another():

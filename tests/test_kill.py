@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from snnl_lib import results
+from snnl_book import results
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = [
@@ -152,7 +152,7 @@ def whole_file(path, plain=snnl_lib.whole_file):
 
 snnl_lib.whole_file = whole_file
 sys.argv = ["snnl_lib", *sys.argv[1:]]
-from snnl_lib.__main__ import main
+from snnl_book.__main__ import main
 sys.exit(main())
 """
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import own_texts
-from snnl_lib.own_texts import TextsError
+from snnl_book import own_texts
+from snnl_book.own_texts import TextsError
 
 WINES = ["red wine", "a dry red wine", "white wine", "wine from the south"]
 LISTS = ["sort a list", "a sorted list", "append to a list", "the length of a list"]

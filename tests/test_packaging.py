@@ -21,7 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import snnl_lib
-from snnl_lib import EXTRAS, SnnlError, experiments, lacks, require
+from snnl_book import EXTRAS, experiments, lacks, require
+from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parent.parent
 MINIMAL = {
@@ -126,9 +127,11 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
         for path in (ROOT / "snnl_lib").rglob("*")
         if path.suffix in {".csv", ".toml", ".md"}
     }
-    assert {"snnl_lib/losses.py", "snnl_lib/data/catalogue.toml", "snnl_lib/paper/table1.csv"} <= (
-        expected
-    )
+    assert {
+        "snnl_lib/losses.py",
+        "snnl_book/data/catalogue.toml",
+        "snnl_book/paper/table1.csv",
+    } <= (expected)
     expected |= {
         f"snnl_lib/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")
     } | {"snnl_lib/requirements-data.txt"}
@@ -139,7 +142,9 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
             if ".dist-info/" not in info.filename
         }
     assert set(found) == expected
-    assert len([name for name in found if name.startswith("snnl_lib/results/classification/")]) > 50
+    assert (
+        len([name for name in found if name.startswith("snnl_book/results/classification/")]) > 50
+    )
     assert wheel.stat().st_size < 8e6 and max(found.values()) < 5e5  # no data set is as small
 
 
@@ -271,7 +276,7 @@ def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
 
 
 def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minimal):
-    status, said, error = minimal("-m", "snnl_lib", "list")
+    status, said, error = minimal("-m", "snnl_book", "list")
     assert (status, error) == (0, "") and all(
         f"\n{name}: " in f"\n{said}" for name in experiments.EXPERIMENTS
     )
@@ -300,11 +305,12 @@ def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minima
     sentence = "it comes with the extra {0}, in a checkout by `pip install .[{0}]`"
     code = f"""
 from pathlib import Path
-from snnl_lib import SnnlError, data, embeddings, report
-from snnl_lib.embeddings import backbones, words, transformers as encoders
-from snnl_lib.methods import deep_clustering
-from snnl_lib.report import figures
-from snnl_lib.data import readers
+from snnl_book import data, embeddings, report
+from snnl_lib import SnnlError
+from snnl_book.embeddings import backbones, words, transformers as encoders
+from snnl_book.methods import deep_clustering
+from snnl_book.report import figures
+from snnl_book.data import readers
 
 calls = {{
     "spaCy": [
@@ -419,8 +425,8 @@ def test_pip_installs_the_wheel_into_an_empty_environment_where_it_trains(wheel,
     }
     for arguments in (
         ("-c", TRAINS),
-        ("-m", "snnl_lib", "list"),
-        ("-m", "snnl_lib", "run", "annealing", "--profile", "tiny", "--seeds", "42"),
+        ("-m", "snnl_book", "list"),
+        ("-m", "snnl_book", "run", "annealing", "--profile", "tiny", "--seeds", "42"),
     ):
         done = subprocess.run(
             [python, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import results
-from snnl_lib.results import (
+from snnl_book import results
+from snnl_book.results import (
     COLUMNS,
     Record,
     RecordError,
@@ -389,7 +389,7 @@ def test_a_folder_that_refuses_is_an_error_that_says_what_to_do(tmp_path, monkey
 
 WRITER = """
 import sys
-from snnl_lib.results import Record, Spec, write_record
+from snnl_book.results import Record, Spec, write_record
 cell = ("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed")
 spec = Spec(*cell, 42, 300, 3, (("epochs", 2),))
 number, rows = float(sys.argv[1]), int(sys.argv[2])

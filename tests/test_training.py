@@ -301,7 +301,7 @@ def test_a_progress_bar_appears_only_when_a_title_is_given(blobs, capsys):
 def test_a_training_that_was_stopped_goes_on_and_ends_with_the_same_bits(
     blobs, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("snnl_lib.cache.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("snnl_lib.checkpoint.SECONDS_BETWEEN", 0.0)
     path, calls = tmp_path / "training.pt", []
 
     def stopped_in_the_third_epoch(model):

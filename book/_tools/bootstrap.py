@@ -17,7 +17,7 @@ import subprocess
 import sys
 from importlib import metadata, util
 
-_needed = "snnl_lib spacy pyarrow umap sentence_transformers IPython markdown_it seaborn plotly"
+_needed = "snnl_book spacy pyarrow umap sentence_transformers IPython markdown_it seaborn plotly"
 if _missing := [name for name in (*_needed.split(), "adjustText") if not util.find_spec(name)]:
     _from, _with = os.environ.get("SNNL_SOURCE") or "ADDRESS", "[text,transformers,book]"
     print("Not installed:", *_missing, f"(getting them from {_from} takes minutes)" * bool(_from))
@@ -25,8 +25,8 @@ if _missing := [name for name in (*_needed.split(), "adjustText") if not util.fi
     _kept = {"torch": "torch", "numpy": "numpy", "pandas": "pandas", "scikit-learn": "sklearn"}
     _pins = [f"{name}=={metadata.version(name)}" for name in _kept if util.find_spec(_kept[name])]
     _pip = [sys.executable, "-m", "pip", "install", "-q", _what, *_pins]
-    if (not _from or subprocess.run(_pip).returncode) and "snnl_lib" in _missing:
-        raise SystemExit("no snnl_lib: set SNNL_SOURCE to a wheel of snnl-book or its address")
+    if (not _from or subprocess.run(_pip).returncode) and "snnl_book" in _missing:
+        raise SystemExit("no snnl_book: set SNNL_SOURCE to a wheel of snnl-book or its address")
 """
 
 

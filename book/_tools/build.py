@@ -21,7 +21,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pandas as pd
 
-from snnl_lib import SnnlError, data, full_disk_told, results, whole_file
+from snnl_book import data, full_disk_told, results
+from snnl_lib import SnnlError
+from snnl_lib.checkpoint import whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "_build"
@@ -87,7 +89,7 @@ def ran_on(dataset: str) -> str:
 
 def data_behind(chapter: Path, dataset: str) -> str:
     """Name the copy of the data that a chapter computes on, since another one changes it."""
-    from snnl_lib import experiments
+    from snnl_book import experiments
 
     return str(experiments.fingerprint(fitting(chapter, dataset), "tfidf"))
 
@@ -108,7 +110,7 @@ def groups(
     Runs of a group read the same documents and vectors. Where they take seconds, and on a GPU, all
     seeds are one group: the seed is ``all``.
     """
-    from snnl_lib import experiments
+    from snnl_book import experiments
 
     seeds = seeds_of_runs(profile, seeds) or None
     together = profile != "full" or experiments.check_device(device).startswith("cuda")
@@ -151,7 +153,7 @@ def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
     """Execute one chapter into ``_build/executed``, whole or not at all; ``log`` keeps it as far as
     it came. Raises SnnlError if a cell fails.
     """
-    from snnl_lib import experiments
+    from snnl_book import experiments
 
     output = EXECUTED / chapter.name
     output.parent.mkdir(parents=True, exist_ok=True)

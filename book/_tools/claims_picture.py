@@ -10,8 +10,8 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
-from snnl_lib.report import claims, figures
-from snnl_lib.report.contrasts import FRACTIONS, base
+from snnl_book.report import claims, figures
+from snnl_book.report.contrasts import FRACTIONS, base
 
 PAPERS = {"text": "text paper", "image": "image paper", "ClusterBERT": "ClusterBERT"}
 _SIGNS = {

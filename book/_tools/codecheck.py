@@ -26,9 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are impo
 import pandas as pd
 from scipy import stats
 
-from snnl_lib import SnnlError, data, full_disk_told, results
-from snnl_lib.experiments import EXPERIMENTS, key, run_all, status
-from snnl_lib.report.contrasts import FRACTIONS, POINTS, SHARE
+from snnl_book import data, full_disk_told, results
+from snnl_book.experiments import EXPERIMENTS, key, run_all, status
+from snnl_book.report.contrasts import FRACTIONS, POINTS, SHARE
+from snnl_lib import SnnlError
 
 FOLDER = Path(__file__).resolve().parents[2] / "_build" / "codecheck"
 TABLES = ("classification", "clustering")

@@ -6,9 +6,9 @@ import re
 
 import pandas as pd
 
-from snnl_lib import report
-from snnl_lib.experiments import short_texts
-from snnl_lib.paper.tables import later_results
+from snnl_book import report
+from snnl_book.experiments import short_texts
+from snnl_book.paper.tables import later_results
 
 PAPER = "https://openreview.net/forum?id=oja19FZn5Y"
 GRID = "best of a grid that the classes choose among; NMI's geometric mean"

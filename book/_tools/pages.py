@@ -19,11 +19,12 @@ import pandas as pd
 from _ext.snnl_book import groups, label_of
 from claims_picture import svg_of
 
-from snnl_lib import SnnlError, experiments, report, results
-from snnl_lib.experiments.cells import DRAWN
-from snnl_lib.paper import registered_claims
-from snnl_lib.report import claims
-from snnl_lib.report.select import asked_by
+from snnl_book import experiments, report, results
+from snnl_book.experiments.cells import DRAWN
+from snnl_book.paper import registered_claims
+from snnl_book.report import claims
+from snnl_book.report.select import asked_by
+from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
@@ -408,7 +409,7 @@ def _group(name, group, records, letters):
     seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
     costly = "--costly " * any(spec.needs for spec in asked_by(records))
     where = "" if first["dataset"] == DRAWN else f"--dataset {first['dataset']} "
-    again = f"python -m snnl_lib run {name} {where}--seeds {seeds} {costly}--again --keys '{key}'"
+    again = f"python -m snnl_book run {name} {where}--seeds {seeds} {costly}--again --keys '{key}'"
     table = f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return [
         f"({label_of(group)})=",

@@ -32,7 +32,7 @@ def main() -> None:
     """Judge the claims, and draw."""
     import matplotlib as mpl
 
-    from snnl_lib.report import claims, figures
+    from snnl_book.report import claims, figures
 
     mpl.use("agg")
     figures.style()

@@ -12,8 +12,8 @@ import re
 from itertools import count
 from pathlib import Path
 
-from snnl_lib import results
-from snnl_lib.report.show import FIGURE, PLOTLY, TABLE
+from snnl_book import results
+from snnl_book.report.show import FIGURE, PLOTLY, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")

@@ -16,8 +16,8 @@ import pandas as pd
 import papermill
 import pytest
 
-from snnl_lib import data, experiments
-from snnl_lib.report.show import FIGURE, TABLE
+from snnl_book import data, experiments
+from snnl_book.report.show import FIGURE, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_CELL = 22  # lines, docstrings and long strings aside: what a screen shows with its text
@@ -289,7 +289,7 @@ def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path
         for cell in code_cells(tmp_path / "out.ipynb")
         for out in cell["outputs"]
     )
-    assert "not here; with a network: python -m snnl_lib data fetch emnist_balanced" in said
+    assert "not here; with a network: python -m snnl_book data fetch emnist_balanced" in said
     assert "No reconstructions: emnist_balanced is not on this machine." in said
     told = build.ran_on("emnist_balanced")  # what the page on the status says of it
     assert told == "none, as emnist_balanced is not on this machine"

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from snnl_lib import experiments
+from snnl_book import experiments
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))

@@ -5,7 +5,7 @@ are not what the records say.
 import check
 import pytest
 
-from snnl_lib import report, results
+from snnl_book import report, results
 
 
 @pytest.fixture

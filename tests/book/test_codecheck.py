@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from snnl_lib import data, results
-from snnl_lib.__main__ import _parser
-from snnl_lib.experiments import run_all, runner, specs
+from snnl_book import data, results
+from snnl_book.__main__ import _parser
+from snnl_book.experiments import run_all, runner, specs
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -295,7 +295,7 @@ def test_a_listed_file_is_there_or_is_what_its_command_writes(entry):
         else:
             assert path.is_file()
         return
-    assert command[:3] == [".venv/bin/python", "-m", "snnl_lib"]
+    assert command[:3] == [".venv/bin/python", "-m", "snnl_book"]
     args = _parser().parse_args(command[3:])
     assert args.command == "run" and args.again and args.keys == [path.stem]
     wanted = specs(args.experiment, "full", args.dataset, [int(seed) for seed in args.seeds])

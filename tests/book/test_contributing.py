@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from benchmarks import code_size
-from snnl_lib import data, embeddings, results
-from snnl_lib.experiments.plan import EXPERIMENTS, FAMILIES
+from snnl_book import data, embeddings, results
+from snnl_book.experiments.plan import EXPERIMENTS, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -35,12 +35,16 @@ def added(patch):
 
 def test_the_tree_names_every_file_and_room_of_the_library():
     tree = re.search(r"^```\n(book/.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
-    outside, _, inside = tree.partition("\nsnnl_lib/\n")
-    folders = re.findall(r"^(\w+)/", outside, re.MULTILINE)
-    assert folders and all((ROOT / folder).is_dir() for folder in folders)
-    found = {path.name for path in code_size.LIBRARY.glob("*.py")} - {"__init__.py"}
-    found |= {path.parent.name for path in code_size.LIBRARY.glob("*/__init__.py")}
-    assert set(re.findall(r"\w+\.py\b|(?<=^  )\w+(?=/)", inside, re.MULTILINE)) == found
+    folders = re.findall(r"^(\w+)/", tree, re.MULTILINE)
+    assert {"snnl_lib", "snnl_book"} < {*folders}
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    _, library, book = re.split(r"^snnl_(?:lib|book)/", tree, flags=re.MULTILINE)
+    for package, inside in (("snnl_lib", library), ("snnl_book", book)):
+        found = {path.name for path in (ROOT / package).glob("*.py")} - {"__init__.py"}
+        found |= {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+        named = re.findall(r"\w+\.py\b|(?<=^  )\w+(?=/)", inside, re.MULTILINE)
+        assert set(named) | ({"__main__.py"} & found) == found
+    inside = book
     (experiments,) = re.findall(r"  experiments/(.*?)^  \w", inside, re.DOTALL | re.MULTILINE)
     assert {family.__name__.rpartition(".")[2] for family in FAMILIES} <= set(
         re.findall(r"\w+", experiments)
@@ -49,10 +53,7 @@ def test_the_tree_names_every_file_and_room_of_the_library():
 
 def test_what_is_read_in_one_evening_is_as_long_as_the_page_says():
     told = re.search(r"([\d,]+) lines\s+of\s+code,\s+([\d,]+)\s+with\s+their\s+docstrings", PAGE)
-    names = [f"{name}.py" for name in (*code_size.EVENING, "experiments/classification")]
-    evening = PAGE.partition("**In one evening**")[2].partition(told[0])[0]
-    assert re.findall(r"`([\w/]+)`", evening) == [name.removesuffix(".py") for name in names]
-    sources = [(code_size.LIBRARY / name).read_text() for name in names]
+    sources = [path.read_text() for path in (ROOT / "snnl_lib").glob("*.py")]
     code, lines = (int(count.replace(",", "")) for count in told.groups())
     assert sum(map(code_size.code_lines, sources)) == pytest.approx(code, rel=0.1)
     assert sum(len(source.splitlines()) for source in sources) == pytest.approx(lines, rel=0.1)
@@ -75,9 +76,9 @@ def carried_out(tmp_path_factory):
         pytest.skip("the patches are applied by git")
     scratch = tmp_path_factory.mktemp("contributing")
     copy = scratch / "checkout"
-    shutil.copytree(
-        ROOT / "snnl_lib", copy / "snnl_lib", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for package in ("snnl_lib", "snnl_book"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, copy / package, ignore=ignored)
     for name in ("pyproject.toml", "requirements/data.txt"):
         (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
@@ -121,7 +122,7 @@ def test_the_table_counts_the_lines_that_each_patch_adds():
 def test_the_files_that_are_named_are_those_that_the_patches_touch():
     rows = re.findall(r"^\| an? [a-z ]+ \|(.*)\| \d+ \|$", SECTION, re.MULTILINE)
     for row, patch in zip(rows, PATCHES, strict=True):
-        touched = re.findall(r"^\+\+\+ b/snnl_lib/(\S+)$", patch, re.MULTILINE)
+        touched = re.findall(r"^\+\+\+ b/snnl_book/(\S+)$", patch, re.MULTILINE)
         assert touched and len(touched) == len(re.findall(r"^\+\+\+ ", patch, re.MULTILINE))
         assert set(re.findall(r"`([\w/]+\.\w+)`", row)) == set(touched)
 

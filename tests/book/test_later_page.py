@@ -9,8 +9,8 @@ import later_page
 import pages
 import pytest
 
-from snnl_lib import report
-from snnl_lib.paper.tables import later_results
+from snnl_book import report
+from snnl_book.paper.tables import later_results
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "book" / "later_results.md").read_text()

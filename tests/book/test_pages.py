@@ -15,9 +15,10 @@ import pandas as pd
 import pytest
 from _ext import snnl_book
 
-from snnl_lib import SnnlError, experiments, report, results
-from snnl_lib.paper import registered_claims
-from snnl_lib.report import claims, contrasts
+from snnl_book import experiments, report, results
+from snnl_book.paper import registered_claims
+from snnl_book.report import claims, contrasts
+from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 PROSE = sorted((ROOT / "book").glob("*.md"))
@@ -483,11 +484,11 @@ def test_each_run_has_its_line_with_its_seed_its_device_and_the_command_that_mak
 def test_the_command_of_a_group_names_its_runs_and_no_others(
     tmp_path, records, capsys, monkeypatch
 ):
-    from snnl_lib import __main__
+    from snnl_book import __main__
 
     pages.runs_made(tmp_path, [], records[records["experiment"] == "clustering"])
     commands = re.findall(
-        r"^python -m snnl_lib (run clustering .*--again) --keys '(.*)'",
+        r"^python -m snnl_book (run clustering .*--again) --keys '(.*)'",
         (tmp_path / "runs" / "clustering.md").read_text(),
         re.MULTILINE,
     )

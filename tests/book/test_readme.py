@@ -14,12 +14,12 @@ import picture
 import pytest
 from PIL import Image
 
-from snnl_lib import report, results
-from snnl_lib.__main__ import _parser, main
-from snnl_lib.experiments import EXPERIMENTS, PAPER_SEEDS, specs
-from snnl_lib.experiments.short_texts import DATASETS, PUBLISHED, RANKINGS
-from snnl_lib.paper import registered_claims
-from snnl_lib.report import claims
+from snnl_book import report, results
+from snnl_book.__main__ import _parser, main
+from snnl_book.experiments import EXPERIMENTS, PAPER_SEEDS, specs
+from snnl_book.experiments.short_texts import DATASETS, PUBLISHED, RANKINGS
+from snnl_book.paper import registered_claims
+from snnl_book.report import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -42,8 +42,8 @@ def fenced(text):
 
 
 def commands(text):
-    """What follows ``python -m snnl_lib`` in a page's blocks, as a list of arguments."""
-    found = (line.partition("python -m snnl_lib ")[2] for line in fenced(text))
+    """What follows ``python -m snnl_book`` in a page's blocks, as a list of arguments."""
+    found = (line.partition("python -m snnl_book ")[2] for line in fenced(text))
     return [shlex.split(line, comments=True) for line in found if line]
 
 
@@ -118,7 +118,7 @@ def test_the_examples_run(tmp_path, monkeypatch):
 
 
 def test_the_command_that_clusters_texts_runs_as_it_stands(tmp_path, monkeypatch, packages):
-    (command,) = re.findall(r"^python -m snnl_lib (cluster .*)$", README, re.MULTILINE)
+    (command,) = re.findall(r"^python -m snnl_book (cluster .*)$", README, re.MULTILINE)
     rows = [f"{subject} {n}" for subject in ("wine", "list", "rain") for n in range(10)]
     (tmp_path / "texts.csv").write_text("title\n" + "\n".join(rows) + "\n")
     monkeypatch.chdir(tmp_path)
@@ -139,7 +139,7 @@ def test_the_command_line_takes_each_command(name):
     assert len(given) >= 3
     for arguments in given:
         _parser().parse_args(arguments)  # ends the test where it refuses
-    named = {word for word in re.findall(r"`python -m snnl_lib (\w+)", PAGES[name])}
+    named = {word for word in re.findall(r"`python -m snnl_book (\w+)", PAGES[name])}
     known = re.search(r"\{([\w,]+)\}", _parser().format_help())[1].split(",")
     assert named and named <= set(known)
 

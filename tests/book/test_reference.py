@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+import snnl_book
 import snnl_lib
-from snnl_lib.embeddings import backbones
+from snnl_book.embeddings import backbones
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.stem: path.read_text() for path in (ROOT / "book" / "api").glob("*.md")}
@@ -34,8 +35,12 @@ KINDS = {
     for name in directives(page, kind)
 }
 DOCUMENTED = sorted(KINDS)
-WALKED = [found.name for found in pkgutil.walk_packages(snnl_lib.__path__, "snnl_lib.")]
-LIBRARY = [import_module(name) for name in WALKED if name != "snnl_lib.__main__"]  # runs a command
+WALKED = [
+    found.name
+    for package in (snnl_lib, snnl_book)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
+LIBRARY = [import_module(name) for name in WALKED if not name.endswith("__main__")]
 
 # Public names that serve the library itself, the command line or one chapter, by the page on which
 # a reader would look for them.
@@ -107,14 +112,15 @@ MODULES = {page: directives(page, "module") for page in sorted(PAGES)}
 def test_every_page_but_the_first_is_that_of_a_module_or_room_of_the_library():
     assert not MODULES["index"]
     for page in PAGES.keys() - {"index"}:
-        assert f"snnl_lib.{page}" in MODULES[page]
+        assert {f"snnl_lib.{page}", f"snnl_book.{page}"} & {*MODULES[page]}
     for page, modules in MODULES.items():
-        assert all(f"{name}.".startswith(f"snnl_lib.{page}.") for name in modules)
+        places = f"snnl_lib.{page}.", f"snnl_book.{page}."
+        assert all(f"{name}.".startswith(places) for name in modules)
         assert set(modules) <= set(WALKED)
 
 
 def test_every_room_has_a_page_but_those_that_only_the_book_uses():
-    rooms = {found.name for found in pkgutil.iter_modules(snnl_lib.__path__) if found.ispkg}
+    rooms = {found.name for found in pkgutil.iter_modules(snnl_book.__path__) if found.ispkg}
     assert {"data", "embeddings", "methods", "report"} <= rooms
     assert rooms - PAGES.keys() <= {"experiments", "paper"}
 

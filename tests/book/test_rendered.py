@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 import rendered
 
-from snnl_lib.report.show import show_figure, show_table, show_views
+from snnl_book.report.show import show_figure, show_table, show_views
 
 CHAPTER = "04_soft_nearest_neighbor_loss"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from snnl_lib import data, embeddings, results
-from snnl_lib.__main__ import _parser
-from snnl_lib.experiments import EXPERIMENTS, PROFILES, TEXTS
+from snnl_book import data, embeddings, results
+from snnl_book.__main__ import _parser
+from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 PAGES = {
@@ -160,7 +160,7 @@ def test_the_limitations_are_still_those_of_the_records(records):
 
 def test_the_commands_for_what_is_left_are_ones_that_there_are():
     page = (BOOK / "status.md").read_text().partition("is left of the papers' protocol")[2]
-    commands = re.findall(r"`python -m snnl_lib (run [^`]+)`", page)
+    commands = re.findall(r"`python -m snnl_book (run [^`]+)`", page)
     assert len(commands) == 7
     for command in commands:
         asked = _parser().parse_args(shlex.split(command))

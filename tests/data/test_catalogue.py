@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 import snnl_lib
-from snnl_lib.data import catalogue, places, readers
+from snnl_book.data import catalogue, places, readers
 
 SCHEMA = json.loads(Path(__file__).with_name("catalogue.schema.json").read_text())
 TEXT = Path(catalogue.__file__).with_name("catalogue.toml").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_an_entry_is_made_of_what_is_written():
 def test_a_folder_of_files_is_absolute_or_inside_an_installed_python_package():
     for written, folder in (
         ("/usr/share/rain", Path("/usr/share/rain")),
-        ("snnl_lib/paper/claims", Path(snnl_lib.__file__).parent / "paper" / "claims"),
+        ("snnl_book/paper/claims", Path(snnl_lib.__file__).parent / "paper" / "claims"),
     ):
         text = RIGHT.replace("documents", f'system = "{written}"\ndocuments', 1)
         assert catalogue.parse(text)["rain"].forms[0].system == folder

@@ -18,16 +18,16 @@ import pytest
 from conftest import git_name
 from sklearn.datasets import load_digits
 
-from snnl_lib import data
-from snnl_lib.data import DataError, catalogue, load_dataset, places, preprocess, readers
-from snnl_lib.data.catalogue import Entry, Form
-from snnl_lib.embeddings import VECTORS_PACKAGE
-from snnl_lib.embeddings.backbones import MINILM_PACKAGE
+from snnl_book import data
+from snnl_book.data import DataError, catalogue, load_dataset, places, preprocess, readers
+from snnl_book.data.catalogue import Entry, Form
+from snnl_book.embeddings import VECTORS_PACKAGE
+from snnl_book.embeddings.backbones import MINILM_PACKAGE
 
 ag_news_at_hand = pytest.mark.skipif(
     data.locate("ag_news") is None,
     reason=(
-        "AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch"
+        "AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_book data fetch"
         " ag_news`"
     ),
 )
@@ -198,7 +198,7 @@ def short_texts():
 def take(short_texts, name):
     if name not in short_texts:
         pytest.skip(
-            f"{name} is not on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch"
+            f"{name} is not on this machine: set SNNL_DATA, or run `python -m snnl_book data fetch"
             f" {name}`"
         )
     return short_texts[name]
@@ -870,7 +870,7 @@ def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do
         assert place in said, f"tried, but not named: {place}"
     assert "proxy" in said.lower(), "the reason is missing"
     for remedy in (
-        "python -m snnl_lib data fetch ag_news",
+        "python -m snnl_book data fetch ag_news",
         "train.csv and test.csv or train.parquet and test.parquet",
         "set SNNL_DATA",
     ):

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from conftest import forget_datasets
 
-from snnl_lib import SnnlError, data, embeddings, experiments, results
-from snnl_lib.__main__ import main
-from snnl_lib.embeddings import backbones, nli, words
-from snnl_lib.experiments import draws, packing
+from snnl_book import data, embeddings, experiments, results
+from snnl_book.__main__ import main
+from snnl_book.embeddings import backbones, nli, words
+from snnl_book.experiments import draws, packing
+from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -197,7 +198,7 @@ def bare(tmp_path, no_network):
             name: value for name, value in os.environ.items() if not name.startswith("SNNL_")
         }
         environment |= {"PYTHONPATH": str(folder), "PATH": str(folder), "HOME": str(folder)}
-        command = [sys.executable, "-m", "snnl_lib", *arguments]
+        command = [sys.executable, "-m", "snnl_book", *arguments]
         done = subprocess.run(
             command,
             cwd=ROOT,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from conftest import SHORT_TEXTS as TEXTS
 
-from snnl_lib import data
-from snnl_lib.embeddings import backbones, embed
-from snnl_lib.embeddings.backbones import MAX_PIECES, BackboneError, tokenize
-from snnl_lib.embeddings.transformers import encode, load_encoder, load_language_model
+from snnl_book import data
+from snnl_book.embeddings import backbones, embed
+from snnl_book.embeddings.backbones import MAX_PIECES, BackboneError, tokenize
+from snnl_book.embeddings.transformers import encode, load_encoder, load_language_model
 
 # ---------------------------------------------------------------- pieces
 

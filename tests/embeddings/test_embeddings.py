@@ -15,11 +15,11 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from snnl_lib import data, embeddings
-from snnl_lib.cache import CacheError
-from snnl_lib.embeddings import EmbeddingError, embed, has_words, nli, sentences, words
-from snnl_lib.embeddings.words import coverage
-from snnl_lib.experiments import draws
+from snnl_book import data, embeddings
+from snnl_book.embeddings import EmbeddingError, embed, has_words, nli, sentences, words
+from snnl_book.embeddings.words import coverage
+from snnl_book.experiments import draws
+from snnl_lib.checkpoint import CacheError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -745,7 +745,7 @@ def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_th
     path.unlink()
     with pytest.raises(
         data.DataError,
-        match=r"is missing or damaged: train the encoder again with `python -m snnl_lib nli`",
+        match=r"is missing or damaged: train the encoder again with `python -m snnl_book nli`",
     ) as caught:
         draws.encoder_scores("infersent-nli")
     assert str(path) in str(caught.value)

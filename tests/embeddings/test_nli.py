@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from snnl_lib.cache import file_fingerprint
-from snnl_lib.data import DataError
-from snnl_lib.embeddings import nli
-from snnl_lib.embeddings.nli import load_pairs
+from snnl_book.cache import file_fingerprint
+from snnl_book.data import DataError
+from snnl_book.embeddings import nli
+from snnl_book.embeddings.nli import load_pairs
 
 
 def test_the_fingerprint_of_weights_is_the_beginning_of_their_sha256(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from snnl_lib.embeddings.sentences import (
+from snnl_book.embeddings.sentences import (
     EncoderError,
     InferSent,
     encode,

@@ -9,9 +9,9 @@ import pytest
 import torch
 from conftest import SHORT_TEXTS as TEXTS
 
-from snnl_lib import data
-from snnl_lib.embeddings.backbones import BackboneError, tokenize
-from snnl_lib.embeddings.transformers import SentenceEncoder, encode, load_encoder
+from snnl_book import data
+from snnl_book.embeddings.backbones import BackboneError, tokenize
+from snnl_book.embeddings.transformers import SentenceEncoder, encode, load_encoder
 
 
 @pytest.mark.parametrize("name", ["minilm", "roberta-base"])

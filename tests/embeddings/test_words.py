@@ -16,9 +16,9 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import data
-from snnl_lib.embeddings import embed, has_words, words
-from snnl_lib.embeddings.words import corpus_vectors, sentence_vectors
+from snnl_book import data
+from snnl_book.embeddings import embed, has_words, words
+from snnl_book.embeddings.words import corpus_vectors, sentence_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -175,7 +175,7 @@ def test_another_process_with_other_hashes_and_more_threads_gives_the_same_bits(
         for method in ("sif", "sif-corpus")
     ]
     code = (
-        "import hashlib, json, sys; from snnl_lib.embeddings import embed; texts ="
+        "import hashlib, json, sys; from snnl_book.embeddings import embed; texts ="
         " json.load(sys.stdin); "
         + "print(*(hashlib.sha256(embed(texts, method).tobytes()).hexdigest() for method in ('sif',"
         " 'sif-corpus')))"

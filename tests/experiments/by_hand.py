@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from conftest import arguments_of
 
-from snnl_lib import results, training
-from snnl_lib.experiments import Task, specs
+from snnl_book import results
+from snnl_book.experiments import Task, specs
+from snnl_lib import training
 
 
 def grid(experiment, profile="full", seeds=None):

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from snnl_lib.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES
-from snnl_lib.experiments.plan import EXPERIMENTS, specs
+from snnl_book.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES
+from snnl_book.experiments.plan import EXPERIMENTS, specs
 
 SHORT_TEXTS = ("clusterbert", "clusterbert-ablation", "retrieval")
 

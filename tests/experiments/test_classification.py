@@ -9,16 +9,16 @@ import pytest
 import torch
 from by_hand import carried_out, described, training_of
 
-from snnl_lib import results
-from snnl_lib.experiments import PROFILES, Task, codes, load_task, plan, run, runner, specs, tasks
-from snnl_lib.experiments.classification import (
+from snnl_book import results
+from snnl_book.experiments import PROFILES, Task, codes, load_task, plan, run, runner, specs, tasks
+from snnl_book.experiments.classification import (
     reading_cells,
     rival_cells,
     run_network,
     run_rival,
     table_cells,
 )
-from snnl_lib.methods import supcon
+from snnl_book.methods import supcon
 from snnl_lib.training import Diverged
 
 # ---------------------------------------------------------------- cells

@@ -5,8 +5,8 @@ import pytest
 import torch
 from by_hand import carried_out, made_up, made_up_task
 
-from snnl_lib.experiments import codes, text_clustering
-from snnl_lib.experiments.codes import collapse, scale_to_unit, standardize
+from snnl_book.experiments import codes, text_clustering
+from snnl_book.experiments.codes import collapse, scale_to_unit, standardize
 from snnl_lib.training import binary_cross_entropy, squared_error
 
 # ---------------------------------------------------------------- standardising

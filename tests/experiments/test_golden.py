@@ -34,9 +34,9 @@ import numpy as np
 import pytest
 import torch
 
-from snnl_lib import data
-from snnl_lib.experiments import EXPERIMENTS, PROFILES, run, specs
-from snnl_lib.experiments.short_texts import PUBLISHED, RANKINGS
+from snnl_book import data
+from snnl_book.experiments import EXPERIMENTS, PROFILES, run, specs
+from snnl_book.experiments.short_texts import PUBLISHED, RANKINGS
 
 GOLDEN = Path(__file__).with_name("golden.csv")
 COLUMNS = ["experiment", "model", "reading", "alpha", "metric", "revision", "value"]

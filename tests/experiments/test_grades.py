@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from snnl_lib import data
-from snnl_lib.experiments import EXPERIMENTS, specs
-from snnl_lib.experiments.cells import DRAWN
-from snnl_lib.experiments.grades import _rules, grade, notes
+from snnl_book import data
+from snnl_book.experiments import EXPERIMENTS, specs
+from snnl_book.experiments.cells import DRAWN
+from snnl_book.experiments.grades import _rules, grade, notes
 
 
 def cells(experiment, dataset, **wanted):

@@ -17,11 +17,10 @@ from by_hand import training_of
 from conftest import forget_tasks, nearest_share
 from sklearn.cluster import KMeans
 
-from snnl_lib import cache, data, experiments, methods, metrics, results, whole_file
-from snnl_lib.cache import CacheError
-from snnl_lib.data import DataError, Dataset, catalogue
-from snnl_lib.data.readers import Images
-from snnl_lib.experiments import (
+from snnl_book import cache, data, experiments, methods, results
+from snnl_book.data import DataError, Dataset, catalogue
+from snnl_book.data.readers import Images
+from snnl_book.experiments import (
     EXPERIMENTS,
     ExperimentError,
     Task,
@@ -36,8 +35,8 @@ from snnl_lib.experiments import (
     tasks,
     unmet,
 )
-from snnl_lib.experiments.codes import entanglement, score_codes
-from snnl_lib.experiments.images import (
+from snnl_book.experiments.codes import entanglement, score_codes
+from snnl_book.experiments.images import (
     build_projector,
     contrastive,
     pretrained,
@@ -45,9 +44,11 @@ from snnl_lib.experiments.images import (
     run_deep,
     run_images,
 )
-from snnl_lib.experiments.maps import run_tsne
-from snnl_lib.methods import deep_clustering
-from snnl_lib.methods.supcon import supervised_contrastive_loss
+from snnl_book.experiments.maps import run_tsne
+from snnl_book.methods import deep_clustering
+from snnl_lib import metrics
+from snnl_lib.checkpoint import CacheError, whole_file
+from snnl_lib.losses import supervised_contrastive_loss
 from snnl_lib.models import Autoencoder
 from snnl_lib.training import (
     Diverged,
@@ -237,7 +238,7 @@ def real():
         if data.locate(name) is not None:
             return name
     pytest.skip(
-        "no set of images is on this machine: set SNNL_DATA, or run `python -m snnl_lib data fetch"
+        "no set of images is on this machine: set SNNL_DATA, or run `python -m snnl_book data fetch"
         " fashion_mnist`"
     )
 
@@ -889,7 +890,7 @@ def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loa
     expected, curve, _ = shared(tiny("dec"), task)
     (path,) = kept(loaded)
     path.unlink()
-    monkeypatch.setattr("snnl_lib.cache.SECONDS_BETWEEN", 0)
+    monkeypatch.setattr("snnl_lib.checkpoint.SECONDS_BETWEEN", 0)
     batches = []
 
     def killed(output, features, labels):

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from snnl_lib import data
-from snnl_lib.data import DataError
-from snnl_lib.experiments import images
-from snnl_lib.experiments.cells import ALL, MORE_SEEDS, PROFILES
-from snnl_lib.experiments.plan import specs
+from snnl_book import data
+from snnl_book.data import DataError
+from snnl_book.experiments import images
+from snnl_book.experiments.cells import ALL, MORE_SEEDS, PROFILES
+from snnl_book.experiments.plan import specs
 
 SETS = ("mnist", "fashion_mnist", "emnist_balanced")
 

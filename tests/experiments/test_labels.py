@@ -7,8 +7,8 @@ import pytest
 import torch
 from by_hand import carried_out, described, grid, made_up, made_up_task
 
-from snnl_lib import results
-from snnl_lib.experiments import (
+from snnl_book import results
+from snnl_book.experiments import (
     PROFILES,
     labels,
     load_task,

@@ -9,12 +9,12 @@ import pytest
 from by_hand import carried_out, grid, made_up, made_up_task
 from conftest import nearest_share
 
-from snnl_lib import embeddings
-from snnl_lib.data import Dataset
-from snnl_lib.data.readers import Split
-from snnl_lib.experiments import Task, run, specs, tasks
-from snnl_lib.experiments.codes import scale_to_unit
-from snnl_lib.experiments.maps import run_lexicon, run_tsne
+from snnl_book import embeddings
+from snnl_book.data import Dataset
+from snnl_book.data.readers import Split
+from snnl_book.experiments import Task, run, specs, tasks
+from snnl_book.experiments.codes import scale_to_unit
+from snnl_book.experiments.maps import run_lexicon, run_tsne
 
 MODELS = ("original", "ae", "lc-d", "ae-d")
 

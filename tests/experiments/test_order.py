@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from snnl_lib import data, experiments
-from snnl_lib.experiments import Task, load_task, short_texts, text_clustering
-from snnl_lib.methods import DEC, IDEC, N2D, SCCL, ClusterBERT, VaDE
-from snnl_lib.methods.deep_clustering import pretrain
-from snnl_lib.recipes import Recipe
+from snnl_book import data, experiments
+from snnl_book.experiments import Task, load_task, short_texts, text_clustering
+from snnl_book.methods import DEC, IDEC, N2D, SCCL, ClusterBERT, VaDE
+from snnl_book.methods.deep_clustering import pretrain
+from snnl_book.recipes import Recipe
 
 K, EACH = 4, 30
 NOISE = 0.15

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from snnl_lib import SnnlError, data
-from snnl_lib.experiments import images
-from snnl_lib.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES, Cell
-from snnl_lib.experiments.plan import EXPERIMENTS, FAMILIES, ExperimentError, parse_seeds, specs
+from snnl_book import data
+from snnl_book.experiments import images
+from snnl_book.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES, Cell
+from snnl_book.experiments.plan import EXPERIMENTS, FAMILIES, ExperimentError, parse_seeds, specs
+from snnl_lib import SnnlError
 
 CLASSIFIERS = {
     (model, alpha, temperature)

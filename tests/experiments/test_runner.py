@@ -11,9 +11,9 @@ import pytest
 import torch
 from by_hand import training_of
 
-from snnl_lib import data, experiments, results, training
-from snnl_lib.data import DataError
-from snnl_lib.experiments import (
+from snnl_book import data, experiments, results
+from snnl_book.data import DataError
+from snnl_book.experiments import (
     EXPERIMENTS,
     Task,
     images,
@@ -25,9 +25,10 @@ from snnl_lib.experiments import (
     specs,
     status,
 )
-from snnl_lib.experiments.codes import entanglement
-from snnl_lib.methods import deep_clustering
-from snnl_lib.results import Outcome
+from snnl_book.experiments.codes import entanglement
+from snnl_book.methods import deep_clustering
+from snnl_book.results import Outcome
+from snnl_lib import training
 from snnl_lib.training import History
 
 # ---------------------------------------------------------------- runs

@@ -11,11 +11,11 @@ from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import data, embeddings, experiments, methods, metrics, results
-from snnl_lib.embeddings.backbones import MAX_PIECES
-from snnl_lib.embeddings.transformers import embed_texts
-from snnl_lib.experiments import Task, maps, plan, runner, short_texts
-from snnl_lib.experiments.short_texts import (
+from snnl_book import data, embeddings, experiments, methods, results
+from snnl_book.embeddings.backbones import MAX_PIECES
+from snnl_book.embeddings.transformers import embed_texts
+from snnl_book.experiments import Task, maps, plan, runner, short_texts
+from snnl_book.experiments.short_texts import (
     PAIRS,
     cluster,
     fine_tune,
@@ -25,12 +25,13 @@ from snnl_lib.experiments.short_texts import (
     run_vectors,
     score,
 )
-from snnl_lib.methods import clusterbert, deep_clustering
-from snnl_lib.methods.clusterbert import ClusterBERT
-from snnl_lib.methods.retrieval import denoise, evaluate
-from snnl_lib.methods.sccl import SCCL
-from snnl_lib.recipes import STAGES, Recipe
-from snnl_lib.results import Spec
+from snnl_book.methods import clusterbert, deep_clustering
+from snnl_book.methods.clusterbert import ClusterBERT
+from snnl_book.methods.retrieval import denoise, evaluate
+from snnl_book.methods.sccl import SCCL
+from snnl_book.recipes import STAGES, Recipe
+from snnl_book.results import Spec
+from snnl_lib import metrics
 from snnl_lib.training import History, forward, named_seed
 
 TINY = experiments.PROFILES["tiny"]

@@ -2,10 +2,10 @@
 ablation, the ranking tasks.
 """
 
-from snnl_lib import experiments
-from snnl_lib.experiments import short_texts
-from snnl_lib.experiments.cells import ALL_SHORT_TEXTS
-from snnl_lib.recipes import Recipe
+from snnl_book import experiments
+from snnl_book.experiments import short_texts
+from snnl_book.experiments.cells import ALL_SHORT_TEXTS
+from snnl_book.recipes import Recipe
 
 
 def test_the_full_grid_has_the_floor_on_a_cpu_and_leaves_the_rest_to_a_gpu():

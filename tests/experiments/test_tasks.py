@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from snnl_lib import SnnlError, embeddings, experiments
-from snnl_lib.data import Dataset
-from snnl_lib.data.readers import Split
-from snnl_lib.experiments import ExperimentError, check_device, load_task, parameters, tasks
+from snnl_book import embeddings, experiments
+from snnl_book.data import Dataset
+from snnl_book.data.readers import Split
+from snnl_book.experiments import ExperimentError, check_device, load_task, parameters, tasks
+from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -159,7 +160,7 @@ def test_torch_is_asked_for_a_gpu_only_where_a_driver_is(driver):
         f"plan.gpu_driver = lambda: {driver}; plan.check_device('auto');"
         " print('torch' in sys.modules)"
     )
-    code = f"import sys; from snnl_lib.experiments import plan; {asked}"
+    code = f"import sys; from snnl_book.experiments import plan; {asked}"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -14,10 +14,9 @@ from by_hand import carried_out, described, grid, made_up, made_up_task, trainin
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
-from snnl_lib import metrics
-from snnl_lib.experiments import PROFILES, Task, load_task
-from snnl_lib.experiments.codes import entanglement, scale_to_unit, trained_autoencoder
-from snnl_lib.experiments.text_clustering import (
+from snnl_book.experiments import PROFILES, Task, load_task
+from snnl_book.experiments.codes import entanglement, scale_to_unit, trained_autoencoder
+from snnl_book.experiments.text_clustering import (
     RIVALS,
     SAME_NETWORK,
     reading_cells,
@@ -26,7 +25,8 @@ from snnl_lib.experiments.text_clustering import (
     spherical_kmeans,
     table_cells,
 )
-from snnl_lib.methods.supcon import supervised_contrastive_loss
+from snnl_lib import metrics
+from snnl_lib.losses import supervised_contrastive_loss
 from snnl_lib.training import (
     binary_cross_entropy,
     forward,

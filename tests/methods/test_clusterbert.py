@@ -12,12 +12,12 @@ from conftest import SHORT_TEXTS as TEXTS
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_lib import cache, data
-from snnl_lib.embeddings import backbones
-from snnl_lib.embeddings.backbones import tokenize
-from snnl_lib.embeddings.transformers import load_encoder
-from snnl_lib.methods import clusterbert
-from snnl_lib.methods.clusterbert import (
+from snnl_book import cache, data
+from snnl_book.embeddings import backbones
+from snnl_book.embeddings.backbones import tokenize
+from snnl_book.embeddings.transformers import load_encoder
+from snnl_book.methods import clusterbert
+from snnl_book.methods.clusterbert import (
     CacheError,
     ClusterBERT,
     batches_of_like_length,
@@ -25,9 +25,9 @@ from snnl_lib.methods.clusterbert import (
     head_of_centroids,
     match_clusters,
 )
-from snnl_lib.methods.deep_clustering import target_distribution
-from snnl_lib.methods.tsdae import Decoder
-from snnl_lib.recipes import STAGES, Recipe
+from snnl_book.methods.deep_clustering import target_distribution
+from snnl_book.methods.tsdae import Decoder
+from snnl_book.recipes import STAGES, Recipe
 
 BRIEF = Recipe(
     batch_size=4,

@@ -16,8 +16,8 @@ from sklearn.datasets import load_digits
 from sklearn.mixture import GaussianMixture
 from torch import distributions as D
 
-from snnl_lib.methods import deep_clustering
-from snnl_lib.methods.deep_clustering import (
+from snnl_book.methods import deep_clustering
+from snnl_book.methods.deep_clustering import (
     DEC,
     IDEC,
     N2D,
@@ -29,7 +29,7 @@ from snnl_lib.methods.deep_clustering import (
 )
 from snnl_lib.metrics import clustering_accuracy
 from snnl_lib.models import Autoencoder
-from snnl_lib.recipes import BATCH_SIZE
+from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import build, forward, named_seed
 
 CLASSES, WIDTH = 4, 100

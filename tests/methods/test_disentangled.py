@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from snnl_lib.experiments import codes
-from snnl_lib.methods import DisentangledAutoencoder
+from snnl_book.experiments import codes
+from snnl_book.methods import DisentangledAutoencoder
 from snnl_lib.models import Autoencoder
 from snnl_lib.training import binary_cross_entropy, build, forward, train
 

@@ -17,9 +17,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from snnl_lib import SnnlError, __version__
-from snnl_lib.embeddings import embed
-from snnl_lib.methods import (
+from snnl_book.embeddings import embed
+from snnl_book.methods import (
     DEC,
     IDEC,
     N2D,
@@ -31,9 +30,11 @@ from snnl_lib.methods import (
     _saving,
     deep_clustering,
 )
-from snnl_lib.methods.deep_clustering import ClusteringAutoencoder, pretrain
+from snnl_book.methods.deep_clustering import ClusteringAutoencoder, pretrain
+from snnl_book.recipes import Recipe
+from snnl_lib import SnnlError, __version__
 from snnl_lib.models import Autoencoder
-from snnl_lib.recipes import Recipe, named_seed
+from snnl_lib.seeds import named_seed
 
 TITLES = ["read a file", "write a file", "open a large file", "close the file"]
 TITLES += ["sort a list", "sort a long list", "a list of lists", "reverse a list"]

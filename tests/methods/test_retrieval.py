@@ -14,10 +14,11 @@ import pytest
 from conftest import git_name
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from snnl_lib import SnnlError, data, experiments
-from snnl_lib.data import DataError, Retrieval, catalogue, load_retrieval
-from snnl_lib.methods import retrieval
-from snnl_lib.methods.retrieval import delete_words, denoise, evaluate
+from snnl_book import data, experiments
+from snnl_book.data import DataError, Retrieval, catalogue, load_retrieval
+from snnl_book.methods import retrieval
+from snnl_book.methods.retrieval import delete_words, denoise, evaluate
+from snnl_lib import SnnlError
 from snnl_lib.metrics import retrieval_scores
 
 trecqa_at_hand = pytest.mark.skipif(
@@ -242,7 +243,7 @@ def test_only_ranking_tasks_are_loaded_as_such_and_no_other_way():
         DataError,
         match=(
             r"trecqa holds queries and candidates, not documents of classes: load it with"
-            r" snnl_lib.data.load_retrieval"
+            r" snnl_book.data.load_retrieval"
         ),
     ):
         data.load_dataset("trecqa")

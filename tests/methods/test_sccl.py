@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from test_clusterbert import TITLES
 
-from snnl_lib.embeddings.backbones import tokenize
-from snnl_lib.embeddings.transformers import encode, load_encoder
-from snnl_lib.methods import _texts, sccl
-from snnl_lib.methods._fitting import KMEANS_STARTS
-from snnl_lib.methods.sccl import SCCL, contrastive_loss
+from snnl_book.embeddings.backbones import tokenize
+from snnl_book.embeddings.transformers import encode, load_encoder
+from snnl_book.methods import _texts, sccl
+from snnl_book.methods._fitting import KMEANS_STARTS
+from snnl_book.methods.sccl import SCCL, contrastive_loss
 from snnl_lib.training import named_seed
 
 

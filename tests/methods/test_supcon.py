@@ -5,8 +5,7 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import SupConLoss
 
-from snnl_lib.losses import soft_nearest_neighbor_loss
-from snnl_lib.methods.supcon import supervised_contrastive_loss
+from snnl_lib.losses import soft_nearest_neighbor_loss, supervised_contrastive_loss
 
 
 def batch(seed=0, size=40, classes=4, width=7):

@@ -5,10 +5,10 @@ import pytest
 import torch
 from conftest import SHORT_TEXTS as TEXTS
 
-from snnl_lib.embeddings.backbones import tokenize
-from snnl_lib.embeddings.transformers import load_encoder
-from snnl_lib.methods import tsdae
-from snnl_lib.methods.tsdae import Decoder, delete_words
+from snnl_book.embeddings.backbones import tokenize
+from snnl_book.embeddings.transformers import load_encoder
+from snnl_book.methods import tsdae
+from snnl_book.methods.tsdae import Decoder, delete_words
 
 # ---------------------------------------------------------------- deletion
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from snnl_lib import paper
-from snnl_lib.experiments import EXPERIMENTS, specs
-from snnl_lib.experiments.cells import DRAWN
+from snnl_book import paper
+from snnl_book.experiments import EXPERIMENTS, specs
+from snnl_book.experiments.cells import DRAWN
 
 FOLDER = Path(paper.__file__).with_name("claims")
 TEXTS = {"text": ("000",), "image": ("001", "002"), "clusterbert": ("004",)}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from snnl_lib import paper
-from snnl_lib.paper.tables import later_results
+from snnl_book import paper
+from snnl_book.paper.tables import later_results
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLD = ["year", "texts", "backbone", "labels", "protocol", "source", "cite", "address", "read"]

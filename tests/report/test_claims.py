@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from snnl_lib.experiments import PAPER_SEEDS
-from snnl_lib.paper import ClaimError, declared, registered_claims
-from snnl_lib.report import claims
+from snnl_book.experiments import PAPER_SEEDS
+from snnl_book.paper import ClaimError, declared, registered_claims
+from snnl_book.report import claims
 
 
 @pytest.fixture(scope="module")

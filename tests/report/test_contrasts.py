@@ -6,7 +6,7 @@ from math import nan
 import numpy as np
 import pytest
 
-from snnl_lib.report.contrasts import (
+from snnl_book.report.contrasts import (
     Estimate,
     base,
     best_of,

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import same_color
 
-from snnl_lib.report import figures
-from snnl_lib.report.statistics import interval
+from snnl_book.report import figures
+from snnl_book.report.statistics import interval
 
 NAN = float("nan")
 COLUMNS = ["label", "mean", "low", "high", "group", "paper"]

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from snnl_lib.__main__ import main
-from snnl_lib.experiments.cells import MORE_SEEDS, NEW_SEEDS, PAPER_SEEDS
-from snnl_lib.paper import Claim, ClaimError, Contrast, Reading, registered_claims
-from snnl_lib.report import claims
-from snnl_lib.report.rows import Book, named_cells
-from snnl_lib.results import Outcome, Record, write_record
+from snnl_book.__main__ import main
+from snnl_book.experiments.cells import MORE_SEEDS, NEW_SEEDS, PAPER_SEEDS
+from snnl_book.paper import Claim, ClaimError, Contrast, Reading, registered_claims
+from snnl_book.report import claims
+from snnl_book.report.rows import Book, named_cells
+from snnl_book.results import Outcome, Record, write_record
 
 TEXTS = {"experiment": "clustering", "dataset": "ag_news", "embedding": "spacy"}
 AED, AE, PCA = (TEXTS | {"model": model} for model in ("ae-d", "ae", "pca"))
@@ -1005,7 +1005,7 @@ def test_the_command_takes_names_and_a_paper(two_claims, capsys):
 
 @pytest.mark.parametrize("command", ["--help", "list", "missing annealing"])
 def test_a_reader_that_has_seen_enough_is_no_traceback(command):
-    piped = [sys.executable, "-m", "snnl_lib", *command.split()]
+    piped = [sys.executable, "-m", "snnl_book", *command.split()]
     # Of a buffered output the pipe is found broken at the very end.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": buffered}

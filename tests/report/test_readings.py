@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from test_report import runs
 
-from snnl_lib import report
-from snnl_lib.report.readings import METRICS, distance
+from snnl_book import report
+from snnl_book.report.readings import METRICS, distance
 
 PAPER = {"dbi": 0.38, "sil": 0.76, "chs": 24172.28, "nmi": 0.68, "ari": 0.72, "acc": 0.88}  # AE(D)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_lib import data, experiments, report, results
-from snnl_lib.data.readers import Split
-from snnl_lib.experiments.cells import ALL
-from snnl_lib.report.judgement import judge_value
+from snnl_book import data, experiments, report, results
+from snnl_book.data.readers import Split
+from snnl_book.experiments.cells import ALL
+from snnl_book.report.judgement import judge_value
 
 
 def runs(label, values, metric="acc", status="ok"):

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from snnl_lib import experiments, report, results
-from snnl_lib.experiments import EXPERIMENTS, specs
-from snnl_lib.experiments.cells import NEW_SEEDS, PAPER_SEEDS
+from snnl_book import experiments, report, results
+from snnl_book.experiments import EXPERIMENTS, specs
+from snnl_book.experiments.cells import NEW_SEEDS, PAPER_SEEDS
 
 
 @pytest.fixture

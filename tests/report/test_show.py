@@ -10,8 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from snnl_lib.report.show import FIGURE, PLOTLY, TABLE, _still, show_figure, show_table, show_views
-from snnl_lib.report.tables import COMPUTED
+from snnl_book.report.show import FIGURE, PLOTLY, TABLE, _still, show_figure, show_table, show_views
+from snnl_book.report.tables import COMPUTED
 
 
 def test_a_table_is_html_with_its_caption_and_no_style_or_script():

@@ -1,0 +1,334 @@
+"""InferSent (Conneau et al., 2017; Secs. 1.4 and 3.1 of the text paper), in three forms.
+
+It is a bidirectional LSTM over word vectors, max-pooled. Each form is named as what it is wherever
+it appears: ``infersent`` (the published weights, where the user has them), ``infersent-nli``
+(trained here on natural-language-inference pairs) and ``infersent-random`` (never trained, as in
+Wieting and Kiela, 2019). A document is an integer array of the rows of a word-vector table, in
+order; a row below 0 is a word without a vector.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from snnl_book import cache, data, embeddings
+from snnl_book.embeddings import nli, words
+from snnl_lib.checkpoint import whole_file
+from snnl_lib.training import build, named_seed, take_step
+
+REVISION = 1  # raise when a change can move a sentence vector: what was cached is computed again
+
+
+class EncoderError(embeddings.EmbeddingError):
+    """Weights that are not there, or are not what they should be."""
+
+
+# ---------------------------------------------------------------- the encoder
+
+
+class InferSent(nn.Module):
+    """The encoder: ``forward(words [B, T, D], lengths [B] on the CPU)`` -> [B, 2 * units].
+
+    A sentence's vector is the maximum of the states over it. Positions at or after its length do
+    not count, whatever they hold; lengths are at least 1.
+    """
+
+    def __init__(self, word_size=300, units=nli.UNITS):
+        super().__init__()
+        self.units = units
+        # Named as in the published weights.
+        self.enc_lstm = nn.LSTM(word_size, units, bidirectional=True, batch_first=True)
+
+    def forward(self, words, lengths):
+        lengths, steps = lengths.to(words.device)[:, None], torch.arange(words.shape[1])
+        steps = steps.to(words.device)
+        beyond = steps >= lengths
+        # Each direction by itself, the second on reversed documents: a packed sequence computes
+        # both step by step, which takes a CPU three times as long.
+        turned = torch.where(beyond, steps, lengths - 1 - steps)[..., None].expand_as(words)
+        weights, start = self.enc_lstm._flat_weights, words.new_zeros(1, len(words), self.units)
+        states = [
+            torch.lstm(inputs, (start, start), part, True, 1, 0.0, self.training, False, True)[0]
+            for inputs, part in ((words, weights[:4]), (words.gather(1, turned), weights[4:]))
+        ]
+        return torch.cat(states, 2).masked_fill(beyond[..., None], -torch.inf).amax(dim=1)
+
+
+def random_encoder(seed=0, word_size=300, units=nli.UNITS) -> InferSent:
+    """Build an encoder that is never trained.
+
+    Its weights are uniform in ±1/sqrt(units), PyTorch's own and Wieting and Kiela's choice.
+    """
+    return build(InferSent, word_size, units, seed=seed).eval()
+
+
+def load_encoder(path: Path) -> InferSent:
+    """Load an encoder from the published ``infersent1.pkl`` or a file of ``save_encoder``.
+
+    Raises EncoderError if the file is not there, damaged, or holds other tensors than the encoder
+    has.
+    """
+    if not path.exists():
+        raise EncoderError(f"the weights {path} are not there")
+    try:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
+        encoder = InferSent(word_size, weights["enc_lstm.weight_hh_l0"].shape[1])
+        encoder.load_state_dict(weights)
+    except Exception as error:  # a damaged file can raise nearly anything
+        what = f"{path} is damaged or holds no InferSent encoder"
+        raise EncoderError(f"{what}: remove it and get it again") from error
+    return encoder.eval()
+
+
+def save_encoder(encoder: InferSent, path: Path) -> None:
+    """Save an encoder's weights, whole or not at all."""
+    with whole_file(path) as file:
+        torch.save(encoder.state_dict(), file)
+
+
+def _batch(documents, table, device):
+    """Look up the words of some documents: (words [B, T, D], lengths [B])."""
+    rows = [torch.from_numpy(np.ascontiguousarray(document)).long() for document in documents]
+    lengths = torch.tensor([len(row) for row in rows])
+    return table[pad_sequence(rows, batch_first=True).to(device)], lengths
+
+
+@torch.no_grad()
+def encode(
+    encoder: InferSent, documents: list, table: np.ndarray, *, device="cpu", batch_size=64
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Encode documents in batches of similar length.
+
+    Yields (indices of a batch, float32 vectors [B, 2 * units]). ``documents`` hold rows of
+    ``table`` [V, D]; words without a vector are passed over, and a document without any is zeros.
+    """
+    documents = [document[document >= 0] for document in documents]
+    encoder, table = encoder.to(device).eval(), torch.as_tensor(table, device=device)
+    lengths = np.array([len(document) for document in documents])
+    order = np.argsort(lengths, kind="stable")
+    empty = order[: np.searchsorted(lengths[order], 1)]
+    if len(empty):
+        yield empty, np.zeros((len(empty), 2 * encoder.enc_lstm.hidden_size), dtype=np.float32)
+    for start in range(len(empty), len(order), batch_size):
+        index = order[start : start + batch_size]
+        batch = _batch([documents[i] for i in index], table, device)
+        yield index, encoder(*batch).float().cpu().numpy()
+
+
+# ---------------------------------------------------------------- texts to vectors
+
+
+def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
+    """Embed texts by one of the three forms, as ``embeddings.embed`` does.
+
+    Each document is encoded once and kept. Raises EmbeddingError for weights that are not there,
+    CacheError for a damaged file of vectors.
+    """
+    if method == "infersent":  # has word vectors and marks of its own
+        documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
+        contents = [" ".join(document).encode() for document in documents]
+    else:
+        documents = words.word_rows(texts)
+        contents = [rows.astype("<i4").tobytes() for rows in documents]
+    keys = [hashlib.sha256(content).hexdigest()[:32] for content in contents]
+
+    def compute(missing):
+        return _encode([documents[i] for i in missing], method, device)
+
+    revision = "" if REVISION == 1 else f"-{REVISION}"
+    name = f"{method}-{embeddings.fingerprint(method)}{revision}{cache.device_suffix(device)}"
+    return cache.cached_rows(data.cache_dir() / "embeddings" / name, keys, 2 * nli.UNITS, compute)
+
+
+def _encode(documents, method, device):
+    if method.startswith("infersent-random"):
+        encoder, table = random_encoder(embeddings.draw_of(method)), words.word_vectors()
+    elif method == "infersent-nli":
+        encoder, table = load_encoder(trained_weights(device)), words.word_vectors()
+    else:
+        weights, glove = embeddings.published_files()
+        encoder, (documents, table) = load_encoder(weights), _read_glove(glove, documents)
+        # <s> and </s> alone say nothing.
+        documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]
+    batches = encode(encoder, documents, table, device=device)
+    if not sys.stderr.isatty():  # no bar, not even a disabled one: see training.progress_bar
+        yield from batches
+        return
+    with tqdm(total=len(documents), desc=method, unit="doc", leave=False) as bar:
+        for index, vectors in batches:
+            yield index, vectors
+            bar.update(len(index))
+
+
+def _read_glove(path, documents):
+    """Read the vectors of the words that occur: (documents as rows, table)."""
+    row_of = dict.fromkeys(chain.from_iterable(documents), -1)
+    table = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            word, _, numbers = line.rstrip().partition(" ")
+            # The file has entries of two words: "email name@domain.com 0.1 ...".
+            if word in row_of and numbers.count(" ") == 299:
+                row_of[word] = len(table)
+                table.append(np.array(numbers.split(" "), dtype=np.float32))
+    if not table:
+        raise EncoderError(f"{path} does not hold 300-d GloVe vectors of English words")
+    rows = [np.array([row_of[word] for word in words], dtype=np.int32) for words in documents]
+    return rows, np.stack(table)
+
+
+# ---------------------------------------------------------------- training on inference
+
+
+class _NliClassifier(nn.Module):
+    """Entailment, neutral or contradiction from two sentence vectors u and v.
+
+    One hidden layer sees [u, v, |u - v|, u * v].
+    """
+
+    def __init__(self, word_size, units, hidden):
+        super().__init__()
+        self.encoder = InferSent(word_size, units)
+        self.head = nn.Sequential(nn.Linear(8 * units, hidden), nn.ReLU(), nn.Linear(hidden, 3))
+
+    def forward(self, premises, hypotheses):
+        u, v = self.encoder(*premises), self.encoder(*hypotheses)
+        return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
+
+
+def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and both are resumed
+    pairs, table, *, device="cpu", progress=lambda line: None, checkpoint=None, **recipe
+):
+    """Train an encoder on natural-language-inference pairs and score it on held-out ones.
+
+    Args:
+        pairs: dict of ``train``, ``dev`` and ``test``, each (premises, hypotheses, labels):
+            documents as for ``encode``, each with a known word, and int labels 0 entailment, 1
+            neutral, 2 contradiction.
+        table: word vectors [V, D], which stay as they are.
+        recipe: what differs from ``nli.RECIPE``.
+        progress: called with one line an epoch.
+        checkpoint: file from which a training that was killed goes on, and which goes at its end;
+            None keeps none.
+
+    Returns (encoder of the epoch with the best dev accuracy, ``{"nli_dev_acc", "nli_test_acc",
+    "nli_epoch"}``). Raises ValueError if a document has no known word, TypeError for what
+    ``nli.RECIPE`` does not have.
+    """
+    for split in pairs.values():
+        _check_pairs(*split)
+    if unknown := recipe.keys() - nli.RECIPE.keys():
+        raise TypeError(f"the recipe has no {' and no '.join(unknown)}")
+    units, hidden, epochs, batch_size, rate, seed, precision = (nli.RECIPE | recipe).values()
+    table = torch.as_tensor(table, device=device)
+    model = build(_NliClassifier, table.shape[1], units, hidden, seed=seed).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    order = torch.Generator().manual_seed(named_seed(seed, "batches"))
+
+    def logits(split, index):
+        sides = (_batch([side[i] for i in index], table, device) for side in split[:2])
+        # Without AVX-512 oneDNN refuses an LSTM in bfloat16, which torch itself computes.
+        able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
+        kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
+        with torch.autocast(torch.device(device).type, getattr(torch, precision)), kernels:
+            return model(*sides).float()
+
+    @torch.no_grad()
+    def accuracy(split):
+        model.eval()
+        labels, right = torch.as_tensor(split[2]), 0
+        for index in _batches_by_length(split[0], batch_size):
+            right += (logits(split, index).argmax(dim=1).cpu() == labels[index]).sum().item()
+        model.train()
+        return right / len(labels)
+
+    train, train_labels = pairs["train"], torch.as_tensor(pairs["train"][2], dtype=torch.long)
+    saved = cache.Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
+    state = {"epoch": 0, "batch": 0, "total": 0.0, "best": None, "scores": {"nli_dev_acc": -1.0}}
+    if reached := saved.restore():
+        state = reached
+        order.set_state(state["epoch_order"])
+    for epoch in range(state["epoch"], epochs):
+        state |= {"epoch": epoch, "epoch_order": order.get_state()}
+        name = f"epoch {epoch + 1} of {epochs}"
+        batches = _batches_by_length(train[0], batch_size, order)
+        for index in batches[state["batch"] :]:
+            loss = F.cross_entropy(logits(train, index), train_labels[index].to(device))
+            take_step(optimizer, loss)
+            state["total"] += loss.item() * len(index)
+            state["batch"] += 1
+            if saved.save_if_due(**state):
+                place = f"batch {state['batch']} of {len(batches)}"
+                progress(f"{name}: {place}, kept in a checkpoint")
+        dev = accuracy(pairs["dev"])
+        if dev > state["scores"]["nli_dev_acc"]:
+            state["scores"] = {"nli_dev_acc": dev, "nli_epoch": float(epoch)}
+            weights = model.state_dict().items()
+            state["best"] = {name: value.detach().clone() for name, value in weights}
+        loss = state["total"] / len(train_labels)
+        progress(f"{name}: training loss {loss:.3f}, SNLI dev accuracy {dev:.3f}")
+        state |= {"batch": 0, "total": 0.0}
+    model.load_state_dict(state["best"])
+    scores = state["scores"] | {"nli_test_acc": accuracy(pairs["test"])}
+    saved.remove()
+    return model.encoder.cpu().eval(), scores
+
+
+def _batches_by_length(documents, batch_size, order=None):
+    """Put documents of similar length together; with ``order``, of fifty batches drawn by it."""
+    lengths = torch.tensor([len(document) for document in documents])
+    if order is None:
+        return lengths.argsort(stable=True).split(batch_size)
+    pools = torch.randperm(len(lengths), generator=order).split(50 * batch_size)
+    sorted_pools = [pool[lengths[pool].argsort(stable=True)] for pool in pools]
+    batches = [batch for pool in sorted_pools for batch in pool.split(batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=order)]
+
+
+def _check_pairs(premises, hypotheses, labels):
+    lengths_agree = len(premises) == len(hypotheses) == len(labels)
+    if not lengths_agree or not all(len(d) and d.min() >= 0 for d in (*premises, *hypotheses)):
+        words_needed = "each sentence at least one word, all with a vector"
+        raise ValueError(f"each pair needs a premise, a hypothesis and a label, and {words_needed}")
+
+
+def trained_weights(device: str = "cpu") -> Path:
+    """Return the file of the trained encoder's weights; trains it first if need be."""
+    weights, _ = nli.trained_files()
+    if not weights.exists():
+        train_infersent_nli(device=device)
+    return weights
+
+
+def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:
+    """Train the encoder of ``infersent-nli``, keep it in the cache and return its accuracies.
+
+    These are on SNLI dev and test. With another recipe than ``nli.RECIPE``, or fewer ``pairs`` (a
+    small version, for a CPU), it is trained and scored, and not kept.
+    """
+    is_kept = not recipe and pairs is None
+    rows = nli.pairs_as_rows()
+    if pairs is not None:
+        rows["train"] = tuple(part[:pairs] for part in rows["train"])
+    weights, scores_file = nli.trained_files()
+    under_way = weights.with_name(f"{weights.stem}-{str(device).split(':')[0]}-under-way.pt")
+    recipe |= {"progress": partial(print, file=sys.stderr, flush=True), "device": device}
+    recipe |= {"checkpoint": under_way} if is_kept else {}
+    encoder, scores = train_nli(rows, words.word_vectors(), **recipe)
+    if is_kept:
+        with whole_file(scores_file) as file:
+            file.write(json.dumps(scores).encode())
+        save_encoder(encoder, weights)  # last: the weights' presence says that both are there
+    return scores

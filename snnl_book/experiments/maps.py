@@ -1,0 +1,174 @@
+"""Pictures: words of an opinion lexicon on a plane (Figure 1), and codes laid out by t-SNE."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from snnl_book.experiments import images, short_texts, text_clustering
+from snnl_book.experiments.cells import Cell, Experiment
+from snnl_book.experiments.codes import collapse, kmeans, make_codes, neighbour_share
+from snnl_book.recipes import STAGES
+from snnl_book.results import Outcome, Spec
+from snnl_lib.seeds import named_seed
+
+LABELS = {"original": "Orig."} | text_clustering.LABELS
+ALPHAS = {"original": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
+
+
+def lexicon_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 1."""
+    profile = profile | {"clustering_epochs": profile["lexicon_epochs"]}
+    for model, alpha in ALPHAS.items():
+        settings, dataset = {"kmeans_starts": profile["kmeans_starts"]}, "opinion_lexicon"
+        if model != "original":
+            settings = text_clustering.settings_of(profile, model)
+        settings |= {"shown": 100}
+        yield Cell(LABELS[model], "spacy-word", model, alpha, settings, dataset=dataset)
+
+
+def tsne_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 2 of the text paper, the article's pictures of images, Figure 1 of ClusterBERT's."""
+    yield from text_cells(profile)
+    yield from image_cells(profile)
+    yield from clusterbert_cells(profile)
+
+
+def text_cells(profile: dict) -> Iterator[Cell]:
+    """Figure 2 of the text paper."""
+    layout = {"perplexity": 50, "learning_rate": 200, "iterations": profile["tsne_iterations"]}
+    for embedding, n_train in text_clustering.numbers_of_documents(profile).items():
+        for model, alpha in ALPHAS.items():
+            own = {} if model == "original" else text_clustering.settings_of(profile, model)
+            more = {"seeds": 1, "n_train": n_train}
+            yield Cell(LABELS[model], embedding, model, alpha, own | layout, **more)
+
+
+def image_cells(profile: dict) -> Iterator[Cell]:
+    """The article's picture of original and disentangled images, in two and three dimensions."""
+    layout = {"perplexity": 50, "learning_rate": 10, "points": 2000}
+    layout["iterations"] = profile["image_tsne_iterations"]
+    for dataset in images.PIXELS:
+        for dimensions in (2, 3):
+            reading = f"{dimensions}-D"
+            settings = layout | {"dimensions": dimensions, "reading": reading}
+            if dataset == "emnist_balanced":
+                settings["shown_classes"] = 10
+            more = {"seeds": 1, "n_train": profile["image_train"], "dataset": dataset}
+            for model, alpha in (("original", 0), ("ae-d", 1)):
+                own = images.settings_of(profile, model) | settings
+                label = f"{images.LABELS[model]}, {reading}"
+                yield Cell(label, "pixels", model, alpha, own, **more)
+
+
+def clusterbert_cells(profile: dict) -> Iterator[Cell]:
+    """Sentences of BBC News as each stage of ClusterBERT leaves them.
+
+    The paper gives no settings of t-SNE: scikit-learn's own.
+    """
+    layout = {"perplexity": 30, "map_learning_rate": "auto"}
+    layout["iterations"] = profile["tsne_iterations"]
+    settings = short_texts.recipe_settings(profile) | layout
+    more = {"n_train": profile["short_documents"], "dataset": "bbc_sentences", "seeds": 1}
+    more["revision"] = 2  # since then the sentences stand in random order
+    for stage, reading in enumerate(STAGES):
+        own, label = settings | {"stage": stage, "reading": reading}, f"ClusterBERT, {reading}"
+        yield Cell(label, short_texts.START, "clusterbert", 0, own, **more)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_lexicon(spec: Spec, task, device, progress):
+    """Make codes of opinion words (Figure 1): do words of one polarity lie together?
+
+    Scores, of the held-out words and, as ``train_...``, of the others: ``acc``, k-means into two
+    clusters, and ``neighbours``, the mean share of a word's 10 nearest words that have its
+    polarity. Points: as many words of either kind as the spec shows, half of them positive, on
+    their two principal components; ``row`` is the place in the lexicon's held-out or training part.
+    """
+    import pandas as pd
+    from sklearn.decomposition import PCA
+
+    from snnl_lib import metrics
+
+    train_codes, test_codes, curve = make_codes(spec, task, device, progress)
+    scores, points, answers = {}, [], {}
+    for prefix, held_out, codes, labels, rows in (
+        ("train_", 0, train_codes, task.train_y, task.train_rows),
+        ("", 1, test_codes, task.test_y, task.test_rows),
+    ):
+        clusters = kmeans(spec, task.classes).fit_predict(codes)
+        if held_out:
+            answers[""] = clusters
+        scores[f"{prefix}acc"] = metrics.clustering_accuracy(labels, clusters)
+        scores[f"{prefix}neighbours"] = neighbour_share(codes, labels)
+        random = np.random.default_rng(named_seed(spec.seed, "shown words"))
+        order, each = random.permutation(len(labels)), spec["shown"] // task.classes
+        of_class = [order[labels[order] == label][:each] for label in range(task.classes)]
+        shown = np.concatenate(of_class)
+        pca = PCA(2, random_state=named_seed(spec.seed, "pca"))
+        x, y = pca.fit_transform(codes[shown]).T
+        words = {"row": rows[shown], "label": labels[shown], "held_out": held_out}
+        points.append(pd.DataFrame(words | {"x": x, "y": y}))
+    found = Outcome(scores, curve, *collapse(test_codes), points=pd.concat(points))
+    return found._replace(answers=answers)
+
+
+def run_tsne(spec: Spec, task, device, progress):
+    """Map codes of the test documents to the plane, or to space, with t-SNE (Sec. 3.6).
+
+    Points: row number, class and coordinates. With ``points`` so many of them are drawn, with
+    ``shown_classes`` from so many classes, which are drawn too. Scored by the final
+    Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10
+    nearest points in the map that have its class. A collapsed code has no map: scikit-learn breaks
+    down on points that all coincide.
+    """
+    import pandas as pd
+    from sklearn.manifold import TSNE
+
+    shared_seconds, waited = None, 0.0
+    if spec.model == "clusterbert":
+        model, _, waited = short_texts.fine_tune(spec, task, device, progress)
+        codes, curve = model.embeddings[STAGES[spec["stage"]]][: len(task.train_x)], model.curve
+        shared_seconds = model.seconds
+    else:
+        _, codes, curve = make_codes(spec, task, device, progress)
+    status, reason = collapse(codes)
+    if reason:
+        return Outcome({}, curve, status, reason)
+    chosen = _shown(spec, task)
+    # ClusterBERT has a learning rate of its own among its settings.
+    rate = spec.get("map_learning_rate", spec["learning_rate"])
+    layout = {"perplexity": spec["perplexity"], "learning_rate": rate, "init": "pca"}
+    layout |= {"n_components": spec.get("dimensions", 2), "max_iter": spec["iterations"]}
+    tsne = TSNE(**layout, random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
+    places = tsne.fit_transform(np.asarray(codes, dtype=np.float32)[chosen])
+    labels = task.test_y[chosen]
+    scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbour_share(places, labels)}
+    numbered = {"row": task.test_rows[chosen], "label": labels}
+    points = pd.DataFrame(numbered | dict(zip("xyz", places.T, strict=False)))
+    shared = {"shared_seconds": shared_seconds, "waited": waited}
+    return Outcome(scores, curve, points=points, **shared)
+
+
+def _shown(spec, task):
+    """The places of the test documents that a map shows."""
+    if not spec.get("points"):
+        return np.arange(len(task.test_y))
+    random = np.random.default_rng(named_seed(spec.seed, "shown points"))
+    order = random.permutation(len(task.test_y))
+    if spec.get("shown_classes"):
+        random = np.random.default_rng(named_seed(spec.seed, "shown classes"))
+        classes = random.permutation(task.classes)[: spec["shown_classes"]]
+        order = order[np.isin(task.test_y[order], classes)]
+    return order[: spec["points"]]
+
+
+_LEXICON = "Words of an opinion lexicon (text paper, Figure 1)"
+_TSNE = "The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1)"
+_TSNE += ", and in space (image paper)"
+_OF_WORDS = ("acc", "neighbours", "train_acc", "train_neighbours")
+EXPERIMENTS = {
+    "lexicon": Experiment(_LEXICON, _OF_WORDS, lexicon_cells, run_lexicon),
+    "tsne": Experiment(_TSNE, ("kl", "neighbours"), tsne_cells, run_tsne),
+}

@@ -1,0 +1,84 @@
+"""Packs: what runs need, copied into a folder for a machine without spaCy or a network.
+
+There ``SNNL_DATA`` names the folder. It holds the files of data sets and inference pairs as they
+are published, spaCy's table of word vectors, and MiniLM with its weights rounded. Since it holds
+texts and a model, a pack is never committed.
+"""
+
+import shutil
+from pathlib import Path
+
+from snnl_book import data, embeddings, results
+from snnl_book.embeddings import backbones, nli, words
+from snnl_book.experiments.cells import DRAWN
+from snnl_book.experiments.short_texts import RANKINGS
+from snnl_lib import SnnlError
+
+
+def write(specs: list, folder: Path, tell=print) -> list[str]:
+    """Copy what runs need into a folder; returns the names of what it then holds.
+
+    ``tell`` is called with a line for each thing that cannot go into it, and the runs that need it
+    are left out. Word vectors are not brought for ``sif`` alone. Raises SnnlError if nothing fits,
+    and DataError for a corpus that is out of reach.
+    """
+    held = [*_data_sets(specs, folder, tell)]
+    if not held:
+        names = " and ".join(dict.fromkeys(spec.experiment for spec in specs))
+        raise SnnlError(f"nothing of {names} fits into a pack: run it where its data is")
+    held += _behind_embeddings({spec.embedding for spec in specs}, folder, tell)
+    (folder / "commit.txt").write_text(results.commit())
+    return held
+
+
+def commit() -> str:
+    """Return the commit of this checkout, or without git that of the one that wrote the pack."""
+    noted, here = data.user_folder("commit.txt"), results.commit()
+    return noted.read_text() if here == "unknown" and noted and noted.exists() else here
+
+
+def _copy(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _data_sets(specs, folder, tell):
+    """Copy the data sets of runs, once they have been read and so checked; yields their names."""
+    rankings = {spec.get("task") for spec in specs} & {*RANKINGS}
+    for name in sorted(({spec.dataset for spec in specs} | rankings) - {DRAWN}):
+        entry = data.describe(name)
+        try:
+            if name in rankings and data.locate(name) is None:  # runs rank only what is found
+                raise data.DataError("the ranking task is not on this machine")
+            form, source, *_ = data.read(name)
+        except data.DataError as error:
+            if entry.kind == "texts":
+                raise
+            tell(f"without the runs on {name}: {error}")
+            continue
+        for file in form.files:
+            _copy(source / file, folder / (entry.folder or name) / file)
+        yield name
+
+
+def _behind_embeddings(methods, folder, tell):
+    """Copy what embeddings are made of; yields the names of it."""
+    if "infersent-nli" in methods:
+        try:
+            source = nli.pairs_folder()
+            for split in nli.PAIRS:
+                _copy(source / f"{split}.parquet", folder / "snli" / f"{split}.parquet")
+            yield "inference pairs"
+        except data.DataError as error:
+            tell(f"without the runs on infersent-nli: {error}")
+    if any(method.startswith(("spacy", "infersent-")) for method in methods):
+        words.table()
+        _copy(words.table_file(), folder / "packages" / words.table_file().name)
+        yield "word vectors"
+    transformers = methods & {*embeddings.TRANSFORMERS}
+    for name in sorted({backbones.parse(embedding)[0] for embedding in transformers}):
+        if backbones.BACKBONES[name].package:
+            backbones.write_rounded(name, folder)
+            yield name
+        else:
+            tell(f"without the runs on {name}: a pack takes only weights that come in a package")

@@ -1,0 +1,305 @@
+"""Text clustering: Tables 3 and 4 of the text paper, its readings, and rivals with the same labels.
+
+A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and scores that.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from snnl_book.experiments import classification, codes
+from snnl_book.experiments.cells import FIFTEEN_SEEDS, Cell, Experiment, choices
+from snnl_book.results import Outcome, Spec
+from snnl_lib.seeds import named_seed
+
+CHOICES = classification.CHOICES | choices("text-clustering")
+"""What the text paper leaves open, and what is done here."""
+
+LABELS = {"pca": "Orig.", "ae": "AE", "lc-d": "LC(D)", "ae-d": "AE(D)"}
+ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
+LAYERS = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}
+RIVALS = {
+    "lda": "linear discriminant analysis",
+    "logreg": "logistic regression",
+    "logreg-predictions": "logistic regression, its own classes",
+    "kmeans": "k-means on all dimensions",
+    "spherical-kmeans": "spherical k-means",
+    "umap": "UMAP",
+    "gmm": "Gaussian mixture",
+}
+SAME_NETWORK = {
+    ("ffn-layer", 0): "plain classifier's last hidden layer",
+    ("ffn-layer", 100): "last hidden layer of a classifier with Eq. 4",
+    ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
+    ("ffn-hidden", 0): "each hidden layer of a plain classifier",
+    ("ffn-hidden", 100): "each hidden layer of a classifier with Eq. 4",
+}
+"""Codes of networks like those of the tables, trained with the same labels in another way."""
+INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
+HIDDEN_SECONDS = 100  # of one run with each hidden layer on one core
+NLI_NEEDS = (
+    "five minutes on a CPU core, and once an hour to train the encoder and ten minutes to embed the"
+    " documents"
+)
+UMAP_REVISION = 2  # since then UMAP's ties are broken at random
+
+# ---------------------------------------------------------------- cells
+
+
+def numbers_of_documents(profile: dict) -> dict:
+    """Map a profile's embeddings to numbers of training documents (None: the profile's own)."""
+    if not profile["sentence_vectors"]:
+        return {"spacy": None}
+    return {"spacy": None, "infersent-random": INFERSENT_DOCUMENTS}
+
+
+def settings_of(profile: dict, model: str, **changes) -> dict:
+    """Return the settings of Orig., of an autoencoder (``LABELS``) or of a rival."""
+    starts = {"kmeans_starts": profile["kmeans_starts"]}
+    if model in RIVALS:
+        return starts | changes
+    if model == "pca":
+        return starts | {"components": codes.COMPONENTS} | changes
+    epochs = profile["clustering_epochs"]
+    return starts | {"epochs": epochs, "scaling": "feature", "layers": LAYERS[model]} | changes
+
+
+def table_cells(profile: dict) -> Iterator[Cell]:
+    """Tables 3 and 4."""
+    for embedding, n_train in numbers_of_documents(profile).items():
+        for model, label in LABELS.items():
+            settings = settings_of(profile, model)
+            more = {"n_train": n_train, "drawn_anew": embedding == "infersent-random"}
+            if embedding == "spacy" and model != "lc-d":
+                more["seeds"] = FIFTEEN_SEEDS
+            yield Cell(label, embedding, model, ALPHAS[model], settings, **more)
+    if profile["sentence_vectors"]:
+        needs, more = NLI_NEEDS, {"n_train": INFERSENT_DOCUMENTS}
+        for embedding, extra in (("infersent-nli", {"needs": needs}), ("infersent", {})):
+            for model, label in LABELS.items():
+                settings, alpha = settings_of(profile, model), ALPHAS[model]
+                many = embedding == "infersent-nli" and model == "pca"  # seconds a run
+                seeds = FIFTEEN_SEEDS if many else None
+                yield Cell(label, embedding, model, alpha, settings, seeds=seeds, **more, **extra)
+
+
+def _reading(profile, reading, model, alpha=None, embedding="spacy", **changes):
+    """Return the cell of a reading, which changes one choice of the cell in the table."""
+    fields = {"temperature": "annealed", "seeds": 3, "needs": "", "seconds": math.nan}
+    fields |= {name: changes.pop(name) for name in fields if name in changes}
+    settings = settings_of(profile, model, **changes) | {"reading": reading}
+    alpha = ALPHAS[model] if alpha is None else alpha
+    n_train = numbers_of_documents(profile).get(embedding, INFERSENT_DOCUMENTS)
+    label = f"{LABELS[model]}, {reading}"
+    return Cell(label, embedding, model, alpha, settings, n_train=n_train, **fields)
+
+
+def reading_cells(profile: dict) -> Iterator[Cell]:
+    """What the text leaves open, one choice changed at a time."""
+    cell = partial(_reading, profile)
+    yield cell("inputs not scaled", "ae", seeds=None, scaling="none")
+    for model in ("lc-d", "ae-d"):
+        yield cell("inputs not scaled", model, scaling="none")
+    for model in ("ae", "ae-d"):
+        yield cell("one scale for all features", model, scaling="global")
+        yield cell("linear code", model, linear_code=True)
+    yield from squared_error_cells(profile)
+    for alpha in (1, 10, 1000):
+        yield cell(f"alpha {alpha}", "ae-d", alpha)
+    for temperature in ("0.15", "1.0"):
+        reading = f"fixed temperature {float(temperature):g}"
+        yield cell(reading, "ae-d", temperature=temperature, seeds=None)
+    for reading, temperature, weight in codes.WEIGHTS:
+        yield cell(reading, "ae-d", temperature=temperature, seeds=None, weight=weight)
+    yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
+    yield cell("k-means on the 100 units only", "lc-d", clustered=codes.CODE_UNITS)
+    for model in ("pca", "ae", "ae-d"):
+        yield cell("k-means fitted on training codes", model, fitted_on="train")
+    if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
+        for model in ("ae", "lc-d", "ae-d"):
+            yield cell("linear code", model, embedding="infersent-random", linear_code=True)
+
+
+def squared_error_cells(profile: dict) -> Iterator[Cell]:
+    """The reading that comes nearest to the paper, with a linear and with a logistic output."""
+    cell, reading = partial(_reading, profile), "squared error, inputs not scaled"
+    changes = {"scaling": "none", "reconstruction": "squared error"}
+    models = ("ae", "lc-d", "ae-d")
+    many = {"ae": FIFTEEN_SEEDS, "lc-d": None, "ae-d": FIFTEEN_SEEDS}
+    for embedding in numbers_of_documents(profile):
+        for model in models:
+            seeds = many[model] if embedding == "spacy" else None
+            yield cell(reading, model, embedding=embedding, seeds=seeds, **changes)
+    for model in models:
+        logistic = changes | {"logistic_output": True, "seeds": many[model]}
+        yield cell(f"{reading}, logistic output", model, **logistic)
+    if profile["sentence_vectors"]:
+        for model in models:
+            trained = {"embedding": "infersent-nli", "seeds": None, "needs": NLI_NEEDS}
+            yield cell(reading, model, **trained, **changes)
+
+
+def rival_cells(profile: dict) -> Iterator[Cell]:
+    """Other uses of the same labelled documents, and clusterings that need no label."""
+    for embedding, n_train in numbers_of_documents(profile).items():
+        for model, label in RIVALS.items():
+            settings = settings_of(profile, model)
+            if embedding != "spacy" and model not in ("kmeans", "gmm"):
+                settings["standardize"] = True
+            more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else None}
+            labelled = model in ("lda", "logreg", "logreg-predictions")
+            more["seeds"] = FIFTEEN_SEEDS if labelled and embedding == "spacy" else None
+            yield Cell(label, embedding, model, 0, settings, **more)
+    of_classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
+    settings = {"ffn-layer": of_classifier, "ae-supcon": settings_of(profile, "ae-d")}
+    settings["ffn-hidden"] = of_classifier | {"neighbours": codes.NEIGHBOURS}
+    for (model, alpha), label in SAME_NETWORK.items():
+        seconds = HIDDEN_SECONDS if model == "ffn-hidden" else math.nan
+        more = {"seeds": FIFTEEN_SEEDS, "seconds": seconds}
+        yield Cell(label, "spacy", model, alpha, settings[model], **more)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_codes(spec: Spec, task, device, progress):
+    """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
+    train_codes, test_codes, curve = codes.make_codes(spec, task, device, progress)
+    fitted_on = train_codes if spec.get("fitted_on") == "train" else None
+    return codes.score_codes(spec, task, test_codes, curve, fitted_on)
+
+
+def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
+    """Cluster features [N, D] by the cosine to k mean directions (Dhillon and Modha, 2001).
+
+    Returns int clusters [N] of the best of some starts.
+    """
+    from sklearn.cluster import kmeans_plusplus
+
+    tiny = np.finfo(np.float32).tiny
+    unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), tiny)
+    random, best, found = np.random.RandomState(seed), -np.inf, None
+    for _ in range(starts):
+        centres, clusters = kmeans_plusplus(unit, k, random_state=random)[0], None
+        for _ in range(iterations):
+            cosines, before = unit @ centres.T, clusters
+            clusters = cosines.argmax(axis=1)
+            if before is not None and (clusters == before).all():
+                break
+            sums = np.eye(k, dtype=unit.dtype)[clusters].T @ unit
+            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+            centres = np.where(lengths > 0, sums / np.maximum(lengths, tiny), centres)
+        if (total := cosines.max(axis=1).sum()) > best:
+            best, found = total, clusters
+    return found
+
+
+def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
+    """Cluster the test documents in another way.
+
+    Returns (clusters [N], what was clustered [N, d]).
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.mixture import GaussianMixture
+
+    from snnl_book.methods.deep_clustering import fit_umap
+
+    train_x, test_x = codes.standardized(spec, task)
+    seed = named_seed(spec.seed, "umap" if spec.model == "umap" else "kmeans")
+    clustered, clusters, classes = test_x, None, task.classes
+    if spec.model == "lda":
+        settings = {"solver": "eigen", "shrinkage": "auto", "n_components": classes - 1}
+        analysis = LinearDiscriminantAnalysis(**settings).fit(train_x, task.train_y)
+        clustered = analysis.transform(test_x)
+    elif spec.model.startswith("logreg"):
+        classifier = LogisticRegression(max_iter=1000).fit(train_x, task.train_y)
+        clustered = classifier.predict_proba(test_x)
+        clusters = clustered.argmax(axis=1) if spec.model == "logreg-predictions" else None
+    elif spec.model == "spherical-kmeans":
+        clusters = spherical_kmeans(test_x, classes, spec["kmeans_starts"], seed)
+    elif spec.model == "umap":
+        settings = {"n_neighbors": 20, "min_dist": 0.0, "metric": "cosine"}
+        _, clustered = fit_umap(test_x, seed, n_components=classes, **settings)
+    elif spec.model == "gmm":
+        clustered = codes.fitted_pca(codes.COMPONENTS, task, spec.seed).transform(test_x)
+        mixture = GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
+        clusters = mixture.fit_predict(clustered)
+    if clusters is None:
+        clusters = codes.kmeans(spec, classes).fit_predict(clustered)
+    return clusters, clustered
+
+
+def run_rival(spec: Spec, task, device, progress) -> Outcome:
+    """Cluster the test documents in another way; scores are those of what was clustered."""
+    from snnl_lib import metrics
+    from snnl_lib.training import forward
+
+    if spec.model == "ae-supcon":
+        return run_codes(spec, task, device, progress)
+    if spec.model == "ffn-hidden":
+        return run_hidden_layers(spec, task, device, progress)
+    if spec.model == "ffn-layer":
+        model, curve = classification.trained_classifier(
+            spec, task.train_x, task.train_y, task.classes, device, progress
+        )
+        test_codes = forward(model, task.test_x, layer=f"hidden{len(spec['hidden_sizes'])}")
+        return codes.score_codes(spec, task, test_codes, curve, None)
+    clusters, clustered = cluster_by_rival(spec, task)
+    scores = metrics.clustering_scores(clustered, clusters, task.test_y)
+    return Outcome(scores, answers={"": clusters})
+
+
+def run_hidden_layers(spec: Spec, task, device, progress):
+    """Ask of each hidden layer of a classifier what clusterings and neighbours find in it.
+
+    ``hidden1_acc`` is that of k-means on the layer of the test documents,
+    ``hidden1_normalized_acc`` that on its rows at unit length, ``hidden1_neighbours_acc`` the
+    accuracy of a nearest-neighbour classifier fitted on the layer of the training documents, and
+    so on for each layer; ``predictions_acc`` is that of the classifier's own classes, taken as
+    clusters. Scores without a prefix are those of the last layer as it is.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import normalize
+
+    from snnl_lib import metrics
+    from snnl_lib.training import forward
+
+    model, curve = classification.trained_classifier(
+        spec, task.train_x, task.train_y, task.classes, device, progress
+    )
+    neighbours, clusters = {}, {}
+    for number in range(1, len(spec["hidden_sizes"]) + 1):
+        name = f"hidden{number}"
+        train_layer, layer = (forward(model, x, layer=name) for x in (task.train_x, task.test_x))
+        clusters[f"{name}_"] = codes.kmeans(spec, task.classes).fit_predict(layer)
+        unit = codes.kmeans(spec, task.classes).fit_predict(normalize(layer))
+        clusters[f"{name}_normalized_"] = unit
+        classifier = KNeighborsClassifier(spec["neighbours"]).fit(train_layer, task.train_y)
+        neighbours[f"{name}_neighbours_"] = classifier.predict(layer)
+    clusters["predictions_"] = forward(model, task.test_x).argmax(axis=1)
+    last = clusters[f"{name}_"]
+    scores = metrics.clustering_scores(layer, last, task.test_y)
+    scores["snn"] = codes.entanglement(layer, task.test_y)
+    for prefix, found in clusters.items():
+        of_found = metrics.external_scores(found, task.test_y)
+        scores |= {f"{prefix}{metric}": value for metric, value in of_found.items()}
+    for prefix, found in neighbours.items():
+        of_found = metrics.classification_scores(task.test_y, found)
+        scores[f"{prefix}acc"] = of_found["acc"]
+    answers = {"": last} | clusters | neighbours
+    return Outcome(scores, curve, *codes.collapse(layer), answers=answers)
+
+
+_RIVALS_TITLE = "Other uses of the same labels, and clusterings without labels"
+EXPERIMENTS = {
+    "clustering": Experiment(
+        "Text clustering (text paper, Tables 3-4)", codes.SCORES, table_cells, run_codes
+    ),
+    "clustering-readings": Experiment(
+        "What the text paper leaves open about clustering", codes.SCORES, reading_cells, run_codes
+    ),
+    "clustering-rivals": Experiment(_RIVALS_TITLE, codes.METRICS, rival_cells, run_rival),
+}

@@ -1,0 +1,65 @@
+"""What the estimators that take texts share: a transformer, and how it is kept in a folder."""
+
+import numpy as np
+import torch
+from sklearn.base import ClusterMixin
+
+from snnl_book.embeddings.backbones import load_tokenizer, tokenize
+from snnl_book.embeddings.transformers import encode, load_encoder
+from snnl_book.methods._saving import Estimator
+
+BACKBONE = "backbone"  # the folder within a saved model's, as transformers reads it
+
+
+class TextEstimator(ClusterMixin, Estimator):
+    """An estimator with an ``encoder`` and a way to ``_assign`` embeddings to clusters."""
+
+    @property
+    def _device(self):
+        return torch.device(self.device)
+
+    def predict(self, texts: list[str]) -> np.ndarray:
+        """Return the clusters of any N texts, as int array [N] of numbers in [0, k).
+
+        Raises ValueError for texts that are none, NotFittedError before ``fit``.
+        """
+        return self._assign(self.transform(texts))
+
+    def transform(self, texts: list[str]) -> np.ndarray:
+        """Return the embeddings of any N texts after the last stage, as float32 array [N, D].
+
+        Raises as ``predict``.
+        """
+        self._check_fitted()
+        return encode(self.encoder, self._cut(texts), device=self.device)
+
+    def _cut(self, texts, anew=False):
+        """Return the texts as pieces; the tokenizer stays what it was when the model was fitted."""
+        if isinstance(texts, str) or not hasattr(texts, "__len__"):
+            raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
+        if anew or not hasattr(self, "_tokenizer"):
+            self._tokenizer = load_tokenizer(self.backbone)
+        return tokenize(list(texts), self.backbone, self._tokenizer)
+
+    def _save_further(self, folder):
+        from safetensors.torch import save_file
+
+        transformer = self.encoder.transformer
+        weights, words = transformer.state_dict(), transformer.get_input_embeddings()
+        if hasattr(words, "whole"):  # of ClusterBERT, whose word embedding is in two parts
+            name = next(name for name, part in transformer.named_modules() if part is words)
+            weights = {key: own for key, own in weights.items() if not key.startswith(f"{name}.")}
+            weights[f"{name}.weight"] = words.whole()
+        transformer.config.architectures = [type(transformer).__name__]
+        transformer.config.save_pretrained(folder / BACKBONE)
+        self._tokenizer.save_pretrained(folder / BACKBONE)
+        weights = {name: value.cpu().contiguous() for name, value in weights.items()}
+        save_file(weights, folder / BACKBONE / "model.safetensors", {"format": "pt"})
+
+    def _load_parts(self, tensors, facts, folder):
+        place = str(folder / BACKBONE)
+        self._tokenizer = load_tokenizer(place)
+        self.encoder = load_encoder(place, facts["pooling"]).to(self.device)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "diverged")

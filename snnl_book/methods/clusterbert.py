@@ -1,0 +1,480 @@
+"""ClusterBERT: a transformer fine-tuned in three stages so that texts fall into clusters.
+
+*ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text Clustering*, Eqs. 1-5 and
+Algorithm 1. Where the paper is silent, ``recipes.Recipe`` says what is done here. With MiniLM 2,000
+short texts take about five minutes on a CPU core; a whole corpus takes hours, or a GPU.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import time
+import warnings
+from dataclasses import KW_ONLY, asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from snnl_book import told_as
+from snnl_book.embeddings import backbones
+from snnl_book.embeddings.transformers import encode, load_encoder
+from snnl_book.methods import _fitting
+from snnl_book.methods._saving import as_it_was_on_error
+from snnl_book.methods._texts import TextEstimator
+from snnl_book.methods.deep_clustering import target_distribution
+from snnl_book.methods.tsdae import Decoder, delete_words
+from snnl_book.recipes import STAGES, Recipe
+from snnl_lib.checkpoint import CacheError, Checkpoint, whole_file
+from snnl_lib.training import build, named_seed, progress_bar, take_step
+
+ASSIGN = ("kmeans", "head")
+FIRST_CONFIDENCE = 0.6
+"""Mean probability of the likeliest cluster where the head starts: neither blind nor sure."""
+
+LATER_SETTINGS = {
+    2: {"reclusterings", "clustering_epochs", "clustering_weight"},
+    3: {"hardening_epochs", "hardening_weight"},
+}
+"""What of a recipe has no effect before a stage: runs that differ in it share what came before."""
+
+
+# ---------------------------------------------------------------- Eqs. 2-5: head and targets
+
+
+def clustering_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Compute Eqs. 2-3: the cross entropy between targets and the softmax of the head's logits.
+
+    ``logits`` and ``targets`` are [B, k]; each row of the targets q sums to 1. Returns a number,
+    the mean over the batch.
+
+    >>> loss = clustering_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
+    >>> round(loss.item() / math.log(2), 6)
+    1.0
+    """
+    return -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean()
+
+
+def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarray:
+    """Renumber clusters so that as many texts as possible keep the number that they had before.
+
+    ``clusters`` and ``before`` are int arrays [N] of numbers from 0 to k - 1, and so is what is
+    returned (Hungarian method).
+
+    >>> match_clusters(np.array([0, 0, 1]), np.array([1, 1, 0]), 2)
+    array([1, 1, 0])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    shared = np.zeros((k, k), dtype=int)
+    np.add.at(shared, (clusters, before), 1)
+    return linear_sum_assignment(shared, maximize=True)[1][clusters]
+
+
+def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray):
+    """Return weight and bias of a head that gives each embedding to the nearest of the centroids.
+
+    Its logits are negative squared distances (but for what is the same for all clusters), scaled so
+    that the likeliest cluster has a probability of 0.6 on average: neither blind nor sure of
+    itself. The paper does not say how its head starts. ``centroids`` are [k, D], ``embeddings``
+    [N, D]; the weight is [k, D], the bias [k].
+
+    >>> embeddings = np.array([[0.0, 0], [1, 0], [4, 0], [5, 0]])
+    >>> centroids = np.array([[0.5, 0], [4.5, 0]])
+    >>> weight, bias = head_of_centroids(centroids, embeddings)
+    >>> (embeddings @ weight.T + bias).argmax(axis=1)
+    array([0, 0, 1, 1])
+    """
+    from scipy.optimize import brentq
+    from scipy.special import softmax
+
+    weight, bias = 2 * centroids, -(centroids**2).sum(axis=1)
+    logits = embeddings @ weight.T + bias
+
+    def excess(log_scale):
+        return softmax(math.exp(log_scale) * logits, axis=1).max(axis=1).mean() - FIRST_CONFIDENCE
+
+    low, high = -20.0, 20.0
+    scale = math.exp(brentq(excess, low, high)) if excess(low) < 0 < excess(high) else 1.0
+    return scale * weight, scale * bias
+
+
+# ---------------------------------------------------------------- Algorithm 1
+
+
+def batches_of_like_length(lengths, batch_size, generator):
+    """Return one pass over texts of such lengths [N], as a list of batches of their indices.
+
+    Each batch has ``batch_size`` texts or fewer. The order is random, by ``generator``, and texts
+    of like length go together, since a batch is as long as its longest.
+    """
+    order, batches = torch.randperm(len(lengths), generator=generator).numpy(), []
+    for start in range(0, len(order), 32 * batch_size):
+        chunk = order[start : start + 32 * batch_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += [chunk[first : first + batch_size] for first in range(0, len(chunk), batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+@dataclass(eq=False, repr=False)
+class ClusterBERT(TextEstimator):
+    """Algorithm 1: domain adaptation, clustering, hardening, each on a sum of two losses (Eq. 4).
+
+    A scikit-learn estimator that takes texts. ``labels_``, ``predict`` and ``fit_predict`` follow
+    ``assign``. After ``fit``:
+
+    - ``labels_``: int array [N], the clusters of the texts.
+    - ``embeddings``: a dictionary with a float32 array [N + others, D] for each stage, by the names
+      ``start``, ``domain adaptation``, ``clustering`` and ``hardening``. The paper clusters these,
+      with k-means.
+    - ``clusters``: int array [N], the head's own after the last stage; None after stage 1.
+    - ``curve``: a frame with a row an epoch: ``stage`` and ``epoch`` (before 0 in the warm-up), the
+      mean losses ``reconstruction`` (Eq. 1) and ``clustering`` (Eq. 3), nan where one has no
+      weight, and ``used``, the number of clusters that the targets use.
+    - ``diverged``: why it stopped early, or an empty text.
+    - ``pieces``: the texts as ``tokenize`` cuts them.
+
+    Args:
+        k: the number of clusters.
+        backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
+            has saved a BERT or RoBERTa and its tokenizer.
+        recipe: a ``Recipe``; default: the paper's, as far as it says.
+        seed: settles the order of the texts, the words deleted, dropout, k-means and the weights
+            that are new.
+        device: as torch names it; on a GPU it computes in bfloat16 where that does no harm
+            (autocast), on a CPU in float32.
+        progress: name of a progress bar, None for none.
+        folder: where a checkpoint is kept after each stage and, within one, every ten minutes; a
+            later call with the same texts, seed and recipe goes on from it. Stage 1 is shared by
+            recipes that differ later. None keeps none. A damaged one is a CacheError.
+        assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
+            or ``head`` (the head's own clusters, after stage 2 or 3; before it, a ValueError).
+
+    >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
+    >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
+    ...                clustering_epochs=1, hardening_epochs=1)
+    >>> model = ClusterBERT(2, recipe=short, seed=42).fit(texts)
+    >>> model.embeddings["hardening"].shape, model.clusters.shape
+    ((4, 384), (4,))
+    >>> model.curve["stage"].tolist()
+    [1, 2, 3]
+    """
+
+    k: int
+    backbone: str = "minilm"
+    recipe: Recipe | None = None
+    _: KW_ONLY
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    progress: str | None = None
+    folder: Path | None = None
+    assign: str = "kmeans"
+
+    @property
+    def _recipe(self):
+        return self.recipe or Recipe()
+
+    def fit(self, texts: list[str], y=None, *, others: list[str] = (), stages: int = 3):
+        """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3; ``y`` is ignored.
+
+        Returns self. ``others`` are texts that are embedded after each stage, too, and never
+        trained on. A loss that is not finite ends the training without an error (``diverged``);
+        targets that use fewer than half of the clusters are warned of.
+
+        Raises:
+            ValueError: texts that are none, k that is not a whole number from 1 to N, another
+                pooling than ``cls`` and ``mean``, an unknown ``assign`` or number of stages.
+            BackboneError: a backbone that is not here, or cannot decode.
+            CacheError: a checkpoint that is damaged or cannot be written.
+        """
+        if stages not in (1, 2, 3):
+            raise ValueError(f"stages must be 1, 2 or 3, got {stages!r}")
+        if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
+            possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
+            raise ValueError(f"assign must be {possible}, got {self.assign!r} and {stages} stages")
+        with as_it_was_on_error(self):
+            self.pieces = self._cut(texts, anew=True)
+            _fitting.check_clusters(self.k, len(texts), "texts")
+            self._others = self._cut(others) if len(others) else None
+        self._build()
+        self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
+        self._centers = self._labels = None
+        self._asked = self.k, named_seed(self.seed, "kmeans")  # whatever is set before it is done
+        self.seconds = 0.0
+        for stage in range(self._restore(stages), stages + 1):
+            started = time.perf_counter()
+            with self._sources(STAGES[stage]):
+                under_way = self._train_stage(stage) if stage > 0 else None
+            if self.diverged:
+                break
+            self._end_stage(stage, started)
+            if under_way is not None:
+                under_way.remove()
+        self.curve = pd.DataFrame(self._rows)
+        return self
+
+    @property
+    def labels_(self) -> np.ndarray:
+        """The clusters of the texts that it was fitted on, int array [N]."""
+        self._check_fitted()
+        if self.assign == "head":
+            return self.clusters
+        self._cluster()
+        return self._labels
+
+    def _cluster(self):
+        """Find the centroids of the last embeddings, once somebody asks for them."""
+        if self._centers is None:
+            vectors = list(self.embeddings.values())[-1][: len(self.pieces)]
+            kmeans = _fitting.k_means(vectors, *self._asked)
+            self._centers = kmeans.cluster_centers_
+            self._labels = self._assign(vectors)
+
+    def _assign(self, vectors):
+        """Return the clusters of embeddings [N, D], int array [N], by what ``assign`` asks for."""
+        from sklearn.metrics import pairwise_distances_argmin
+
+        if self.assign == "head":
+            if self.clusters is None:
+                raise ValueError('the head has no clusters before stage 2: take assign="kmeans"')
+            return self._probabilities(vectors).argmax(dim=1).cpu().numpy()
+        self._cluster()
+        return pairwise_distances_argmin(vectors, self._centers)
+
+    def _encode(self, pieces):
+        return encode(self.encoder, pieces, device=self._device)
+
+    def _build(self):
+        self.encoder = load_encoder(self.backbone, self._recipe.pooling).to(self._device)
+        decoder = build(Decoder, self.backbone, self.encoder, self.pieces, seed=self.seed)
+        self.decoder = decoder.to(self._device)
+        transformer, frozen = self.encoder.transformer, self._recipe.frozen
+        self.head = nn.Linear(transformer.config.hidden_size, self.k).to(self._device)
+        if frozen:
+            for part in (transformer.embeddings, *transformer.encoder.layer[:frozen]):
+                part.requires_grad_(False)
+
+    def _trained(self):
+        """Return all parameters that can learn, by name: what a checkpoint has to hold."""
+        parts = {
+            "encoder": self.encoder.named_parameters(),
+            "decoder": self.decoder.new_parameters.items(),
+            "head": self.head.named_parameters(),
+        }
+        named = {f"{part}.{name}": value for part, own in parts.items() for name, value in own}
+        return {name: value for name, value in named.items() if value.requires_grad}
+
+    @contextlib.contextmanager
+    def _sources(self, stage):
+        """Start a stage with an optimiser and random sources of its own.
+
+        So it is the same whether or not the stages before ran in this process.
+        """
+        trained = self._trained().items()
+        brought_along = [value for name, value in trained if name.startswith("encoder.")]
+        new = [value for name, value in trained if not name.startswith("encoder.")]
+        rate, new_rate = self._recipe.learning_rate, self._recipe.new_rate
+        self._optimizer = _fitting.adam_at_two_rates(brought_along, rate, new, new_rate)
+        self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
+        self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
+        seed = named_seed(self.seed, f"dropout, {stage}")
+        with _fitting.separate_random_numbers(self._device, seed):
+            yield
+
+    def _epochs(self, stage):
+        """List a stage's epochs: number, lambda of Eq. 4, whether targets are made before it."""
+        recipe = self._recipe
+        if stage == 1:
+            return [(epoch, 0, False) for epoch in range(-recipe.warm_up, recipe.adaptation_epochs)]
+        if stage == 2:
+            each, weight = recipe.clustering_epochs, recipe.clustering_weight
+            epochs = range(recipe.reclusterings * each)
+            return [(epoch, weight, epoch % each == 0) for epoch in epochs]
+        return [(epoch, recipe.hardening_weight, True) for epoch in range(recipe.hardening_epochs)]
+
+    def _train_stage(self, stage):
+        """Go through a stage's epochs, from where a killed process had come to.
+
+        Returns the checkpoint that it was kept in, which can go once the stage has one of its own.
+        """
+        path = self._checkpoint(stage, ", under way") if self.folder else None
+        parts = {"optimizer": self._optimizer, "deletion": self._deletion} | self._trained()
+        saved = Checkpoint(path, **parts)
+        reached = saved.restore() or {"epoch": -math.inf, "rows": self._rows, "targets": None}
+        self._rows, targets = reached["rows"], reached["targets"]
+        targets = None if targets is None else targets.to(self._device)
+        for epoch, weight, makes_targets in self._epochs(stage):
+            if self.diverged or epoch < reached["epoch"]:
+                continue
+            resumed = reached if epoch == reached["epoch"] else None
+            if makes_targets and not resumed:
+                targets = self._targets(stage, epoch, targets)
+            self._epoch(stage, epoch, weight, targets, saved, resumed)
+        return saved
+
+    def _targets(self, stage, epoch, before):
+        """Return targets q [N, k] for the clean texts: k-means in stage 2, then Eq. 5.
+
+        Those of k-means are 0 and 1, and numbered as the targets ``before``; where these are None,
+        the head starts from the centroids.
+        """
+        if stage == 3:
+            return target_distribution(self._predictions())
+        embeddings = self._encode(self.pieces)
+        seed = named_seed(self.seed, f"targets {epoch // self._recipe.clustering_epochs}")
+        kmeans = _fitting.k_means(embeddings, self.k, seed)
+        clusters = kmeans.labels_
+        if before is None:
+            weight, bias = head_of_centroids(kmeans.cluster_centers_, embeddings)
+            with torch.no_grad():
+                self.head.weight.copy_(torch.as_tensor(weight))
+                self.head.bias.copy_(torch.as_tensor(bias))
+        else:
+            clusters = match_clusters(clusters, before.argmax(dim=1).cpu().numpy(), self.k)
+        return torch.as_tensor(np.eye(self.k, dtype=np.float32)[clusters], device=self._device)
+
+    def _predictions(self):
+        """Return p of Eq. 2 for the clean texts, [N, k]."""
+        return self._probabilities(self._encode(self.pieces))
+
+    @torch.no_grad()
+    def _probabilities(self, embeddings):
+        return self.head(torch.as_tensor(embeddings, device=self._device)).softmax(dim=1)
+
+    def _epoch(self, stage, epoch, weight, targets, saved, resumed=None):
+        """Pass once over the texts with Eq. 4, ``weight`` being lambda.
+
+        Before epoch 0 only what is new in the decoder learns. ``saved`` is the stage's checkpoint,
+        ``resumed`` what it held of this epoch.
+        """
+        self.encoder.train()
+        self.decoder.train()
+        lengths = np.array([len(ids) for ids in self.pieces.ids])
+        first, sums, drawn_from = 0, torch.zeros(2), self._order.get_state()
+        if resumed:
+            first, sums, drawn_from = resumed["batch"], resumed["sums"], resumed["drawn_from"]
+            self._order.set_state(drawn_from)
+        sums = sums.to(self._device)
+        batches = batches_of_like_length(lengths, self._recipe.batch_size, self._order)
+        name = self.progress and f"{self.progress}: {STAGES[stage]} {epoch}"
+        brought_along = self._optimizer.param_groups[0]["params"]
+        for parameter in brought_along:
+            parameter.requires_grad_(epoch >= 0)
+        for i in progress_bar(name, first, len(batches), unit="batch"):
+            chosen = torch.as_tensor(batches[i], device=self._device)
+            losses = self._losses(batches[i], weight, None if targets is None else targets[chosen])
+            take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])
+            sums = sums + torch.stack(losses).detach()
+            place = {"epoch": epoch, "batch": i + 1, "drawn_from": drawn_from}
+            saved.save_if_due(**place, sums=sums, targets=targets, rows=self._rows)
+        for parameter in brought_along:
+            parameter.requires_grad_(True)
+        reconstruction, clustering = (sums / len(batches)).tolist()
+        row = {"stage": stage, "epoch": epoch}
+        row["reconstruction"] = reconstruction if weight < 1 else math.nan
+        row["clustering"] = clustering if weight else math.nan
+        row["used"] = math.nan if targets is None else len(targets.argmax(dim=1).unique())
+        self._rows.append(row)
+        where = f"in epoch {epoch} of stage {stage}"
+        if not math.isfinite(loss := reconstruction + clustering):
+            self.diverged = f"the loss was {loss} {where} ({STAGES[stage]})"
+        elif row["used"] < self.k / 2:
+            sentence = f"only {row['used']} of {self.k} clusters are in use {where}"
+            warnings.warn(sentence, stacklevel=2)
+
+    def _losses(self, batch, weight, targets):
+        """Return Eqs. 1 and 3 of a batch of texts; the one that has no weight is 0."""
+        pieces, ratio = self.pieces, self._recipe.deletion
+        clean = [pieces.ids[i] for i in batch]
+        noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
+        reconstruction = clustering = torch.zeros((), device=self._device)
+        with _fitting.mixed_precision(self._device):
+            embedding = self.encoder(*pieces.batch(noisy, self._device))
+            if weight < 1:
+                reconstruction = self.decoder(embedding, *pieces.batch(clean, self._device))
+        if weight:
+            clustering = clustering_loss(self.head(embedding.float()), targets)
+        return reconstruction, clustering
+
+    # ------------------------------------------------ checkpoints of whole stages
+
+    def _checkpoint(self, stage, suffix=""):
+        """Name a stage's checkpoint after all that settles it."""
+        later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
+        facts = {name: own for name, own in asdict(self._recipe).items() if name not in later}
+        facts |= {"backbone": backbones.cache_key(self.backbone), "torch": torch.__version__}
+        facts |= {"device": self._device.type, "seed": self.seed, "words": "of the texts"}
+        facts |= {"k": self.k} if stage > 1 else {}
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        for pieces in (self.pieces, self._others):
+            for ids in pieces.ids if pieces else ():
+                digest.update(ids.tobytes() + b"|")
+        if self._others:  # or a text trained on would be as good as one that is embedded alone
+            digest.update(f"{len(self.pieces)} of them".encode())
+        name = f"{Path(self.backbone).name}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
+        return Path(self.folder) / name
+
+    def _end_stage(self, stage, started):
+        """Embed all texts as the stage leaves them, and keep what it has made."""
+        texts = [self.pieces, self._others] if self._others else [self.pieces]
+        self.embeddings[STAGES[stage]] = np.concatenate([self._encode(own) for own in texts])
+        if stage > 1:
+            self.clusters = self._predictions().argmax(dim=1).cpu().numpy()
+        self.seconds += time.perf_counter() - started
+        if self.folder is None or stage == 0:
+            return
+        made = {
+            "weights": {name: value.detach() for name, value in self._trained().items()},
+            "rows": self._rows,
+            "seconds": self.seconds,
+            "embeddings": {name: torch.from_numpy(own) for name, own in self.embeddings.items()},
+            "clusters": None if self.clusters is None else torch.from_numpy(self.clusters),
+        }
+        path = self._checkpoint(stage)
+        what, advice = f"{path} could not be written", "make room, or name another folder"
+        with told_as(CacheError, what, advice, of=OSError):
+            with whole_file(path) as file:
+                torch.save(made, file)
+            if stage == 3:  # that of stage 1 stays: other recipes go on from there
+                self._checkpoint(2).unlink(missing_ok=True)
+
+    def _restore(self, stages):
+        """Go back to the last stage that has a checkpoint; returns the number of the next."""
+        numbers = range(stages, 0, -1) if self.folder else ()
+        stage = next((number for number in numbers if self._checkpoint(number).exists()), None)
+        if stage is None:
+            return 0
+        path = self._checkpoint(stage)
+        what, advice = f"the checkpoint {path} is damaged", "remove it, and the stage runs again"
+        with told_as(CacheError, what, advice):  # nearly anything can be raised by one
+            made = torch.load(path, map_location="cpu", weights_only=True)
+            with torch.no_grad():
+                for name, value in self._trained().items():
+                    value.copy_(made["weights"][name])
+            self.embeddings = {name: own.numpy() for name, own in made["embeddings"].items()}
+            self._rows, clusters = made["rows"], made["clusters"]
+            self.seconds = made.get("seconds", math.nan)  # unknown of files made before it was kept
+            self.clusters = None if clusters is None else clusters.numpy()
+        return stage + 1
+
+    # ------------------------------------------------ what is saved
+
+    def _saved_parts(self):
+        self._cluster()
+        tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
+        tensors |= {"centers": self._centers, "labels": self._labels}
+        if self.clusters is not None:
+            tensors["clusters"] = self.clusters
+        return tensors, {"pooling": self._recipe.pooling}
+
+    def _load_parts(self, tensors, facts, folder):
+        super()._load_parts(tensors, facts, folder)
+        weight = tensors["head.weight"]
+        self.head = nn.Linear(weight.shape[1], len(weight), device=self._device)
+        self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
+        names = ("centers", "labels", "clusters")
+        found = [tensors[name].cpu().numpy() if name in tensors else None for name in names]
+        self._centers, self._labels, self.clusters = found

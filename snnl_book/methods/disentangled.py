@@ -1,0 +1,143 @@
+"""AE(D), the autoencoder whose hidden layers the soft nearest neighbor loss disentangles.
+
+It is the text paper's way to codes that cluster well (Sec. 3.4, Eqs. 7 and 8), as scikit-learn's
+estimator: labelled rows train it, and ``transform`` gives the codes of any others.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+import torch
+from sklearn.utils.multiclass import type_of_target
+
+from snnl_book.methods._saving import Estimator
+from snnl_lib.models import Autoencoder
+from snnl_lib.seeds import BATCH_SIZE
+from snnl_lib.training import binary_cross_entropy, build, forward, train
+
+SCALINGS = ("feature", "global", "none")
+UNLABELLED = -1
+
+
+@dataclass(eq=False, repr=False)
+class DisentangledAutoencoder(Estimator):
+    """An autoencoder trained on reconstruction (Eq. 3) plus alpha times Eq. 4 of its hidden layers.
+
+    The defaults are those of the text paper's AE(D) as it is run here. After ``fit``: ``curve`` has
+    a row for each epoch (``training.train``), ``diverged`` says why it stopped early, or nothing;
+    ``n_features_in_`` is D. Parameters are checked by ``fit``, which raises ValueError.
+
+    Args:
+        alpha: weight of Eq. 4; above 0 it draws classes apart, 0 leaves a plain autoencoder.
+        temperature: T of Eq. 4, a number above 0, or ``annealed`` (Eq. 6).
+        epochs: passes over the rows.
+        code_size: c, units of the code, which lie in (0, 1).
+        hidden_sizes: units of the layers on the way to the code, and reversed on the way back.
+        learning_rate: of Adam.
+        batch_size: rows in a batch; Eq. 4 looks for neighbours within it.
+        layers: which layers Eq. 4 sees: ``sum`` (all), ``min`` (the least entangled one) or names
+            of some (``Autoencoder``), such as ``["code"]``.
+        scaling: inputs are scaled to [0, 1], which Eq. 3 needs, by the smallest and largest value
+            of each ``feature`` or of all (``global``) in the rows that it was fitted on, and those
+            of other rows clipped; ``none`` takes values that lie there already.
+        ignore_index: a label that means "no label", such as -1, beside None, which always does.
+            Such rows are reconstructed, and Eq. 4 does not see them.
+        seed: settles the initial weights and the order of the rows.
+        device: as torch names it.
+        progress: name of a progress bar, None for none.
+
+    >>> x = np.repeat(np.eye(4), 20, axis=0)
+    >>> y = np.repeat(["even", "odd", "even", None], 20)
+    >>> model = DisentangledAutoencoder(epochs=3, seed=42)
+    >>> model.fit(x, y).transform(x).shape
+    (80, 128)
+    """
+
+    alpha: float = 100.0
+    temperature: float | str = "annealed"
+    _: KW_ONLY
+    epochs: int = 30
+    code_size: int = 128
+    hidden_sizes: tuple = (500, 500, 2000)
+    learning_rate: float = 1e-3
+    batch_size: int = BATCH_SIZE
+    layers: str | list = "sum"
+    scaling: str = "feature"
+    ignore_index: int | str | None = None
+    seed: int = 0
+    device: str = "cpu"
+    progress: str | None = None
+
+    def fit(self, X, y):
+        """Train on X [N, D] and labels y [N], whole numbers or strings. Returns self.
+
+        Raises ValueError for an X that is empty or not finite, for labels that are none, and for
+        parameters out of their range.
+        """
+        X, y = self._validated(X, y=y, reset=True)
+        labels, scaled = self._numbered(y), self._fit_scaling(X)
+        sizes = X.shape[1], tuple(self.hidden_sizes), self.code_size
+        names = "epochs seed alpha temperature learning_rate batch_size device progress".split()
+        settings = {name: getattr(self, name) for name in names}
+        settings["ignore_index"] = UNLABELLED if (labels == UNLABELLED).any() else None
+        settings["layers"] = self.layers if isinstance(self.layers, str) else [*self.layers]
+        network = build(Autoencoder, *sizes, seed=self.seed)
+        history = train(network, scaled, labels, binary_cross_entropy, **settings)
+        self.autoencoder, self.curve = network, history.curve
+        self.diverged = history.diverged
+        return self
+
+    def transform(self, X):
+        """Return the codes of X [N, D], as float32 array [N, c].
+
+        Raises ValueError for an X that is empty, not finite or of another width, NotFittedError
+        before ``fit``.
+        """
+        scaled = self._scaled(self._validated(X))
+        return forward(self.autoencoder, scaled, layer="code")
+
+    def _numbered(self, y):
+        """Return labels as int64 array [N], ``UNLABELLED`` where there is none."""
+        known = np.array([label is not None and label != self.ignore_index for label in y])
+        kind = type_of_target(y[known].tolist()) if known.any() else "none"
+        if kind not in ("binary", "multiclass"):
+            raise ValueError(f"y must be labels [N], whole numbers or strings, got {kind} ones")
+        numbers = np.full(len(y), UNLABELLED)
+        numbers[known] = np.unique(y[known].tolist(), return_inverse=True)[1]
+        return numbers
+
+    def _fit_scaling(self, X):
+        if self.scaling not in SCALINGS:
+            raise ValueError(f"scaling must be one of {SCALINGS}, got {self.scaling!r}")
+        axis = 0 if self.scaling == "feature" else None
+        low, high = np.broadcast_arrays(X.min(axis=axis), X.max(axis=axis), X[0])[:2]
+        if self.scaling == "none":
+            if low.min() < 0 or high.max() > 1:
+                advice = 'take scaling="feature" or "global"'
+                raise ValueError(f"X must lie in [0, 1] where it is not scaled: {advice}")
+            low, high = np.zeros_like(low), np.ones_like(high)
+        self._low, self._width = low, np.where(high > low, high - low, 1)
+        return self._scaled(X)
+
+    def _scaled(self, X):
+        return np.clip((X - self._low) / self._width, 0, 1).astype(np.float32)
+
+    def _saved_parts(self):
+        network = self.autoencoder
+        down = [layer.out_features for layer in network.encoder]
+        sizes = [self.n_features_in_, down, network.code.out_features]
+        scaling = {"low": np.array(self._low), "width": self._width}
+        return network.state_dict() | scaling, {"sizes": sizes}
+
+    def _load_parts(self, tensors, facts, folder):
+        self._low, self._width = (tensors.pop(name).cpu().numpy() for name in ("low", "width"))
+        self.autoencoder = Autoencoder(*facts["sizes"]).to(torch.device(self.device)).eval()
+        self.autoencoder.load_state_dict(tensors)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "autoencoder")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,99 @@
+"""Does an embedding keep its meaning (Sec. 4.4 of the ClusterBERT paper)? Candidates are ranked by
+their cosine to a query.
+"""
+
+from itertools import compress
+
+import numpy as np
+
+from snnl_book.data import Retrieval
+from snnl_book.methods.tsdae import kept_words
+from snnl_lib.metrics import check_points, query_scores
+
+CHUNK = 256  # queries at a time, for the memory
+
+
+def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
+    """Make a ranking task of any texts: find each of the distinct ones, among all, by what
+    ``delete_words`` leaves of it (``map`` is ``mrr`` here).
+
+    A ``ratio`` of 0.6 is that of the TSDAE paper; the ClusterBERT paper, which trains by such
+    noise, names none. The ``seed`` settles the words deleted. Raises ValueError for fewer than two
+    distinct texts, a text without a word, and a ratio outside [0, 1].
+
+    >>> denoise(["rain fell again on the town today", "wind"]).queries
+    ['rain the town today', 'wind']
+    """
+    texts, random = list(dict.fromkeys(texts)), np.random.default_rng(seed)
+    if len(texts) < 2:
+        raise ValueError(f"texts must hold two distinct ones or more, got {texts}")
+    rows = np.arange(len(texts))
+    queries = [delete_words(text, ratio, random) for text in texts]
+    source = f"{ratio:g} of the words deleted, seed {seed}"
+    return Retrieval(queries, texts, [rows] * len(texts), list(rows[:, None]), source)
+
+
+def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
+    """Delete each word of a text with the chance ``ratio``; one drawn by ``random`` stays where
+    none would. Words are what white space parts.
+
+    Raises ValueError for a text without a word, and a ratio outside [0, 1].
+
+    >>> random = np.random.default_rng(0)
+    >>> delete_words("rain fell again on the town", 0.5, random)
+    'rain the town'
+    """
+    words = text.split()
+    if not words or not 0 <= ratio <= 1:
+        wanted = "a text must have a word and the ratio lie in [0, 1]"
+        raise ValueError(f"{wanted}, got {text!r:.60} and {ratio}")
+    kept = kept_words(len(words), ratio, random)
+    return text if kept.all() else " ".join(compress(words, kept))
+
+
+def evaluate(task: Retrieval, embed) -> dict[str, float]:
+    """Rank each query's candidates by cosine similarity and score the rankings.
+
+    Args:
+        task: what to rank.
+        embed: a function from a list of distinct strings to an array with as many rows [M, D];
+            called once, with the texts and the queries. A row of zeros has the cosine 0 to all
+            others.
+
+    Returns:
+        ``map`` and ``mrr`` of ``metrics.retrieval_scores``, and ``queries``, how many there were.
+
+    Raises:
+        ValueError: ``embed`` returned no finite array with a row for each text.
+
+    >>> task = denoise(["rain", "wind"], ratio=0)
+    >>> letters = lambda texts: np.array([[text.count("r"), text.count("w")] for text in texts])
+    >>> evaluate(task, letters)
+    {'map': 1.0, 'mrr': 1.0, 'queries': 2}
+    """
+    scores = evaluate_queries(task, embed)
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    return means | {"queries": len(task.queries)}
+
+
+def evaluate_queries(task: Retrieval, embed) -> dict[str, list[float]]:
+    """Score each query as ``evaluate`` does: ``map`` and ``mrr``, one value per query."""
+    texts = list(dict.fromkeys([*task.texts, *task.queries]))
+    vectors = check_points(embed(texts), texts=texts).astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = vectors / np.where(lengths == 0, 1, lengths)
+    row_of = {text: row for row, text in enumerate(texts)}
+    queries = vectors[[row_of[query] for query in task.queries]]
+    rankings = _rankings(task, vectors[: len(task.texts)], queries)
+    return query_scores(rankings)
+
+
+def _rankings(task, texts, queries):
+    for start in range(0, len(queries), CHUNK):
+        part = slice(start, start + CHUNK)
+        # A matrix product can round equal rows differently: cosines that agree in 12 digits are
+        # ties.
+        cosines = np.round(queries[part] @ texts.T, 12)
+        rows = zip(cosines, task.candidates[part], task.relevant[part], strict=True)
+        for row, candidates, relevant in rows:
+            yield row[candidates], np.isin(np.arange(len(candidates)), relevant)

@@ -1,0 +1,193 @@
+"""SCCL: supporting clustering with contrastive learning (Zhang et al., 2021).
+
+A rival of ClusterBERT; equation numbers are those of its paper.
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from snnl_book.embeddings.transformers import encode, load_encoder
+from snnl_book.methods import _fitting
+from snnl_book.methods._saving import as_it_was_on_error
+from snnl_book.methods._texts import TextEstimator
+from snnl_book.methods.deep_clustering import soft_assignment, target_distribution
+from snnl_book.methods.tsdae import delete_words
+from snnl_lib.checkpoint import Checkpoint
+from snnl_lib.training import batches, build, named_seed, progress_bar, take_step
+
+PROJECTION = 128  # units of the space in which views are contrasted (Sec. 4)
+STEPS_PER_ROW = 100  # of the curve
+
+
+def contrastive_loss(first: torch.Tensor, second: torch.Tensor, temperature: float = 0.5):
+    """Compute Eqs. 1-2: how well each text's view is told from the views of the other texts.
+
+    Row i of ``first`` and of ``second``, both [B, P], are views of the same text; they are compared
+    by cosine. ``temperature`` is above 0; the paper has 0.5. Returns a number, the mean over all
+    views.
+
+    >>> apart = torch.eye(2)
+    >>> loss, by_hand = contrastive_loss(apart, apart, temperature=1.0), math.log(math.e + 2) - 1
+    >>> bool(abs(loss - by_hand) < 1e-6)
+    True
+    """
+    views = F.normalize(torch.cat([first, second]), dim=1)
+    cosines = views @ views.T / temperature
+    cosines.fill_diagonal_(-math.inf)
+    partner = torch.arange(len(views), device=views.device).roll(len(first))
+    return F.cross_entropy(cosines, partner)
+
+
+def _projection(units):
+    return nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, PROJECTION))
+
+
+@dataclass(eq=False, repr=False)
+class SCCL(TextEstimator):
+    """Contrast two views of each text and sharpen its soft assignment to k centroids (Eqs. 3-7).
+
+    The views are "deletion and dropout": the text with a fifth of its words deleted, read twice
+    under the backbone's dropout, while the paper prefers words put in by another transformer. The
+    targets' cluster sizes are those of the batch (Sec. 3.2).
+
+    A scikit-learn estimator that takes texts. After ``fit``:
+
+    - ``embeddings``: float32 array [N, D].
+    - ``labels_``, also ``clusters``: int array [N], each text's nearest centroid.
+    - ``curve``: a frame with a row every 100 steps: ``step``, and the mean ``contrastive`` and
+      ``clustering`` losses since the row before.
+    - ``diverged``: why it stopped early, or an empty text.
+
+    Args:
+        k: the number of clusters.
+        backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
+            has saved a transformer and its tokenizer.
+        pooling: ``cls`` or ``mean``; default: the backbone's own.
+        steps: batches it is trained on, 1,000 in the ClusterBERT paper.
+        batch_size: 400 in SCCL's own experiments; never more than there are texts.
+        deletion: share of words deleted, in [0, 1].
+        weight: eta of Eq. 7, the weight of the clustering loss.
+        learning_rate, new_rate: of the backbone, and of projection and centroids (1e-5 and 100
+            times that in the ClusterBERT paper).
+        seed: settles the order of the texts, the words deleted, dropout, k-means and the
+            projection's first weights.
+        device: as torch names it; on a GPU it computes in bfloat16 where that does no harm
+            (autocast), on a CPU in float32.
+        progress: name of a progress bar, None for none.
+        checkpoint: file from which a training that was killed goes on, and which goes at its end;
+            None keeps none.
+
+    >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
+    >>> model = SCCL(2, steps=1, seed=42).fit(texts)
+    >>> model.embeddings.shape, model.clusters.shape
+    ((4, 384), (4,))
+    """
+
+    k: int
+    backbone: str = "minilm"
+    _: KW_ONLY
+    pooling: str | None = None
+    steps: int = 1000
+    batch_size: int = 400
+    deletion: float = 0.2
+    weight: float = 10.0
+    learning_rate: float = 1e-5
+    new_rate: float = 1e-3
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    progress: str | None = None
+    checkpoint: Path | None = None
+
+    def fit(self, texts: list[str], y=None):
+        """Fine-tune on N texts and return self; ``y`` is ignored.
+
+        A loss that is not finite ends the training without an error (``diverged``).
+
+        Raises:
+            ValueError: texts that are none, k that is not a whole number from 1 to N, or another
+                pooling than ``cls`` and ``mean``.
+            BackboneError: a backbone that is not here.
+        """
+        with as_it_was_on_error(self):
+            pieces = self._cut(texts, anew=True)
+            _fitting.check_clusters(self.k, len(texts), "texts")
+        self._build(pieces)
+        new = [*self._projection.parameters(), self._centroids]
+        own, rate, new_rate = [*self.encoder.parameters()], self.learning_rate, self.new_rate
+        optimizer = _fitting.adam_at_two_rates(own, rate, new, new_rate)
+        shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
+        deletion = np.random.default_rng(named_seed(self.seed, "deletion"))
+        parts = {"encoder": self.encoder, "projection": self._projection}
+        parts |= {"centroids": self._centroids, "optimizer": optimizer, "deletion": deletion}
+        saved = Checkpoint(self.checkpoint, self._training(texts=list(texts)), **parts)
+        self.diverged = ""
+        with _fitting.separate_random_numbers(self._device, named_seed(self.seed, "dropout")):
+            self.encoder.train()
+            reached = saved.restore() or {"step": 0, "rows": [], "sums": torch.zeros(2)}
+            start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self._device)
+            order = batches(len(texts), min(self.batch_size, len(texts)), shuffling)
+            bar = progress_bar(self.progress, start, self.steps)
+            for step, batch in zip(bar, islice(order, start, None), strict=False):
+                losses = self._losses(pieces, batch.tolist(), deletion)
+                take_step(optimizer, losses[0] + self.weight * losses[1])
+                sums = sums + torch.stack(losses).detach()
+                if (step + 1) % STEPS_PER_ROW == 0 or step + 1 == self.steps:
+                    means = (sums / (step % STEPS_PER_ROW + 1)).tolist()
+                    rows.append({"step": step + 1, "contrastive": means[0], "clustering": means[1]})
+                    sums = torch.zeros_like(sums)
+                    if not math.isfinite(sum(means)):
+                        where = f"within the {STEPS_PER_ROW} steps before step {step + 1}"
+                        self.diverged = f"the loss was {sum(means)} {where}"
+                        break
+                saved.save_if_due(step=step + 1, rows=rows, sums=sums)
+        saved.remove()
+        self.curve = pd.DataFrame(rows)
+        self.embeddings = encode(self.encoder, pieces, device=self._device)
+        self.labels_ = self.clusters = self._assign(self.embeddings)
+        return self
+
+    def _assign(self, vectors):
+        """Return the nearest centroid of each of the embeddings [N, D], int array [N]."""
+        q = soft_assignment(torch.as_tensor(vectors), self._centroids.detach().cpu())
+        return q.argmax(dim=1).numpy()
+
+    def _saved_parts(self):
+        return {"centroids": self._centroids}, {"pooling": self.encoder.pooling}
+
+    def _load_parts(self, tensors, facts, folder):
+        super()._load_parts(tensors, facts, folder)
+        self._centroids, self.clusters = tensors["centroids"], self.labels_
+
+    def _build(self, pieces):
+        """Load the encoder, and start the centroids from k-means on its embeddings."""
+        self.encoder = load_encoder(self.backbone, self.pooling)
+        embeddings = encode(self.encoder, pieces, device=self._device)
+        seed = named_seed(self.seed, "centroids")
+        centers = _fitting.k_means(embeddings, self.k, seed).cluster_centers_
+        self._centroids = nn.Parameter(torch.as_tensor(centers, device=self._device))
+        projection = build(_projection, embeddings.shape[1], seed=self.seed)
+        self._projection = projection.to(self._device)
+
+    def _losses(self, pieces, batch, random):
+        """Return the contrastive and the clustering loss of a batch of texts (Eqs. 2 and 6)."""
+        clean = [pieces.ids[i] for i in batch]
+        texts = [(pieces.ids[i], pieces.words[i]) for i in batch]
+
+        def read(ids):
+            return self.encoder(*pieces.batch(ids, self._device)).float()
+
+        views = [[delete_words(*text, self.deletion, random) for text in texts] for _ in range(2)]
+        with _fitting.mixed_precision(self._device):
+            first, second, codes = map(read, [*views, clean])
+        contrastive = contrastive_loss(self._projection(first), self._projection(second))
+        q = soft_assignment(codes, self._centroids)
+        target = target_distribution(q).detach()
+        return contrastive, F.kl_div(q.log(), target, reduction="batchmean")

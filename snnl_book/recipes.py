@@ -1,0 +1,48 @@
+"""ClusterBERT's recipe; importing it takes no time."""
+
+from dataclasses import dataclass
+
+STAGES = ("start", "domain adaptation", "clustering", "hardening")
+"""What ClusterBERT does to a backbone, one after the other."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How ClusterBERT is trained.
+
+    The paper (App. 1.2.3) fixes Adam, its rate, the epochs of stages 1 and 3 and both lambdas, and
+    names a grid for stage 2.
+
+    Args:
+        pooling: the sentence embedding: ``cls`` as in the paper, or ``mean``.
+        deletion: share of the words that are deleted from what the encoder reads, in [0, 1], 0.6 as
+            in TSDAE; one word always stays.
+        batch_size: the paper has 8.
+        learning_rate: of what the backbone brings along.
+        new_rate: of what it does not: the decoder's attention to the embedding and its output
+            layer, and the clustering head.
+        warm_up: epochs before stage 1 in which only the new part of the decoder learns, so that its
+            random start does not spoil the encoder it shares.
+        adaptation_epochs: of stage 1.
+        reclusterings: how often stage 2 clusters; the paper's grid is 1 or 2 times 2 or 4 epochs.
+        clustering_epochs: of stage 2, after each clustering.
+        hardening_epochs: of stage 3.
+        clustering_weight, hardening_weight: lambda of Eq. 4 in stages 2 and 3, in [0, 1]; 1 leaves
+            reconstruction out.
+        frozen: how many layers stay as they are, from the first on, with the embeddings under them;
+            0 trains all.
+    """
+
+    pooling: str = "cls"
+    deletion: float = 0.6
+    batch_size: int = 32
+    learning_rate: float = 2e-5
+    new_rate: float = 1e-3
+    warm_up: int = 1
+    adaptation_epochs: int = 2
+    reclusterings: int = 2
+    clustering_epochs: int = 2
+    hardening_epochs: int = 2
+    clustering_weight: float = 0.8
+    hardening_weight: float = 0.75
+    frozen: int = 0

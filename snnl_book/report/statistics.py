@@ -1,0 +1,93 @@
+"""Intervals, and differences paired by seed. Nothing here formats, and nothing judges a claim."""
+
+import numpy as np
+import pandas as pd
+
+from snnl_book.report.contrasts import LOWER_IS_BETTER, estimate
+
+
+def interval(values) -> tuple[float, float]:
+    """Return the 95 % t-interval of the mean of some numbers; (nan, nan) for fewer than two.
+
+    ``values`` are numbers of independent runs, one a seed.
+
+    >>> low, high = interval([0.91, 0.92, 0.94])
+    >>> round(low, 3), round(high, 3)
+    (0.885, 0.961)
+    """
+    found = estimate(values)
+    return found.low, found.high
+
+
+def by_unit(records: pd.DataFrame) -> pd.Series:
+    """Take the values of a row's runs, one a unit: that of each run, but one mean of all runs on
+    one draw of a random encoder, which share its weights.
+
+    ``records`` hold one metric, with columns ``value``, ``key`` and ``fingerprint``.
+
+    >>> columns = {"value": [0.8, 0.9, 0.5], "key": ["a", "b", "c"]}
+    >>> prints = ["x-random0", "x-random0", "x-random1"]
+    >>> by_unit(pd.DataFrame(columns | {"fingerprint": prints})).round(2).tolist()
+    [0.85, 0.5]
+    """
+    units = records["value"].groupby(_drawn(records).fillna(records["key"]), sort=False)
+    return units.mean().dropna()
+
+
+def _drawn(records):
+    """Name the draw of the random encoder behind each row of records; missing where none is."""
+    return records["fingerprint"].str.extract(r"-(random\d+)", expand=False)
+
+
+def over_corpora(records: pd.DataFrame, corpora: list[str]) -> float:
+    """Return the mean over corpora of the means of each one's runs; nan if one has no run.
+
+    A mean over the others would be of easier ones, or of harder ones.
+
+    ``records`` hold one metric of one row, with columns ``dataset`` and ``value``.
+
+    >>> over_corpora(pd.DataFrame({"dataset": ["a", "a", "b"], "value": [1, 3, 6]}), ["a", "b"])
+    4.0
+    """
+    return float(records.groupby("dataset")["value"].mean().reindex(corpora).mean(skipna=False))
+
+
+def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
+    """Compare two rows on a metric, by differences paired by seed.
+
+    ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
+    ``seed``, ``metric`` and ``value``, and ``fingerprint`` where encoders may be random: then the
+    seeds that share a draw of one are a single unit (``by_unit``). A stale run is not compared with
+    one that is not: what differs might be the code. Returns ``difference``, the mean
+    over units (above 0 if the winner is the better one), ``low`` and ``high``, its 95 % interval,
+    ``probability``, that of improvement (that a run of the winner, whatever its seed, beats a run
+    of the loser, whatever its seed; ties count half), and how many ``seeds`` and ``units``.
+
+    >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
+    >>> rows = [(*row, "acc", value) for row, value in scores.items()]
+    >>> records = pd.DataFrame(rows, columns=["label", "seed", "metric", "value"])
+    >>> judged = paired(records, "acc", "AE(D)", "AE")
+    >>> round(float(judged["difference"]), 3), judged["seeds"]
+    (0.195, 2)
+    """
+    runs = records[(records["metric"] == metric) & records["label"].isin([winner, loser])]
+    if "stale" in runs:
+        runs = runs[runs.groupby("seed")["stale"].transform("nunique") == 1]
+    scores = runs.pivot_table(index="seed", columns="label", values="value")
+    pairs = scores.reindex(columns=[winner, loser]).dropna()
+    sign = -1 if metric in LOWER_IS_BETTER else 1
+    better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
+    difference, crossed = better - worse, np.subtract.outer(better, worse)
+    units = pd.Series(difference, pairs.index)
+    if "fingerprint" in runs:
+        drawn = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index)
+        units = units.groupby(drawn.fillna(pairs.index.to_series().astype(str))).mean()
+    low, high = interval(units)
+    return {
+        "difference": units.mean(),
+        "low": low,
+        "high": high,
+        "probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan,
+        "seeds": len(difference),
+        "units": len(units),
+    }
