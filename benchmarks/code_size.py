@@ -1,5 +1,5 @@
-"""Count the lines of code of both packages, without docstrings, comments and blank lines: `python -m
-benchmarks.code_size`.
+"""Count the lines of code of both packages, without docstrings, comments and blank lines:
+`python -m benchmarks.code_size`.
 """
 
 import ast
