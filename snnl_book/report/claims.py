@@ -330,10 +330,10 @@ def _row(claim, judged, kind, changes, frozen):
     corpora = {spec.dataset for each in judged if each.runs for spec in each.specs} - {DRAWN}
     changed = claim.changed
     if claim.replaced:
-        encoder, verdict = claim.replaced["encoder"], claim.replaced["verdict"]
-        changed += f" Tested with `{encoder}`, the claim had the verdict *{verdict}*."
+        before = "Tested with `{encoder}`, the claim had the verdict *{verdict}*."
+        changed = f"{changed} {before.format(**claim.replaced)}".strip()
     return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
-        "changed": changed.strip(),
+        "changed": changed,
         "ours": told[0]["ours"] if len(told) == 1 else counts or "–",
         "interval": told[0]["interval"] if len(told) == 1 else "–",
         "units": ", ".join(dict.fromkeys(each["counted"] for each in told)),
