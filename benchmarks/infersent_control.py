@@ -10,7 +10,8 @@ The answer: the maximum over the words costs the classes. It grows with the numb
 first principal component follows a document's length, and k-means splits documents by length. The
 mean of the same states, vectors of length 1, or vectors without that component all score higher,
 whether the encoder is trained or not. The published encoder takes the maximum too, so this is no
-mistake of ours, and no row here explains why its score in the paper is high.
+mistake of ours, and no row here explains why its score in the paper is high. Encoders of full size
+have not been checked yet (``--changes infersent-random ...``).
 """
 
 import argparse
