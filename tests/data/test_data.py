@@ -949,6 +949,11 @@ def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
 # ---------------------------------------------------------------- preprocessing (Sec. 3.1)
 
 
+def test_our_list_of_stop_words_is_spacys():
+    stop_words = pytest.importorskip("spacy.lang.en.stop_words")
+    assert data.stop_words() == stop_words.STOP_WORDS
+
+
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
