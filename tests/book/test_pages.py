@@ -350,7 +350,7 @@ def test_the_front_page_says_what_the_records_say(made, judged):
     assert int(said["cells-lower"]) == sum(each["mean"] < 0 for each in cells)
     assert (
         said["cells-decided"]
-        == "one"
+        == "two"
         == pages.NUMBERS[
             sum(each["mean"] < 0 and each["verdict"] == "contradicted" for each in cells)
         ]
