@@ -22,8 +22,8 @@ from packaging.utils import canonicalize_name
 
 import snnl_lib
 from snnl_book import EXTRAS, experiments, lacks, require
-from snnl_lib import SnnlError
 from snnl_book.embeddings import words
+from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parent.parent
 MINIMAL = {
