@@ -11,6 +11,8 @@ import importlib.util
 from snnl_lib import SnnlError
 
 EXTRAS = {
+    "platformdirs": ("platformdirs", "data"),
+    "pooch": ("pooch", "data"),
     "spacy": ("spaCy", "text"),
     "pyarrow": ("pyarrow", "text"),
     "umap": ("umap-learn", "text"),
@@ -22,8 +24,8 @@ EXTRAS = {
     "plotly": ("plotly", "book"),
     "markdown_it": ("markdown-it-py", "book"),
 }
-"""What the library imports beyond its minimal dependencies: the name of the package, and the extra
-of pyproject.toml that brings it.
+"""What this package imports beyond what snnl_lib needs: the name of the package that brings a
+module, and the extra of pyproject.toml that brings the package.
 """
 
 

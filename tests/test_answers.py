@@ -2,6 +2,7 @@
 which every score that counts documents follows; and which record replaces which.
 """
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -279,17 +280,12 @@ def test_the_commit_of_another_repository_is_not_taken_for_ours(tmp_path):
     author = ["-c", "user.name=n", "-c", "user.email=e@x.org"]
     commit = ["git", *author, "commit", "-q", "--allow-empty", "-m", "theirs"]
     subprocess.run(commit, cwd=tmp_path, check=True)
-    package = tmp_path / "environment" / "snnl_lib"
-    package.parent.mkdir()
-    package.symlink_to(ROOT / "snnl_lib", target_is_directory=True)
-    # Resolved, a link is our checkout again; so the file is read from a copy.
-    package.unlink()
-    package.mkdir()
-    for name in ("__init__.py", "results.py", "answers.py"):
-        (package / name).write_bytes((ROOT / "snnl_lib" / name).read_bytes())
+    environment = tmp_path / "environment"
+    for package in ("snnl_lib", "snnl_book"):
+        shutil.copytree(ROOT / package, environment / package)
     code = "from snnl_book.results import commit; print(commit())"
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=package.parent, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=environment, capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == "unknown"
     assert results.commit() != "unknown"

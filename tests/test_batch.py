@@ -39,7 +39,7 @@ CELLS = (
     ("code", 'profile = "quick"\nseeds = [42]\ndataset = "auto"\ndevice = "auto"', ["parameters"]),
     (
         "code",
-        "from snnl_lib import experiments\n\nrun = experiments.parameters(globals())\nprint(run)",
+        "from snnl_book import experiments\n\nrun = experiments.parameters(globals())\nprint(run)",
         [],
     ),
     ("code", "import time\n\ntime.sleep(1)\nsum(range(10))", []),
@@ -70,7 +70,7 @@ def write_chapter(path, extra=""):
 def small_book(packages, tmp_path, results_folder):
     """A copy of the project with two short chapters, and no records."""
     place = tmp_path / "project"
-    for name in ("snnl_lib", "profiles", "book/_tools/_ext"):
+    for name in ("snnl_lib", "snnl_book", "profiles", "book/_tools/_ext"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in (
         "Snakefile",
@@ -164,7 +164,7 @@ def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches
     assert (done(said, "chapter"), done(said, "render")) == (1, 1) and "executed/two.ipynb" in said
     # other parameters
     assert done(finish(snakemake(small_book, *asked, "seeds=42,73", "-n")), "chapter") == 2
-    source = small_book / "snnl_lib" / "report" / "__init__.py"
+    source = small_book / "snnl_book" / "report" / "__init__.py"
     source.write_text(source.read_text() + "\n# changed\n")
     assert done(finish(snakemake(small_book, *asked, "-n")), "chapter") == 2
 

@@ -20,7 +20,7 @@ from snnl_book import results
 ROOT = Path(__file__).resolve().parent.parent
 RUN = [
     "-m",
-    "snnl_lib",
+    "snnl_book",
     "run",
     "clustering",
     "--profile",
@@ -125,9 +125,9 @@ def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(
 
 SUICIDE = """
 import os, signal, sys
-import snnl_lib
+from snnl_lib import checkpoint
 
-def whole_file(path, plain=snnl_lib.whole_file):
+def whole_file(path, plain=checkpoint.whole_file):
     import contextlib
 
     @contextlib.contextmanager
@@ -150,8 +150,8 @@ def whole_file(path, plain=snnl_lib.whole_file):
 
     return open_it()
 
-snnl_lib.whole_file = whole_file
-sys.argv = ["snnl_lib", *sys.argv[1:]]
+checkpoint.whole_file = whole_file
+sys.argv = ["snnl_book", *sys.argv[1:]]
 from snnl_book.__main__ import main
 sys.exit(main())
 """

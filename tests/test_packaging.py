@@ -26,18 +26,8 @@ from snnl_book.embeddings import words
 from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parent.parent
-MINIMAL = {
-    "torch",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pandas",
-    "tqdm",
-    "joblib",
-    "threadpoolctl",
-    "platformdirs",
-    "pooch",
-}
+MINIMAL = {"torch", "numpy", "scipy", "scikit-learn", "pandas", "tqdm"}
+PACKAGES = ("snnl_lib", "snnl_book")
 FILES = ("requirements.txt", "requirements/lock.txt", "requirements/nodeps.txt")
 PINS = {
     canonicalize_name(name): version
@@ -115,18 +105,19 @@ def imported(text):
     nodes = list(ast.walk(ast.parse(text)))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"snnl_lib"}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {*PACKAGES}
 
 
 # ---------------------------------------------------------------- what is in it
 
 
 def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_else(wheel):
-    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "snnl_lib").rglob("*.py")}
-    expected |= {
+    suffixes = {".py", ".csv", ".toml", ".md", ".txt"}
+    expected = {
         str(path.relative_to(ROOT))
-        for path in (ROOT / "snnl_lib").rglob("*")
-        if path.suffix in {".csv", ".toml", ".md", ".txt"}
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in suffixes
     }
     assert {
         "snnl_lib/losses.py",
@@ -134,8 +125,8 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
         "snnl_book/paper/table1.csv",
     } <= (expected)
     expected |= {
-        f"snnl_lib/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")
-    } | {"snnl_lib/requirements-data.txt"}
+        f"snnl_book/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")
+    } | {"snnl_book/requirements-data.txt"}
     with zipfile.ZipFile(wheel) as archive:
         found = {
             info.filename: info.file_size
@@ -149,12 +140,12 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
     assert wheel.stat().st_size < 8e6 and max(found.values()) < 5e5  # no data set is as small
 
 
-def test_the_wheel_asks_for_the_minimal_packages_and_has_four_extras(wheel):
+def test_the_wheel_asks_for_the_minimal_packages_and_has_five_extras(wheel):
     assert {own.name for own in of_extra(wheel, "")} == MINIMAL
     extras = {
         own.marker and re.search(r'extra == "(\w+)"', str(own.marker))[1] for own in asked(wheel)
     }
-    assert extras == {None, "text", "transformers", "book", "batch"}
+    assert extras == {None, "data", "text", "transformers", "book", "batch"}
     assert {str(own).partition(";")[0].strip() for own in of_extra(wheel, "batch")} == {
         "papermill>=2.7",
         "snakemake==9.27.1",
@@ -177,10 +168,12 @@ def test_what_the_wheel_asks_for_is_pinned_at_a_version_that_it_takes(wheel):
 
 
 def test_each_module_that_is_imported_comes_with_the_minimal_packages_or_with_its_extra(wheel):
-    sources = (path.read_text() for path in (ROOT / "snnl_lib").rglob("*.py"))
+    sources = (path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     modules = set.union(*map(imported, sources))
     names = {module: distributions(module) for module in modules | set(EXTRAS)}
-    assert {module for module in modules if not names[module] & MINIMAL} <= set(EXTRAS)
+    assert {
+        module for module in modules if not names[module] & brought(of_extra(wheel, ""))
+    } <= set(EXTRAS)
     for module, (package, extra) in EXTRAS.items():
         assert canonicalize_name(package) in names[module] & brought(of_extra(wheel, extra)), module
 
@@ -199,7 +192,7 @@ def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
         r'^_needed = "(.*)"$.*_needed.split\(\), "(.*?)"\)', code, re.M | re.S
     ).groups()
     looked_for = [*named.split(), more]
-    needed = set.union(*map(distributions, set(looked_for) - {"snnl_lib"}))
+    needed = set.union(*map(distributions, set(looked_for) - {"snnl_book"}))
     there = brought([*of_extra(wheel, ""), *map(Requirement, needed)])
     assert not {module for module in modules | set(EXTRAS) if not there & distributions(module)}
     assert needed <= set.union(
@@ -259,7 +252,9 @@ def minimal(wheel, unpacked_wheel, tmp_path_factory):
 def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
     minimal, unpacked_wheel
 ):
-    paths = [path.relative_to(ROOT) for path in (ROOT / "snnl_lib").rglob("*.py")]
+    paths = [
+        path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+    ]
     modules = sorted(
         ".".join(path.parent.parts if path.stem == "__init__" else path.with_suffix("").parts)
         for path in paths
@@ -283,7 +278,7 @@ def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minim
     )
     status, said, error = minimal(
         "-m",
-        "snnl_lib",
+        "snnl_book",
         "run",
         "annealing",
         "--profile",

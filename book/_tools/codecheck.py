@@ -47,7 +47,7 @@ def recorded(profile: str, dataset: str, embeddings: list[str]) -> tuple[dict, C
     seconds, left = {}, Counter()
     for name in TABLES:
         took = {run.identity: run.seconds for run in results.runs(name, profile)}
-        for spec, verdict, unmet, _ in status(name, profile, dataset, device="cpu"):
+        for spec, verdict, unmet, *_ in status(name, profile, dataset, device="cpu"):
             if verdict != "done":
                 continue
             if spec.embedding not in embeddings:

@@ -32,7 +32,7 @@ def bare(monkeypatch):
     """A machine without what chapters need: ``missing`` modules are not found, and pip is not run
     but noted in ``calls``; ``status`` is what it answers.
     """
-    machine = SimpleNamespace(missing={"snnl_lib", "spacy"}, calls=[], status=0)
+    machine = SimpleNamespace(missing={"snnl_book", "spacy"}, calls=[], status=0)
     find = util.find_spec
     monkeypatch.setattr(
         util, "find_spec", lambda name: None if name in machine.missing else find(name)
@@ -102,7 +102,7 @@ def test_what_is_missing_is_installed_from_the_source_and_what_is_here_stays_as_
         pins = [f"{name}=={metadata.version(name)}" for name in PINNED]
         pip = [sys.executable, "-m", "pip", "install", "-q"]
         assert bare.calls.pop() == [*pip, asked, *pins]
-        said = f"Not installed: snnl_lib spacy (getting them from {source} takes minutes)\n"
+        said = f"Not installed: snnl_book spacy (getting them from {source} takes minutes)\n"
         assert capsys.readouterr() == (said, "")
 
 

@@ -510,7 +510,7 @@ def test_the_command_of_a_group_names_its_runs_and_no_others(
 def test_the_commands_on_points_that_are_drawn_name_no_data_set(tmp_path, records):
     pages.runs_made(tmp_path, [], records[records["experiment"] == "annealing"])
     text = (tmp_path / "runs" / "annealing.md").read_text()
-    assert "snnl_lib run annealing --seeds" in text and "--dataset" not in text
+    assert "snnl_book run annealing --seeds" in text and "--dataset" not in text
 
 
 def keyed(records):

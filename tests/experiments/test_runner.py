@@ -450,7 +450,7 @@ def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_fol
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
     assert experiments.fingerprint("newsgroups4", "spacy") is None
-    for _, verdict, needs, _ in status("clustering", "tiny", "newsgroups4", 42):
+    for _, verdict, needs, *_ in status("clustering", "tiny", "newsgroups4", 42):
         assert (verdict, needs) == ("missing", "the data set newsgroups4 is not on this machine")
 
 
