@@ -16,7 +16,7 @@ from pathlib import Path
 import later_page
 import nbformat
 import pandas as pd
-from _ext.snnl_book import groups, label_of
+from _ext.book_extension import groups, label_of
 from claims_picture import svg_of
 
 from snnl_book import experiments, report, results

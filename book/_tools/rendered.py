@@ -94,7 +94,7 @@ def _interactive(view, name):
     """Draw a plotly figure in the place of its picture, which stays where no script runs."""
     from plotly.io import to_html
 
-    # The library is that of the book, one copy for all chapters, which snnl_book.py puts there.
+    # The library is the book's: one copy for all chapters, which book_extension.py puts there.
     options = {"full_html": False, "include_plotlyjs": "../_static/plotly.min.js"}
     drawn = to_html(view, **options, div_id=f"{name}-view", validate=False)
     hide = f"document.querySelector('#{name} img').style.display = 'none';"

@@ -147,7 +147,7 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
         tmp_path / "out",
         tmp_path / "doctrees",
         "html",
-        {"extensions": "snnl_book,sphinx.ext.mathjax"},
+        {"extensions": "book_extension,sphinx.ext.mathjax"},
         status=None,
         warning=None,
     )

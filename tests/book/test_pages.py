@@ -13,7 +13,7 @@ import build
 import pages
 import pandas as pd
 import pytest
-from _ext import snnl_book
+from _ext import book_extension
 
 from snnl_book import experiments, report, results
 from snnl_book.paper import registered_claims
@@ -45,7 +45,7 @@ def rendered(
     for name, text in {"index": f"# Title\n\n{page}", **others}.items():
         (folder / f"{name}.md").write_text(f"---\norphan: true\n---\n{text}")
     warned = io.StringIO()
-    settings = {"extensions": ["myst_parser", "snnl_book"], "nitpicky": True}
+    settings = {"extensions": ["myst_parser", "book_extension"], "nitpicky": True}
     Sphinx(
         folder,
         None,
@@ -78,7 +78,7 @@ def test_a_row_leads_to_its_runs_and_says_where_there_is_none(tmp_path, extensio
         {"model": ["AE *", "both", "quoted", "none"], "runs": ["2, stale", 3, "–", 0]}
     )
     table["records"] = [" ".join(KEYS), " ".join([*KEYS, OTHER]), report.QUOTED, ""]
-    labels = [snnl_book.label_of(snnl_book.groups(name)[0]) for name in (KEYS[0], OTHER)]
+    labels = [book_extension.label_of(book_extension.groups(name)[0]) for name in (KEYS[0], OTHER)]
     runs = "# Runs\n\n" + "\n\n".join(f"({label})=\n\nA setting." for label in labels)
     html, warned = rendered(tmp_path, table, runs=runs)
     assert not warned
@@ -130,7 +130,7 @@ def test_a_table_without_records_is_refused(tmp_path, extension):
 
 
 def test_runs_that_differ_by_the_seed_alone_are_one_group_and_every_record_has_one(records):
-    assert snnl_book.groups(" ".join([*KEYS, OTHER, "results/bench", "quoted"])) == [
+    assert book_extension.groups(" ".join([*KEYS, OTHER, "results/bench", "quoted"])) == [
         KEYS[0].replace("s42", "s*"),
         OTHER.replace("s42", "s*"),
     ]
@@ -138,9 +138,9 @@ def test_runs_that_differ_by_the_seed_alone_are_one_group_and_every_record_has_o
         f"{experiment}/{key}"
         for experiment, key in zip(records["experiment"], records["key"], strict=True)
     }
-    found = {name: snnl_book.groups(name) for name in names}
+    found = {name: book_extension.groups(name) for name in names}
     assert len(names) > 1000 and all(len(own) == 1 for own in found.values())
-    labels = {snnl_book.label_of(own[0]) for own in found.values()}
+    labels = {book_extension.label_of(own[0]) for own in found.values()}
     assert len(labels) == len({own[0] for own in found.values()})
 
 
@@ -149,13 +149,13 @@ def test_mending_a_page_twice_changes_no_more():
         '<table class="table" id="a"><tr></tr></table><dl>\n<dd><em'
         ' class="sig-param">x</em></dd>\n</dl><link href="_static/sphinx-thebe.css" />'
     )
-    once = snnl_book.mended(html)
+    once = book_extension.mended(html)
     assert (
         '<div class="wide" tabindex="0"><table class="table"' in once
         and '<li><em class="sig-param">x</em></li>' in once
         and "thebe" not in once
     )
-    assert snnl_book.mended(once) == once
+    assert book_extension.mended(once) == once
 
 
 @pytest.mark.parametrize("name", ["gain", "loss"])
