@@ -97,7 +97,9 @@ def run_all(
     options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _leave_ctrl_c}
     parallel = joblib.Parallel(jobs, **options)(calls)
     try:
-        yield from parallel
+        # `yield from` would close joblib's generator before its warning is silenced below.
+        for record in parallel:  # noqa: UP028
+            yield record
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib's own, on runs that Ctrl-C has cancelled

@@ -398,7 +398,7 @@ def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike(monkeypatch):
     monkeypatch.setattr(
         results,
         "runs",
-        lambda experiment, profile, by_chapters: [
+        lambda experiment, profile, *rest: [
             results.Run(s.identity, 1, "", "ok", t)
             for s, t in took
             if (s.experiment, s.profile) == (experiment, profile)
@@ -450,8 +450,9 @@ def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_fol
 
 def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
     assert experiments.fingerprint("newsgroups4", "spacy") is None
-    for _, verdict, needs, *_ in status("clustering", "tiny", "newsgroups4", 42):
-        assert (verdict, needs) == ("missing", "the data set newsgroups4 is not on this machine")
+    for row in status("clustering", "tiny", "newsgroups4", 42):
+        assert row.verdict == "missing"
+        assert row.unmet == "the data set newsgroups4 is not on this machine"
 
 
 def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
