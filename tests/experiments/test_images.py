@@ -3,6 +3,7 @@ what each run on images does.
 """
 
 import contextlib
+import functools
 import importlib.util
 import math
 from dataclasses import replace
@@ -893,6 +894,7 @@ def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loa
     monkeypatch.setattr("snnl_lib.checkpoint.SECONDS_BETWEEN", 0)
     batches = []
 
+    @functools.wraps(squared_error)  # a checkpoint is that of a loss of this name
     def killed(output, features, labels):
         batches.append(len(features))
         if len(batches) == 3:  # the first of the second epoch

@@ -277,7 +277,6 @@ def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):
     clusters, codes = task.train_y % 2, task.train_x[:, :2] ** 2
 
     def made(vectors, spec, k, device, progress):
-        yield from ()
         return clusters, codes, start
 
     monkeypatch.setattr(short_texts, "cluster", made)
