@@ -55,7 +55,7 @@ class Narrow(ClusteringAutoencoder):
 
     def __init__(self, in_features, code_size, *, unit_range=False, scale=None):
         Autoencoder.__init__(self, in_features, (32, 16, 32), code_size, linear_code=True)
-        self.unit_range, self._scale = unit_range, scale
+        self.unit_range, self.scale = unit_range, scale
 
 
 def pretrained(features, code_size=CLASSES, epochs=60, seed=42, **settings):

@@ -69,7 +69,7 @@ class Small(ClusteringAutoencoder):
 
     def __init__(self, in_features, code_size, *, unit_range=False, scale=None):
         Autoencoder.__init__(self, in_features, (24, 24, 24), code_size, linear_code=True)
-        self.unit_range, self._scale = unit_range, scale
+        self.unit_range, self.scale = unit_range, scale
 
 
 @pytest.fixture
