@@ -136,7 +136,6 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
         and found.loc["appendix_classification", "memory"] > 100
         and found.loc["appendix_classification", "commit"]
     )
-<<<<<<< HEAD
 
 
 def test_counted_operations_are_those_of_the_matrix_products_of_a_step():
@@ -187,5 +186,3 @@ def test_every_row_of_the_control_of_infersent_can_be_made_again():
     table = pd.read_csv(ROOT / "results" / "notes" / "infersent-control.csv")
     assert set(table["change"]) <= set(infersent_control.CHANGES)
     assert table["accuracy"].between(0.25, 1).all()
-=======
->>>>>>> 820d058 (The worked example, the first page of the reference and two networks of tests follow the plain loop)
