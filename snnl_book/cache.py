@@ -23,6 +23,16 @@ from snnl_lib.checkpoint import key as key
 CHECKSUM = hashlib.sha256().digest_size  # bytes, before what an artefact's file holds
 
 
+def device_suffix(device: str) -> str:
+    """Return what a cached file's name adds for the type of device that computed it.
+
+    >>> device_suffix("cpu"), device_suffix("cuda:1")
+    ('', '-cuda')
+    """
+    kind = str(device).partition(":")[0]
+    return "" if kind == "cpu" else f"-{kind}"
+
+
 def file_fingerprint(path: Path) -> str:
     """Name a file, such as one of weights, by the first 8 hex digits of its sha256."""
     status = path.stat()

@@ -565,12 +565,16 @@ def load_curves(records: pd.DataFrame, kind: str = "curve") -> pd.DataFrame:
 def load_answers(experiment: str, key: str, profile: str = "full") -> dict[str, np.ndarray]:
     """Load the class or cluster that a run gave to each of its test documents.
 
-    ``key`` is the name of the run's record, as in the column ``key`` of ``load_results``.
+    ``experiment``, ``key`` and ``profile`` name the run, as the columns of ``load_results`` do.
 
     Returns a dictionary from the name of a set of scores (``""`` for ``acc``, ``"head_"`` for
     ``head_acc``, ``"_2"`` for ``acc_2``) to int [N] in the order of ``load_rows``. For scores of
     queries, the name is that of the score, and the values are floats, one per query. Empty if the
     run has no answers. Raises RecordError if there is no such run or its answers are damaged.
+
+    >>> runs = load_results("classification").query("embedding == 'spacy' and model == 'ffn'")
+    >>> load_answers("classification", runs["key"].iloc[0])[""].shape
+    (7600,)
     """
     lines = _answers_lines(experiment, key, profile)
     return {line["scores"]: line["values"] for line in lines}
@@ -581,9 +585,15 @@ def load_rows(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Load the row numbers and the true classes of a run's test documents, both int [N].
 
+    ``experiment``, ``key`` and ``profile`` name the run, as the columns of ``load_results`` do.
     Rows are numbered within the test part of the corpus, or within the whole corpus where texts are
     clustered whole, in ascending order. Returns None if the run's answers are scores of queries, or
     it has none. Raises RecordError as ``load_answers`` does.
+
+    >>> runs = load_results("classification").query("embedding == 'spacy' and model == 'ffn'")
+    >>> rows, labels = load_rows("classification", runs["key"].iloc[0])
+    >>> rows[:3], labels.max()
+    (array([0, 1, 2]), np.int64(3))
     """
     names = [line["rows"] for line in _answers_lines(experiment, key, profile) if line["rows"]]
     if not names:
@@ -594,7 +604,16 @@ def load_rows(
 
 
 def rescored(experiment: str, key: str, profile: str = "full") -> dict[str, float]:
-    """Compute a run's scores that count documents anew, from its answers alone."""
+    """Compute a run's scores that count documents anew, from its answers alone.
+
+    ``experiment``, ``key`` and ``profile`` name the run, as the columns of ``load_results`` do.
+    Returns a dictionary from the names of scores to their values, each in [0, 1] or, for ``ari``,
+    in [-0.5, 1].
+
+    >>> runs = load_results("classification").query("embedding == 'spacy' and model == 'ffn'")
+    >>> sorted(rescored("classification", runs["key"].iloc[0]))
+    ['acc', 'f1_macro', 'f1_micro']
+    """
     path = _answers_path(experiment, key, profile)
     rows = _rows(path.with_name(f"{key}.csv"))
     recorded = _scores(rows)

@@ -53,8 +53,8 @@ INTERNALS = {
         save_encoder sif table table_file tfidf train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
-    "methods": "batches_of_like_length fit_umap",
-    "metrics": "check_points",
+    "methods": "batches_of_like_length evaluate_queries fit_umap",
+    "metrics": "check_points external_scores query_scores",
     "models": "output_layer",
     "report": """
         asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
@@ -62,10 +62,10 @@ INTERNALS = {
         record_cells show_difference show_ends show_interval show_number stale
     """,
     "results": """
-        Merged Outcome Record Run Spec check_folder commit device_name judge made merge read_record
-        runs versions write_atomically write_record
+        Merged Outcome Record Run Spec check_folder commit device_name device_type_of judge made
+        merge read_record runs runs_of verdict versions write_atomically write_record
     """,
-    "training": "take_step batches progress_bar",
+    "training": "take_step batches progress_bar squared_error_of_logistic",
 }
 
 
