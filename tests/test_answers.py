@@ -17,6 +17,7 @@ from test_results import SPEC, made_up_record
 from snnl_book import answers, cache, results
 from snnl_book.experiments import plan, run, run_all, specs
 from snnl_book.results import RecordError, load_answers, load_results, load_rows, write_record
+from snnl_lib import checkpoint
 from snnl_lib.training import build, cross_entropy, train
 
 ROWS, LABELS = np.array([7, 2, 5, 0]), np.array([1, 0, 1, 0])
@@ -353,7 +354,7 @@ ASKED = {"epochs": 3, "seed": 42, "alpha": 1.0, "batch_size": 16}
     ids=lambda change: next(iter(change)),
 )
 def test_a_training_goes_on_from_its_own_checkpoint_only(change, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     path = tmp_path / "training.pt"
 
     def trained(**changes):
@@ -371,7 +372,7 @@ def test_a_training_goes_on_from_its_own_checkpoint_only(change, tmp_path, monke
 
 
 def test_restoring_a_checkpoint_leaves_the_callers_random_numbers_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     path = tmp_path / "training.pt"
     for _ in range(2):
         torch.manual_seed(5)
@@ -383,7 +384,7 @@ def test_restoring_a_checkpoint_leaves_the_callers_random_numbers_alone(tmp_path
 
 
 def test_a_number_of_numpy_in_a_row_does_not_damage_the_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     asked = ASKED | {"checkpoint": tmp_path / "training.pt"}
     asked["after_epoch"] = lambda model: {"score": np.float64(0.5), "count": np.int64(3)}
     first, again = (train(build(Plain, seed=1), X, Y, cross_entropy, **asked) for _ in range(2))

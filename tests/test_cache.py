@@ -17,6 +17,7 @@ from snnl_book import cache
 from snnl_book.embeddings import sentences
 from snnl_book.methods.deep_clustering import DEC, IDEC, VaDE, pretrain
 from snnl_book.methods.sccl import SCCL
+from snnl_lib import checkpoint
 from snnl_lib.checkpoint import CacheError, Checkpoint
 
 POINTS = np.random.default_rng(3).random((300, 6)).astype(np.float32)
@@ -91,7 +92,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch,
         taken.append(len(self.state))
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     with monkeypatch.context() as patch:
         patch.setattr(optimizer, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -104,7 +105,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch,
 
 
 def test_a_training_goes_on_where_it_was_and_not_from_the_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     path = tmp_path / "kept.pt"
     pretrain(POINTS, 3, epochs=4, seed=1, checkpoint=path)
     steps = []
@@ -119,9 +120,9 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import torch
 import test_cache
-from snnl_book import cache
+from snnl_lib import checkpoint
 torch.set_num_threads(1)
-cache.SECONDS_BETWEEN = 0
+checkpoint.SECONDS_BETWEEN = 0
 print("begins", flush=True)
 weights, told = test_cache.sentence_encoder(Path(sys.argv[1]))
 torch.save(weights, sys.argv[1] + ".done")
@@ -162,7 +163,7 @@ def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, m
     kept = Checkpoint(str(tmp_path / "kept.pt"), weight=torch.zeros(2))  # as loaded from a model
     assert not kept.save_if_due(step=1)
     assert not kept.path.exists()
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     assert kept.save_if_due(step=2)
     assert kept.restore() == {"step": 2}
 
@@ -242,10 +243,10 @@ def test_the_key_tells_arrays_apart_by_their_numbers_types_and_shapes():
 
 @pytest.mark.parametrize("name", ["DEC", "VaDE", "SCCL"])
 def test_no_training_goes_on_from_the_file_of_another(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     path = tmp_path / "kept.pt"
     with monkeypatch.context() as patch:
-        patch.setattr(cache.Checkpoint, "remove", lambda self: None)  # as where it was killed
+        patch.setattr(Checkpoint, "remove", lambda self: None)  # as where it was killed
         TRAININGS[name][0](path)
     kind = {"DEC": DEC, "VaDE": VaDE, "SCCL": SCCL}[name]
     with pytest.raises(cache.CacheError, match="is of another training: remove it"):

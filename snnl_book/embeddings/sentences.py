@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from snnl_book import cache, data, embeddings
 from snnl_book.embeddings import nli, words
-from snnl_lib.checkpoint import whole_file
+from snnl_lib.checkpoint import Checkpoint, whole_file
 from snnl_lib.training import build, named_seed, take_step
 
 REVISION = 1  # raise when a change can move a sentence vector: what was cached is computed again
@@ -255,7 +255,7 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
         return right / len(labels)
 
     train, train_labels = pairs["train"], torch.as_tensor(pairs["train"][2], dtype=torch.long)
-    saved = cache.Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
+    saved = Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
     state = {"epoch": 0, "batch": 0, "total": 0.0, "best": None, "scores": {"nli_dev_acc": -1.0}}
     if reached := saved.restore():
         state = reached

@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-import snnl_lib
+import snnl_book
 from snnl_book.data import catalogue, places, readers
 
 SCHEMA = json.loads(Path(__file__).with_name("catalogue.schema.json").read_text())
@@ -51,7 +51,7 @@ def test_an_entry_is_made_of_what_is_written():
 def test_a_folder_of_files_is_absolute_or_inside_an_installed_python_package():
     for written, folder in (
         ("/usr/share/rain", Path("/usr/share/rain")),
-        ("snnl_book/paper/claims", Path(snnl_lib.__file__).parent / "paper" / "claims"),
+        ("snnl_book/paper/claims", Path(snnl_book.__file__).parent / "paper" / "claims"),
     ):
         text = RIGHT.replace("documents", f'system = "{written}"\ndocuments', 1)
         assert catalogue.parse(text)["rain"].forms[0].system == folder
@@ -84,6 +84,6 @@ def test_the_schema_finds_mistakes(written, instead):
 
 
 def test_listing_data_sets_imports_nothing_heavy():
-    code = "import sys; from snnl_lib import data; data.available_datasets(); print(*sys.modules)"
+    code = "import sys; from snnl_book import data; data.available_datasets(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "sklearn", "spacy", "pandas", "pooch"} & set(done.stdout.split())

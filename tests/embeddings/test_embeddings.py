@@ -89,7 +89,7 @@ def test_embedding_neither_warns_nor_prints(own_cache):
     # In a process of its own, warnings as errors: spaCy's W095 and the like would come when
     # the vectors are loaded.
     code = (
-        "from snnl_lib import embeddings; print(embeddings.embed(['rain xyzzyplugh', 'of the'],"
+        "from snnl_book import embeddings; print(embeddings.embed(['rain xyzzyplugh', 'of the'],"
         " 'spacy').shape)"
     )
     done = subprocess.run(

@@ -863,7 +863,7 @@ def test_an_interrupted_run_leaves_no_half_written_autoencoder(task, loaded, mon
             yield HalfWritten(file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "whole_file", breaking_off)
+        patch.setattr("snnl_lib.checkpoint.whole_file", breaking_off)
         with pytest.raises(CacheError if error is OSError else error):
             shared(tiny("dec"), task)
     assert kept(loaded) == []

@@ -12,7 +12,7 @@ from conftest import SHORT_TEXTS as TEXTS
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
-from snnl_book import cache, data
+from snnl_book import data
 from snnl_book.embeddings import backbones
 from snnl_book.embeddings.backbones import tokenize
 from snnl_book.embeddings.transformers import load_encoder
@@ -28,6 +28,7 @@ from snnl_book.methods.clusterbert import (
 from snnl_book.methods.deep_clustering import target_distribution
 from snnl_book.methods.tsdae import Decoder
 from snnl_book.recipes import STAGES, Recipe
+from snnl_lib import checkpoint
 
 BRIEF = Recipe(
     batch_size=4,
@@ -239,7 +240,7 @@ def test_few_clusters_in_use_are_warned_of(roberta):
         model._build()
         with model._sources("clustering"):
             targets = F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float()
-            model._epoch(2, 0, 0.8, targets, cache.Checkpoint(None))
+            model._epoch(2, 0, 0.8, targets, checkpoint.Checkpoint(None))
 
 
 # ---------------------------------------------------------------- what each stage reads and aims at
@@ -397,7 +398,7 @@ def test_a_run_interrupted_within_a_stage_goes_on_with_the_batch_it_was_at_to_th
         return adam_step(self, *args, **kwargs)
 
     whole = fit(roberta)
-    monkeypatch.setattr(cache, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
     monkeypatch.setattr(torch.optim.Adam, "step", counted)
     with pytest.raises(KeyboardInterrupt):
         fit(roberta, folder=tmp_path)

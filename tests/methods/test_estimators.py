@@ -251,7 +251,7 @@ def test_another_process_predicts_the_same(name, kind, fit, tmp_path, blobs, mon
     (tmp_path / "asked.json").write_text(json.dumps(list(others), default=list))
     program = (
         "import json, sys, torch; torch.set_num_threads(1)\n"
-        "from snnl_lib import methods\n"
+        "from snnl_book import methods\n"
         f"model = methods.{kind}.load(sys.argv[1])\n"
         "print(model.predict(json.load(open(sys.argv[2]))).tolist())"
     )

@@ -174,7 +174,7 @@ def test_a_record_that_no_cell_asks_for_is_an_orphan_whatever_it_names(results_f
 def test_tables_need_no_data(tmp_path, monkeypatch):
     monkeypatch.setenv("SNNL_RESULTS", str(ROOT / "results"))
     script = (
-        "from snnl_lib import report\n"
+        "from snnl_book import report\n"
         "for name, dataset in (('clustering', 'ag_news'), ('images', 'mnist')):\n"
         "    print(report.means(report.recorded(name, dataset, None), ['acc']).to_csv())\n"
         "print(report.short_texts('retrieval').to_csv())\n"
