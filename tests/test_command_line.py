@@ -1274,7 +1274,7 @@ def test_records_that_cannot_be_written_are_told_before_the_first_run(
     refused, packages, results_folder, monkeypatch
 ):
     monkeypatch.setenv("SNNL_RESULTS", "/proc/nowhere")
-    monkeypatch.setattr(runner, "_written", None)
+    monkeypatch.setattr(runner, "run", None)
     said = refused("run", "clustering", *TINY)
     assert "could not be written" in said and "set SNNL_RESULTS to a folder" in said
 

@@ -140,7 +140,7 @@ def test_what_is_recomputed_is_equal_and_is_not_made_again(
     assert f"; {len(scores)} of these are equal" in told
     assert {*scores["verdict"]} == {"equal"} and {"acc", "nmi", "f1_micro"} < {*scores["score"]}
     assert made.read_bytes() == ours
-    monkeypatch.setattr(runner, "_carry_out", None)
+    monkeypatch.setattr(runner, "run", None)
     assert check(tmp_path) == 0
     assert "0 of 2 runs to do" in capsys.readouterr().out
 
