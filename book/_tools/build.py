@@ -57,7 +57,8 @@ def sources() -> list[Path]:
 def library() -> list[Path]:
     """List the files of the library, on which every chapter depends."""
     suffixes = {".py", ".csv", ".toml"}
-    return sorted(path for path in (ROOT / "snnl_lib").rglob("*") if path.suffix in suffixes)
+    paths = (path for name in ("snnl_lib", "snnl_book") for path in (ROOT / name).rglob("*"))
+    return sorted(path for path in paths if path.suffix in suffixes)
 
 
 def digest_of_records() -> str:
