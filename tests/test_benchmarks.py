@@ -138,31 +138,6 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
     )
 
 
-def test_counted_operations_are_those_of_the_matrix_products_of_a_step():
-    from benchmarks import operations
-    from snnl_book import experiments
-
-    found = {
-        spec.alpha: operations.of_network(spec)
-        for spec in experiments.specs("classification", "full", "newsgroups4", [42])
-        if (spec.embedding, spec.model) == ("infersent", "ffn")
-    }
-    batch, features, hidden, classes = 256, 4096, 500, operations.CLASSES
-    layers = features * hidden + hidden * classes
-    # Forward, the gradient by the weights, and by the inputs of all layers but the first.
-    products = 2 * batch * (2 * layers + hidden * classes)
-    assert found[0] == products
-    # Eq. 4 adds the cosines of a batch, and the product of their gradient in closed form.
-    assert found[100] - found[0] == 2 * 2 * batch * batch * hidden
-
-
-@pytest.mark.parametrize(
-    ("pooling", "pooled"),
-    [
-        (infersent_control.PaddedInferSent, lambda states: states.amax(dim=0).clamp(min=0)),
-        (infersent_control.MeanInferSent, lambda states: states.mean(dim=0)),
-    ],
-)
 def test_encoders_that_pool_in_another_way_pool_the_states_of_the_same_lstm(pooling, pooled):
     encoder = random_encoder(word_size=5, units=3)
     words, lengths = torch.randn(2, 6, 5), torch.tensor([6, 2])
