@@ -11,8 +11,6 @@ import importlib.util
 from snnl_lib import SnnlError
 
 EXTRAS = {
-    "platformdirs": ("platformdirs", "data"),
-    "pooch": ("pooch", "data"),
     "spacy": ("spaCy", "text"),
     "pyarrow": ("pyarrow", "text"),
     "umap": ("umap-learn", "text"),

@@ -28,6 +28,7 @@ from snnl_lib import SnnlError
 ROOT = Path(__file__).resolve().parent.parent
 MINIMAL = {"torch", "numpy", "scipy", "scikit-learn", "pandas", "tqdm"}
 PACKAGES = ("snnl_lib", "snnl_book")
+OF_DATA = {"platformdirs", "pooch"}  # whose absence snnl_book.data handles itself
 FILES = ("requirements.txt", "requirements/lock.txt", "requirements/nodeps.txt")
 PINS = {
     canonicalize_name(name): version
@@ -171,9 +172,11 @@ def test_each_module_that_is_imported_comes_with_the_minimal_packages_or_with_it
     sources = (path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     modules = set.union(*map(imported, sources))
     names = {module: distributions(module) for module in modules | set(EXTRAS)}
-    assert {
-        module for module in modules if not names[module] & brought(of_extra(wheel, ""))
-    } <= set(EXTRAS)
+    assert {module for module in modules if not names[module] & brought(of_extra(wheel, ""))} <= {
+        *EXTRAS,
+        *OF_DATA,
+    }
+    assert brought(of_extra(wheel, "data")) >= OF_DATA
     for module, (package, extra) in EXTRAS.items():
         assert canonicalize_name(package) in names[module] & brought(of_extra(wheel, extra)), module
 
