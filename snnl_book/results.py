@@ -677,6 +677,8 @@ def runs(
     ``device_type`` None takes the records of all types. Raises RecordError if a record is damaged.
     """
     metric, value = _PLACE["metric"], _PLACE["value"]
+    places = (place.glob(f"{experiment}/*.answers.csv") for place in _places(profile))
+    with_answers = {str(path) for found in places for path in found}
     for path in _record_paths(experiment, profile, by_chapters, device_type):
         rows = _rows(path)
         if rows[0][_PLACE["profile"]] == profile:
@@ -684,7 +686,7 @@ def runs(
             names = ("revision", "fingerprint", "status", "seconds")
             revision, fingerprint, status, seconds = (rows[0][_PLACE[name]] for name in names)
             seconds += sum(row[value] for row in rows if row[metric] == "shared_seconds")
-            answered = path.with_name(f"{path.stem}.answers.csv").exists()
+            answered = f"{str(path).removesuffix('.csv')}.answers.csv" in with_answers
             facts = revision, fingerprint, status, seconds, device_type_of(path), answered
             yield Run(identity, *facts)
 

@@ -138,6 +138,13 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
     )
 
 
+@pytest.mark.parametrize(
+    ("pooling", "pooled"),
+    [
+        (infersent_control.PaddedInferSent, lambda states: states.amax(dim=0).clamp(min=0)),
+        (infersent_control.MeanInferSent, lambda states: states.mean(dim=0)),
+    ],
+)
 def test_encoders_that_pool_in_another_way_pool_the_states_of_the_same_lstm(pooling, pooled):
     encoder = random_encoder(word_size=5, units=3)
     words, lengths = torch.randn(2, 6, 5), torch.tensor([6, 2])

@@ -84,7 +84,9 @@ def records(folder):
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.is_file() and not path.name.endswith((".curve.csv", ".points.csv"))
+        if path.is_file()
+        and path.parent.name in experiments.EXPERIMENTS
+        and not path.name.endswith((".answers.csv", ".curve.csv", ".points.csv"))
     )
 
 

@@ -85,6 +85,11 @@ def _hub_folder(source):
     """Return the folder of a model in the hub's own cache, which other programs fill, or None."""
     if lacks("huggingface_hub"):
         return None
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    # Importing the downloader takes a second, which most machines can be spared.
+    if not Path(HF_HUB_CACHE, f"models--{source.replace('/', '--')}").is_dir():
+        return None
     _quiet_tqdm()
     from huggingface_hub import snapshot_download
 

@@ -111,7 +111,11 @@ def made(results_folder, newsgroups4):
         next(s for s in specs("classification", "tiny", "newsgroups4") if s.model == "ffn"),
     ]
     assert {record.status for record in run_all(runs, "cpu")} == {"ok"}
-    (path,) = results.results_dir("tiny").glob("clustering/*.csv")
+    (path,) = (
+        path
+        for path in results.results_dir("tiny").glob("clustering/*.csv")
+        if not path.name.endswith(".answers.csv")
+    )
     return path
 
 
@@ -173,7 +177,7 @@ def test_a_recorded_score_that_was_changed_is_found(made, tmp_path, capsys, ever
 
 def test_a_score_as_far_off_as_seeds_are_is_not_beyond(made, tmp_path, capsys, everything):
     acc = results.read_record(made).set_index("metric")["value"]["acc"]
-    for seed, further in ((7, 0.1), (11, 0.12), (13, 0.14), (17, 0.16)):  # not the plan's
+    for seed, further in ((101, 0.1), (102, 0.12), (103, 0.14), (104, 0.16)):  # not the plan's
         other = made.with_name(made.name.replace("-s42-", f"-s{seed}-"))
         other.write_text(made.read_text().replace(",none,42,", f",none,{seed},"))
         rewritten(other, "acc", acc + further)

@@ -18,7 +18,7 @@ from snnl_book.experiments.classification import (
     run_rival,
     table_cells,
 )
-from snnl_book.methods import supcon
+from snnl_lib import losses
 from snnl_lib.training import Diverged
 
 # ---------------------------------------------------------------- cells
@@ -311,13 +311,13 @@ def test_rivals_are_standardised_where_the_spec_says_so(blobs):
 
 
 def test_supcon_trains_on_its_own_loss_in_every_hidden_layer(blobs, monkeypatch):
-    calls, loss = [], supcon.supervised_contrastive_loss
+    calls, loss = [], losses.supervised_contrastive_loss
 
     def noting(features, labels, temperature):
         calls.append((features.shape[1], temperature))
         return loss(features, labels, temperature)
 
-    monkeypatch.setattr(supcon, "supervised_contrastive_loss", noting)
+    monkeypatch.setattr(losses, "supervised_contrastive_loss", noting)
     carried_out(run_rival, made_up("supcon", 100, hidden_sizes=(40, 30), epochs=2), blobs)
     # Two batches an epoch.
     assert calls == [(40, 1.0), (30, 1.0)] * 2 + [(40, 2**-0.55), (30, 2**-0.55)] * 2
