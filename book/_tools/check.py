@@ -146,7 +146,7 @@ def _unlike_results(path, rows):
     files = (
         file
         for file in folder.glob("*.csv")
-        if not file.name.endswith((".curve.csv", ".points.csv"))
+        if not file.name.endswith((".answers.csv", ".curve.csv", ".points.csv"))
     )
     ours = {(file.stem, row["metric"]): row["value"] for file in files for row in read(file)}
     odd = [
