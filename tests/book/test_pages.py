@@ -424,8 +424,8 @@ def test_every_numbered_equation_has_its_chapter_its_function_and_its_test(recor
         ),
         (
             "test",
-            "tests/test_losses.py::test_nothing",
-            "there is no test tests/test_losses.py::test_nothing",
+            "tests/snnl_lib/test_losses.py::test_nothing",
+            "there is no test tests/snnl_lib/test_losses.py::test_nothing",
         ),
         ("test", "tests/test_nothing.py::test_nothing", "there is no test"),
     ],

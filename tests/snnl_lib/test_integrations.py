@@ -16,7 +16,7 @@ from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
 from snnl_lib.models import hidden_layers
 
 torch.set_num_threads(1)
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
