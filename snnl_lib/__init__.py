@@ -1,8 +1,8 @@
 """The soft nearest neighbor loss, the networks it trains, and the scores that judge them.
 
 Import what you need from its module, for example ``from snnl_lib.losses import
-soft_nearest_neighbor_loss``; importing the package itself loads nothing heavy. What reproduces the
-papers is the package ``snnl_book``.
+soft_nearest_neighbor_loss``. Importing the package itself loads nothing heavy. The reproduction of
+the papers is in the package ``snnl_book``.
 """
 
 import sys
@@ -11,11 +11,11 @@ __version__ = "0.1.0"
 
 
 class SnnlError(Exception):
-    """Something the user can put right. The message says what was wrong and what to do."""
+    """An error that the user can fix. The message says what is wrong and what to do."""
 
 
 class _Moved:
-    """Names the new place of a module that was here until version 0.1."""
+    """An import hook that names the new place of modules that were here before version 0.1."""
 
     MODULES = (
         "answers cache data embeddings experiments methods own_texts paper recipes report results"

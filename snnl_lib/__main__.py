@@ -1,4 +1,4 @@
-"""``python -m snnl_lib``: says where the commands are."""
+"""``python -m snnl_lib`` says where the commands are."""
 
 import sys
 

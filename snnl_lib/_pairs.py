@@ -1,7 +1,8 @@
-"""The kernel of the soft nearest neighbor loss: Eq. 4 over all pairs of a batch, fast and exact.
+"""The fast computation of Eq. 4 and its gradient, over all pairs of a batch.
 
-``losses.reference_loss`` shows the same equation in a few lines. Here its gradient is a closed
-form, and its table of pairs is worked on in place, chunk by chunk.
+``losses.reference_loss`` shows the same equation in a few lines. Two things make this one fast: its
+gradient is a closed form, and it works on the table of pairs in place, one chunk of anchors after
+the other.
 """
 
 import math
@@ -11,42 +12,44 @@ from contextlib import nullcontext
 import torch
 import torch.nn.functional as F
 
-PAIRS_AT_ONCE = 2**26  # what is computed in one block unless told otherwise: 256 MB in float32
-CACHED_PAIRS = 2**18  # what a CPU goes through at a time, so that it stays in its cache
-TILE = 256  # the side of the squares in which a CPU adds a table to its transpose
-# Beside exp(0) = 1 the exponential of less is lost in every dtype, and one that underflows takes a
-# hundred times as long.
+PAIRS_AT_ONCE = 2**26  # pairs in a chunk by default: 256 MB in float32
+CACHED_PAIRS = 2**18  # pairs in a block that stays in a CPU's cache
+TILE = 256  # side of the squares in which a CPU adds a table to its transpose
+# exp(-80) is lost beside exp(0) = 1 in every dtype. Smaller terms would underflow, which takes a
+# CPU a hundred times as long.
 LEAST = -80.0
 
 
-# What is neither a tensor nor the temperature. The first rows, as many as ``anchors``, have a loss,
-# the others are neighbours only; ``summed`` asks for the sum over the anchors.
+# The arguments of PairLosses that are neither a tensor nor the temperature. The first ``anchors``
+# rows have a loss, the others are only neighbours. ``summed`` asks for the sum over the anchors.
 Settings = namedtuple("Settings", "anchors distance chunk_size ignore_index summed")
 
 
 class PairLosses(torch.autograd.Function):
     """Eq. 4 with its gradient in closed form.
 
-    Takes checked arguments: features [..., N, D] of 32 or 64 bits, labels [..., N], a temperature
-    that is a number or a tensor [], and Settings. Returns the losses of the anchors and which of
-    them have a class mate, both [..., anchors], or the sums of both, [...].
+    Takes arguments that were checked: features [..., N, D] of 32 or 64 bits, labels [..., N], a
+    temperature (a number or a tensor []), and Settings. Returns the losses of the anchors and
+    whether each has a class mate, both [..., anchors]; or the sums of both over the anchors, [...].
 
-    A sum over the anchors is differentiated in the forward pass, so that no table of pairs waits
-    for the backward pass. Of single losses only the backward pass knows the weights; there they
-    are computed again.
+    The gradient of a sum is computed in the forward pass, so that no table of pairs has to wait
+    for the backward pass. Single losses may be weighted, and only the backward pass knows the
+    weights: there the losses are computed again.
     """
 
     @staticmethod
     def forward(ctx, features, labels, temperature, settings):
-        ctx.settings = settings
         weights = 1 if settings.summed and any(ctx.needs_input_grad) else None
         with _without_autocast(features.device.type):
-            losses, has_mate, *gradients = _sweep(
+            losses, has_mate, by_features, by_temperature = _sweep(
                 features, labels, temperature, settings, weights, ctx.needs_input_grad[2]
             )
-        learned = torch.is_tensor(temperature)
-        tensor, ctx.number = (temperature, None) if learned else (None, temperature)
-        ctx.save_for_backward(features, labels, tensor, *gradients)
+        ctx.settings = settings
+        if torch.is_tensor(temperature):
+            ctx.save_for_backward(features, labels, by_features, by_temperature, temperature)
+        else:
+            ctx.save_for_backward(features, labels, by_features, by_temperature)
+            ctx.temperature = temperature
         if settings.summed:
             losses, has_mate = losses.sum(dim=-1), has_mate.sum(dim=-1)
         ctx.mark_non_differentiable(has_mate)
@@ -54,127 +57,152 @@ class PairLosses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, upstream, _):
-        # torch's own guard misses this where the upstream gradient is a constant.
+        # Torch's own guard misses this if the upstream gradient is a constant.
         if torch.is_grad_enabled():  # only under create_graph
             raise RuntimeError(
                 "the gradient of soft_nearest_neighbor_loss is a closed form that cannot be "
                 "differentiated again (create_graph=True); that of reference_loss can"
             )
-        features, labels, temperature, by_features, by_temperature = ctx.saved_tensors
+        features, labels, by_features, by_temperature, *learned = ctx.saved_tensors
         wants_slope = ctx.needs_input_grad[2]
         if ctx.settings.summed:
             by_features = by_features * upstream[..., None, None]
             by_temperature = by_temperature * upstream if wants_slope else None
         else:
-            at = ctx.number if temperature is None else temperature
+            temperature = learned[0] if learned else ctx.temperature
             with _without_autocast(features.device.type):
-                *_, by_features, by_temperature = _sweep(
-                    features, labels, at, ctx.settings, upstream, wants_slope
+                _, _, by_features, by_temperature = _sweep(
+                    features, labels, temperature, ctx.settings, upstream, wants_slope
                 )
         if wants_slope:
-            by_temperature = by_temperature.sum().to(temperature.dtype)
+            by_temperature = by_temperature.sum().to(learned[0].dtype)
         return by_features, None, by_temperature, None
 
 
 def _without_autocast(device):
-    known = torch.amp.is_autocast_available(device)  # "meta" has none
-    return torch.autocast(device, enabled=False) if known else nullcontext()
+    has_autocast = torch.amp.is_autocast_available(device)  # not on the device "meta"
+    return torch.autocast(device, enabled=False) if has_autocast else nullcontext()
 
 
 def _sweep(features, labels, temperature, settings, weights, wants_slope):
-    """Return the losses of the anchors, which of them have a class mate, and two gradients.
+    """Return the losses of the anchors, whether each has a class mate, and two gradients.
 
-    The gradients are those of the sum of the losses times ``weights``, 1 or [..., anchors]: by the
-    features, and with ``wants_slope`` by the temperature. For weights None both are None.
+    The gradients are those of the sum of the losses times ``weights`` (1 or [..., anchors]): by the
+    features, and by the temperature if ``wants_slope``. Without weights, both are None.
     """
     anchors, distance, chunk_size, ignore_index, _ = settings
     cosine = distance == "cosine"
-    points, scale = _scaled_rows(features, temperature) if cosine else (features, None)
-    pairs = max(1, labels.numel())  # of an anchor in each of the batches
-    chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs), anchors)
-    on_cpu = points.device.type == "cpu" and not torch.compiler.is_compiling()
-    rows, tile = (max(1, CACHED_PAIRS // pairs), TILE) if on_cpu else (chunk_size, anchors)
-    # Logits of cosines lie between -1 / T and 1 / T: unless T is small, their exponentials and the
-    # sums of these need no scaling.
+    points, divisors = _scaled_rows(features, temperature) if cosine else (features, None)
+    # Logits of cosines lie between -1 / T and 1 / T. Unless T is small, neither their exponentials
+    # nor the sums of these need scaling.
     bounded = cosine and not torch.is_tensor(temperature) and 2 / temperature <= -LEAST
-    labels = labels.long()  # unsigned kinds lack operations; those that wrap stay different
-    kept = None if ignore_index is None else (labels != ignore_index).to(points.dtype)
-    if on_cpu and labels.numel() and max(map(abs, map(int, labels.aminmax()))) < 2**24:
-        labels = labels.to(points.dtype)  # as floats they are compared three times as fast
-    parts, gradient, slope = [], None, None
+    chunk_size, block_size, tile = _table_sizes(points, labels, anchors, chunk_size)
+    labels, kept = _prepared_labels(labels, ignore_index, points)
+
+    blocks = []
+    gradient = slope = None
     for start in range(0, anchors, chunk_size):
         stop = min(start + chunk_size, anchors)
         logits = _logits(points[..., start:stop, :], points, temperature, distance)
-        for first in range(start, stop, rows):
-            last = min(first + rows, stop)
+        for first in range(start, stop, block_size):
+            last = min(first + block_size, stop)
             block = logits[..., first - start : last - start, :]
             weight = weights[..., first:last, None] if torch.is_tensor(weights) else weights
             before = block.clone() if wants_slope and weights is not None else None
-            parts.append(_block_losses(block, labels, kept, first, bounded, weight))
+            blocks.append(_block_losses(block, labels, kept, first, bounded, weight))
             if before is not None:
                 by_scale = (block * before).sum(dim=(-2, -1))
                 slope = by_scale if slope is None else slope + by_scale
-        if weights is not None:
+        if weights is not None:  # by now the logits have become their own derivatives
             by_points = _points_gradient(logits, points, temperature, distance, start, tile)
             gradient = by_points if gradient is None else gradient.add_(by_points)
-    losses, has_mate = parts[0]
-    if len(parts) > 1:
-        losses, has_mate = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
-    if weights is not None and cosine:  # the loss does not see a change of a point's length
+
+    losses, has_mate = blocks[0]
+    if len(blocks) > 1:
+        losses, has_mate = (torch.cat(parts, dim=-1) for parts in zip(*blocks, strict=True))
+    if weights is not None and cosine:  # a change of a row's length leaves the loss as it is
         along = (points * gradient).sum(dim=-1, keepdim=True).mul_(-temperature)
-        gradient.addcmul_(points, along).div_(scale)
+        gradient.addcmul_(points, along).div_(divisors)
     return losses, has_mate, gradient, None if slope is None else slope / -temperature
 
 
-def _block_losses(logits, labels, kept, start, bounded, weight):
-    """Return the losses of the anchors from ``start`` on, and which of these have a class mate.
+def _on_cpu(points):
+    return points.device.type == "cpu" and not torch.compiler.is_compiling()
 
-    Their logits [..., rows, N] are used up: a ``weight``, 1 or [..., rows, 1], turns them into the
-    derivatives of the weighted sum. ``kept`` [..., N] is 0 for rows to be ignored.
+
+def _table_sizes(points, labels, anchors, chunk_size):
+    """Return how many anchors make a chunk and a block, and the side of a tile."""
+    pairs_of_an_anchor = max(1, labels.numel())  # over all batches
+    chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs_of_an_anchor), anchors)
+    if _on_cpu(points):
+        return chunk_size, max(1, CACHED_PAIRS // pairs_of_an_anchor), TILE
+    return chunk_size, chunk_size, anchors
+
+
+def _prepared_labels(labels, ignore_index, points):
+    """Return labels that are fast to compare, and 0 or 1 for rows to ignore or keep, or None."""
+    labels = labels.long()  # unsigned types lack operations; values that wrap stay different
+    kept = None if ignore_index is None else (labels != ignore_index).to(points.dtype)
+    # Floats are compared three times as fast. Float32 holds whole numbers up to 2^24.
+    if _on_cpu(points) and labels.numel() and max(map(abs, map(int, labels.aminmax()))) < 2**24:
+        labels = labels.to(points.dtype)
+    return labels, kept
+
+
+def _block_losses(logits, labels, kept, start, bounded, weight):
+    """Return the losses of the anchors from ``start`` on, and whether each has a class mate.
+
+    This overwrites their logits [..., rows, N]. With a ``weight`` (1 or [..., rows, 1]) they become
+    the derivatives of the weighted sum of the losses; without one (None) they hold nothing of use.
+    ``kept`` [..., N] is 0 for rows to ignore, or None.
     """
     # Masks are numbers here: a product is many times faster than a selection.
-    labels_down = labels[..., start : start + logits.shape[-2], None]
-    same = torch.eq(labels_down, labels[..., None, :], out=torch.empty_like(logits))
+    anchor_labels = labels[..., start : start + logits.shape[-2], None]
+    same = torch.eq(anchor_labels, labels[..., None, :], out=torch.empty_like(logits))
     if bounded:
         terms = logits.exp_()
-    else:  # each side is scaled by its own largest term, so that neither vanishes beside the other
-        nothing = torch.finfo(logits.dtype).min / 4  # as -inf, which times 0 would be NaN
+    else:
+        # Mates and others are each scaled by their own largest term, so that neither sum vanishes.
+        masked = torch.finfo(logits.dtype).min / 4  # in place of -inf, which times 0 would be NaN
         if kept is not None:
-            logits.add_(1 - kept[..., None, :], alpha=nothing)
-        logits.clamp_min_(nothing).diagonal(start, -2, -1).fill_(nothing)
+            logits.add_(1 - kept[..., None, :], alpha=masked)
+        logits.clamp_min_(masked).diagonal(start, -2, -1).fill_(masked)
         different = 1 - same
-        top_mate = torch.add(logits, different, alpha=nothing).amax(dim=-1, keepdim=True)
-        top_other = torch.add(logits, same, alpha=nothing).amax(dim=-1, keepdim=True)
+        top_mate = torch.add(logits, different, alpha=masked).amax(dim=-1, keepdim=True)
+        top_other = torch.add(logits, same, alpha=masked).amax(dim=-1, keepdim=True)
         logits.sub_(top_mate * same).sub_(different.mul_(top_other))
         terms = logits.clamp_min_(LEAST).exp_()
     terms.diagonal(start, -2, -1).zero_()  # no point is its own neighbour
-    if kept is not None:  # an anchor to be ignored is left without mates, for all have its label
+    if kept is not None:  # an ignored anchor loses its mates, because all of them are ignored too
         terms.mul_(kept[..., None, :])
     mate_terms = same.mul_(terms)
     other_terms = terms.sub_(mate_terms)
-    mates, others = mate_terms.sum(dim=-1, keepdim=True), other_terms.sum(dim=-1, keepdim=True)
+    mates = mate_terms.sum(dim=-1, keepdim=True)
+    others = other_terms.sum(dim=-1, keepdim=True)
     has_mate = mates != 0
-    # -log(mates / (mates + others)) = softplus(log others - log mates): never negative, and exact
-    # where clusters are tight.
+    # -log(mates / (mates + others)) = softplus(log others - log mates), which is never negative,
+    # and exact for tight clusters.
     difference = others.log() - mates.log()
     if not bounded:
         difference += top_other - top_mate
     difference = torch.where(has_mate, difference, -math.inf)
     if weight is not None:
-        pull, tiny = weight * torch.sigmoid(difference), torch.finfo(terms.dtype).tiny
+        pull = weight * torch.sigmoid(difference)
+        tiny = torch.finfo(terms.dtype).tiny
         other_terms.mul_(pull / others.clamp_min(tiny))
         other_terms.addcmul_(mate_terms, pull / mates.clamp_min(tiny), value=-1)
     return F.softplus(difference).squeeze(-1), has_mate.squeeze(-1)
 
 
 def _scaled_rows(features, temperature):
-    """Return the rows at length 1 / sqrt(T), whose products are the logits, and their divisors.
+    """Return the rows divided to length 1 / sqrt(T), so that their products are the logits.
 
-    Rows of zeros stay as they are.
+    Also returns the divisors. Rows of zeros stay as they are.
     """
-    # Dividing by the largest entry first keeps the norm from overflowing, and leaves it at 1 or
-    # more except in a row of zeros.
-    highest, lowest = features.amax(dim=-1, keepdim=True), features.amin(dim=-1, keepdim=True)
+    # Dividing by the largest entry first keeps the norm from overflowing. The norm is then at least
+    # 1, except for a row of zeros.
+    highest = features.amax(dim=-1, keepdim=True)
+    lowest = features.amin(dim=-1, keepdim=True)
     largest = torch.maximum(highest, -lowest)
     largest += largest == 0
     points = features / largest
@@ -183,15 +211,19 @@ def _scaled_rows(features, temperature):
 
 
 def _logits(anchors, points, temperature, distance):
-    if distance == "cosine":  # -(1 - cosine) / T without the 1, which all terms of a softmax share
+    """Return -distance / T of all pairs, [..., anchors, N], up to a constant."""
+    if distance == "cosine":  # cosine / T: the constant -1 / T cancels in the softmax
         return anchors @ points.transpose(-1, -2)
-    # The expanded form |x|² + |y|² - 2xy loses the distance inside tight, far-off clusters.
+    # The expanded form |x|² + |y|² - 2xy would lose the small distances in far-off clusters.
     distances = torch.cdist(anchors, points, compute_mode="donot_use_mm_for_euclid_dist")
     return distances.square() / -temperature
 
 
 def _points_gradient(by_logits, points, temperature, distance, start, tile):
-    """Return the gradient by the points, through the logits of the anchors from ``start`` on."""
+    """Return the gradient by the points through one chunk: its anchors, from ``start`` on.
+
+    ``by_logits`` [..., chunk, N] are the derivatives by the chunk's logits; they are overwritten.
+    """
     stop = start + by_logits.shape[-2]
     if distance == "sqeuclidean":
         with torch.enable_grad():
@@ -202,9 +234,10 @@ def _points_gradient(by_logits, points, temperature, distance, start, tile):
         gradient = by_logits.transpose(-1, -2) @ points[..., start:stop, :]
         gradient[..., start:stop, :] += by_logits @ points
         return gradient
-    if stop <= tile:  # every pair is there both ways round: one product does for both
+    # The chunk is the whole table, so it has every pair twice: one product can serve both.
+    if stop <= tile:
         return (by_logits + by_logits.transpose(-1, -2)) @ points
-    for first in range(0, stop, tile):  # tile by tile: a table read down its columns is slow
+    for first in range(0, stop, tile):  # in tiles, because reading down whole columns is slow
         for second in range(first, stop, tile):
             upper = by_logits[..., first : first + tile, second : second + tile]
             lower = by_logits[..., second : second + tile, first : first + tile]

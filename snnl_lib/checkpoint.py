@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and the state of a training under way in one of them."""
+"""Checkpoints of a training, in files that are either complete or absent."""
 
 import contextlib
 import glob
@@ -14,28 +14,25 @@ import numpy as np
 from snnl_lib import SnnlError
 
 SECONDS_BETWEEN = 600.0
-"""How long a training goes on at most before it saves its state, apart from the seconds of a step
-or an epoch.
-"""
+"""A training saves its state after this time, at the end of the current step or epoch."""
 
 
 class CacheError(SnnlError):
-    """A checkpoint or cached file that is damaged or cannot be written."""
+    """A checkpoint or cached file is damaged, belongs elsewhere, or cannot be written."""
 
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing that takes its place at ``path`` once it is complete: a reader
-    sees it whole or not at all.
+    """Open a binary file for writing that appears at ``path`` only once it is complete.
 
-    What a killed process left of the same file is removed when it is an hour old: by then nobody is
-    still writing it.
+    Temporary files that killed processes left of it are removed after an hour, when nobody can
+    still be writing them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
+    for leftover in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > 3600:
-                left.unlink()
+            if time.time() - leftover.stat().st_mtime > 3600:
+                leftover.unlink()
     with tempfile.NamedTemporaryFile(
         dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False
     ) as file:
@@ -62,9 +59,9 @@ def cache_file(path: Path):
 
 
 def key(facts) -> str:
-    """Name by 16 hex digits what settles an artefact: all that could make it another one.
+    """Return 16 hex digits that identify an artefact by all that its content depends on.
 
-    ``facts`` are what JSON can hold, and arrays.
+    ``facts`` may hold numpy arrays and what JSON can hold.
 
     >>> key({"seed": 42, "epochs": 3}) == key({"epochs": 3, "seed": 42}) != key({"seed": 42})
     True
@@ -74,19 +71,19 @@ def key(facts) -> str:
 
 
 def _as_json(array):
-    """Return what JSON holds in place of an array: its texts, or the checksum of its numbers."""
+    """Return the texts of an array, or its type, shape and the checksum of its numbers."""
     if array.dtype.hasobject:
         return array.tolist()
     return [array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
 
 
 class Checkpoint:
-    """All that settles how a training goes on, in one file.
+    """A file from which an interrupted training continues to the same bits.
 
-    ``parts`` are what changes during the training: modules, optimisers and schedulers (anything
-    with a ``state_dict``), generators of torch or numpy, parameters. The states of torch's own
-    random sources are kept too. ``of`` names the training, so that no other goes on from its file.
-    ``path=None`` keeps nothing, and all calls do nothing.
+    ``parts`` change during the training: modules, optimisers and schedulers (anything with a
+    ``state_dict``), parameters, and generators of torch or numpy. The file also holds the state of
+    torch's global generators. ``of`` identifies the training, so that no other training continues
+    from its file. With ``path=None`` there is no file, and no call does anything.
 
     >>> import torch
     >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
@@ -103,17 +100,17 @@ class Checkpoint:
         self._last_saved = time.monotonic()
 
     def restore(self) -> dict:
-        """Put all parts back to where they were when the file was written.
+        """Put all parts into the state they had when the file was written.
 
-        Returns what ``save`` was given, or nothing if there is no file. Raises CacheError if
-        the file is damaged or of another training.
+        Returns the ``progress`` that ``save`` received, or an empty dict if there is no file.
+        Raises CacheError if the file is damaged or of another training.
         """
         if self.path is None or not self.path.exists():
             return {}
-        import torch
+        import torch  # takes seconds, and most users of this module need only whole_file
 
-        advice = "remove it, and the training starts anew"
-        try:  # a damaged file can raise nearly anything
+        advice = "remove it, and the training starts from the beginning"
+        try:  # a damaged file can raise nearly any exception
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             if saved.get("of", "") == self.of:
                 for name, part in self.parts.items():
@@ -129,17 +126,17 @@ class Checkpoint:
         raise CacheError(f"{reason}: {advice}, or name another file")
 
     def save_if_due(self, **progress) -> bool:
-        """Save if the last time is ``SECONDS_BETWEEN`` ago; return whether it was."""
+        """Save if ``SECONDS_BETWEEN`` have passed since the last time; return whether it did."""
         due = self.path is not None and time.monotonic() - self._last_saved >= SECONDS_BETWEEN
         if due:
             self.save(**progress)
         return due
 
     def save(self, **progress) -> None:
-        """Write the file: the parts, and what else the training needs to go on.
+        """Write the parts to the file, with the ``progress`` that the training needs to continue.
 
-        ``progress`` may hold numbers (of numpy too), texts, tensors, and lists and dictionaries of
-        these. Raises CacheError if the folder refuses.
+        ``progress`` may hold numbers of Python or numpy, texts, tensors, and lists and dictionaries
+        of these. Raises CacheError if the file cannot be written.
         """
         if self.path is None:
             return
@@ -157,13 +154,13 @@ class Checkpoint:
         self._last_saved = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the file, once what the training made is kept elsewhere."""
+        """Remove the file, once the result of the training is kept elsewhere."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
 
 def _plain(value):
-    """Turn numpy's scalars into Python's, which ``torch.load`` reads back without running code."""
+    """Return numpy's scalars as Python's, which ``torch.load`` can read without running code."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
@@ -176,7 +173,7 @@ def _plain(value):
 def _state(part):
     if isinstance(part, np.random.Generator):
         return json.dumps(part.bit_generator.state)
-    if hasattr(part, "get_state"):  # a generator of torch
+    if hasattr(part, "get_state"):  # a torch generator
         return part.get_state()
     return part.state_dict() if hasattr(part, "state_dict") else part.detach()
 

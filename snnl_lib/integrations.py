@@ -1,8 +1,9 @@
-"""The loss where people train: sentence-transformers, DistributedDataParallel, a monitor.
+"""The loss in other training code: sentence-transformers, DistributedDataParallel, a monitor.
 
-Nothing here imports sentence-transformers; its models are called as torch modules.
+This module does not import sentence-transformers; it calls the models as torch modules.
 """
 
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -25,29 +26,29 @@ CITATION = """
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
     """Eq. 4 of sentence embeddings as a loss of sentence-transformers, for texts with class labels.
 
-    It is used like that package's ``BatchHardTripletLoss``: a data set with one column of texts and
-    a column ``label`` of integers, and ``BatchSamplers.GROUP_BY_LABEL``, so that texts have class
-    mates in their batch.
+    Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
+    column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
+    class mates in their batch.
 
     Args:
         model: a SentenceTransformer, or any module that takes a dict of tensors and returns one
             with ``"sentence_embedding"``, a float tensor [B, D].
-        temperature: T > 0, ``"annealed"`` (Eq. 6) or ``"learnable"`` (the trainer's optimiser gets
-            it with the model).
-        epoch: for ``"annealed"`` a function without arguments that returns the epoch >= 0, such as
-            ``lambda: trainer.state.epoch``, which may name a trainer that is made later. The
-            trainer counts parts of an epoch: T falls with every step.
-        gather_across_devices: under DistributedDataParallel, take the loss of the texts of all
+        temperature: T > 0, ``"annealed"`` (Eq. 6) or ``"learnable"`` (the trainer optimises it
+            together with the model).
+        epoch: for ``"annealed"``, a function without arguments that returns the epoch >= 0, such as
+            ``lambda: trainer.state.epoch``; the trainer may be created later. As the trainer counts
+            fractions of an epoch, T falls with every step.
+        gather_across_devices: under DistributedDataParallel, compute the loss over the texts of all
             ranks (``gathered``).
         options: ``distance``, ``chunk_size`` and ``ignore_index`` of
-            ``soft_nearest_neighbor_loss``; by the last, texts without a label may stay.
+            ``soft_nearest_neighbor_loss``. With the last, the data may contain unlabelled texts.
 
-    ``forward(sentence_features, labels)`` takes a list with one dict, what the model takes, and an
-    integer tensor [B]; it returns the loss, a tensor [].
+    ``forward(sentence_features, labels)`` takes a list of one dict, the input of the model, and an
+    integer tensor [B]. It returns the loss, a tensor [].
 
     Raises:
-        ValueError: ``"annealed"`` without ``epoch``, several columns of texts, and what
-            ``SoftNearestNeighborLoss`` raises.
+        ValueError: ``"annealed"`` has no ``epoch``, or there are several columns of texts; also
+            what ``SoftNearestNeighborLoss`` raises.
 
     >>> model = lambda features: {"sentence_embedding": features["x"]}
     >>> loss = SentenceSoftNearestNeighborLoss(model, temperature=1.0)
@@ -63,18 +64,20 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
         if temperature == "annealed" and not callable(epoch):
             advice = "a function that returns the epoch, such as lambda: trainer.state.epoch"
             raise ValueError(f'temperature "annealed" needs epoch, {advice}; got {epoch!r}')
-        self.model, self.epoch = model, epoch  # the trainer looks for the name model
+        self.model = model  # the trainer expects this name
+        self.epoch = epoch
         self.gather_across_devices = gather_across_devices
         self.criterion = SoftNearestNeighborLoss(temperature, **options)
 
     def forward(self, sentence_features, labels):
         if len(sentence_features) != 1:
             problem = f"needs one column of texts, got {len(sentence_features)}"
-            raise ValueError(f"the loss {problem}: remove the others from the data set")
+            raise ValueError(f"the loss {problem}: remove the other columns from the data set")
         embeddings = self.model(sentence_features[0])["sentence_embedding"]
         if self.gather_across_devices:
             embeddings, labels = gathered(embeddings, labels)
-        return self.criterion(embeddings, labels, epoch=self.epoch and self.epoch())
+        epoch = None if self.epoch is None else self.epoch()
+        return self.criterion(embeddings, labels, epoch=epoch)
 
     def get_config_dict(self):
         """Return the settings (a dict), which the trainer writes into the model card."""
@@ -84,35 +87,36 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
 
     @property
     def citation(self):
-        """What to cite, in BibTeX (a string); the trainer writes it into the model card."""
+        """The papers to cite, as BibTeX; the trainer writes them into the model card."""
         return CITATION
 
 
 def gathered(features, labels):
-    """Gather the rows of all ranks with their gradient, so that the loss is the whole batch's.
+    """Gather the rows of all ranks with their gradient, so that the loss sees the whole batch.
 
-    For training under DistributedDataParallel: every rank calls it with its own rows and computes
-    the loss of all of them, the same on each rank. ::
+    Use it under DistributedDataParallel. Every rank passes its own rows, and all ranks compute the
+    same loss of all rows::
 
         loss = soft_nearest_neighbor_loss(*gathered(features, labels), temperature)
 
-    The gradient of the parameters is then that of a single process with the whole batch, with no
-    factor to be set right: each of the W ranks differentiates the same loss, and what W copies of
-    it say about a row is added up on the rank that the row came from, W times the gradient;
-    DistributedDataParallel takes the mean over the ranks, which divides by W. (Where rows of other
-    ranks are gathered without a gradient, the first factor is 1, and the result W times too small.)
+    The gradient of the parameters then equals that of a single process with the whole batch, and
+    needs no correction. Each of the W ranks differentiates the same loss, and the gradients of a
+    row add up on its own rank to W times the gradient. DistributedDataParallel takes the mean over
+    the ranks, which divides by W. (If other ranks' rows were gathered without a gradient, the
+    result would be W times too small.)
 
-    Other rows as ``references`` spare computing the same table of pairs on each rank. But then each
-    rank has a mean over its own anchors with class mates, and the mean of these means is that of
-    the whole batch only if all ranks have the same number of them.
+    Passing the rows of other ranks as ``references`` instead saves computing the same table of
+    pairs on each rank. But each rank then takes the mean over its own anchors, and the mean of
+    these means is the loss of the whole batch only if all ranks have equally many anchors with a
+    class mate.
 
     Args:
-        features: float tensor [..., B, D]; B may differ between ranks, all else may not.
+        features: float tensor [..., B, D]; only B may differ between ranks.
         labels: integer tensor [..., B].
 
     Returns:
-        The rows of all ranks in their order, [..., sum of B, D], and their labels (int64); the
-        arguments themselves where torch.distributed is not initialised or has one rank.
+        The rows of all ranks in the order of the ranks, [..., sum of B, D], and their labels
+        (int64). If torch.distributed is not initialised or has one rank, the arguments themselves.
 
     >>> features, labels = torch.eye(2), torch.tensor([0, 1])
     >>> gathered(features, labels)[0] is features
@@ -123,36 +127,37 @@ def gathered(features, labels):
         return features, labels
     from torch.distributed.nn.functional import all_gather  # not in every build of torch
 
-    own = labels.shape[-1]
-    counts = [int(count) for count in all_gather(torch.tensor([own], device=features.device))]
-    missing = max(counts) - own  # ranks exchange tensors of one shape
-    rows = all_gather(F.pad(features, (0, 0, 0, missing)))
-    names = all_gather(F.pad(labels.long(), (0, missing)))
-    rows = [part[..., :count, :] for part, count in zip(rows, counts, strict=True)]
-    names = [part[..., :count] for part, count in zip(names, counts, strict=True)]
-    return torch.cat(rows, dim=-2), torch.cat(names, dim=-1)
+    own_count = labels.shape[-1]
+    counts = all_gather(torch.tensor([own_count], device=features.device))
+    counts = [int(count) for count in counts]
+    padding = max(counts) - own_count  # ranks can only exchange tensors of the same shape
+    all_rows = all_gather(F.pad(features, (0, 0, 0, padding)))
+    all_labels = all_gather(F.pad(labels.long(), (0, padding)))
+    all_rows = [rows[..., :count, :] for rows, count in zip(all_rows, counts, strict=True)]
+    all_labels = [labels[..., :count] for labels, count in zip(all_labels, counts, strict=True)]
+    return torch.cat(all_rows, dim=-2), torch.cat(all_labels, dim=-1)
 
 
 class EntanglementMonitor:
-    """How entangled the classes are in each layer of a network, measured while it trains.
+    """Measures how entangled the classes are in each layer of a network while it trains (Eq. 4).
 
-    The temperature stays the same, so that values of different epochs can be compared. Gradients,
-    training mode and torch's random state stay as they are, and no hook stays in the network.
+    The temperature is fixed, so that epochs can be compared. Measuring changes neither gradients,
+    training mode nor torch's random state, and leaves no hook in the network.
 
     Args:
         model: a torch module.
-        layers: names of its submodules, or a dict from name to a function that picks the tensor
-            [B, ...] out of what the submodule returned, as for ``models.hidden_layers``.
-        temperature: T > 0; 0.1 tells layers apart that all look alike at 1.
+        layers: names of its submodules, or a dict from a name to a function that returns a tensor
+            [B, ...], as for ``models.hidden_layers``.
+        temperature: T > 0; 0.1 shows differences between layers that vanish at 1.
         distance: ``"cosine"`` or ``"sqeuclidean"``.
         max_samples: how many rows to measure with, a whole number above 0.
-        forward: a function (model, inputs) that calls the model; default: ``model(inputs)``.
+        forward: a function (model, inputs) that calls the model; by default ``model(inputs)``.
 
-    ``history`` is the list of what ``record`` returned, for ``pandas.DataFrame(monitor.history)``.
+    ``history`` is the list of all results of ``record``, for ``pandas.DataFrame(monitor.history)``.
 
     Raises:
-        ValueError: a bad ``max_samples``, batches without a row, and what ``hidden_layers`` and
-            ``soft_nearest_neighbor_loss`` raise when something is recorded.
+        ValueError: ``max_samples`` is below 1, or the batches have no rows; also what
+            ``hidden_layers`` and ``soft_nearest_neighbor_loss`` raise in ``record``.
 
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
@@ -174,40 +179,33 @@ class EntanglementMonitor:
     ):
         if not max_samples >= 1:
             raise ValueError(f"max_samples must be a whole number above 0, got {max_samples!r}")
-        self.model, self.layers, self.forward = model, layers, forward
+        self.model = model
+        self.layers = layers
+        self.forward = forward
         self.loss = partial(soft_nearest_neighbor_loss, temperature=temperature, distance=distance)
-        self.max_samples, self.history = max_samples, []
+        self.max_samples = max_samples
+        self.history = []
 
     @torch.no_grad()
     def record(self, batches, **when):
-        """Measure the entanglement now, add it to ``history`` and return it.
+        """Measure the entanglement of each layer, add it to ``history`` and return it.
 
-        ``batches`` is an iterable of pairs, what the model takes and an integer tensor [B] of
-        labels, such as a DataLoader. It is read until there are ``max_samples`` rows: give
-        held-out rows, each time the same, that are not sorted by class. Returns a dict: ``when``,
-        such as ``epoch=3``, then for each layer its loss, a float.
+        ``batches`` is an iterable, such as a DataLoader, of pairs: the input of the model, and its
+        labels, an integer tensor [B]. It is read until there are ``max_samples`` rows. Pass the
+        same held-out rows each time, not sorted by class. Returns a dict of ``when``, such as
+        ``epoch=3``, and the loss of each layer, a float.
         """
-        modes = [(module, module.training) for module in self.model.modules()]
-        devices = {tensor.device for tensor in self.model.parameters() if tensor.is_cuda}
-        rows, labels = {name: [] for name in self.layers}, []
-        eager = torch.compiler.set_stance("force_eager")  # a graph compiled before has no hooks
-        with (
-            eager,
-            torch.random.fork_rng(devices),
-            hidden_layers(self.model, self.layers) as hidden,
-        ):
-            try:
-                self.model.eval()
-                for inputs, names in batches:
-                    self.forward(self.model, inputs)
-                    for name, parts in rows.items():
-                        parts.append(hidden[name].flatten(1))
-                    labels.append(names.to(parts[0].device))
-                    if sum(map(len, labels)) >= self.max_samples:
-                        break
-            finally:
-                for module, training in modes:
-                    module.training = training
+        rows = {name: [] for name in self.layers}
+        labels = []
+        with self._undisturbed(), hidden_layers(self.model, self.layers) as hidden:
+            self.model.eval()
+            for inputs, batch_labels in batches:
+                self.forward(self.model, inputs)
+                for name, parts in rows.items():
+                    parts.append(hidden[name].flatten(1))
+                labels.append(batch_labels.to(parts[0].device))
+                if sum(map(len, labels)) >= self.max_samples:
+                    break
         if not labels:
             raise ValueError("batches must have rows to measure with, got none")
         labels = torch.cat(labels)[: self.max_samples]
@@ -216,3 +214,16 @@ class EntanglementMonitor:
             when[name] = self.loss(layer, labels).item()
         self.history.append(when)
         return when
+
+    @contextmanager
+    def _undisturbed(self):
+        """Put the random state and the modes of all modules back at the end of the block."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        gpus = {tensor.device for tensor in self.model.parameters() if tensor.is_cuda}
+        # A graph that was compiled before has no hooks, so the model runs eagerly.
+        with torch.compiler.set_stance("force_eager"), torch.random.fork_rng(gpus):
+            try:
+                yield
+            finally:
+                for module, training in modes:
+                    module.training = training

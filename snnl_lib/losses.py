@@ -1,11 +1,12 @@
 """The soft nearest neighbor loss and the objectives built on it (Eqs. 4-8 of the text paper).
 
-Equations are those of *Text Classification and Clustering with Annealing Soft Nearest Neighbor
-Loss* (A. F. Agarap). ``reference_loss`` is Eq. 4 to read; ``soft_nearest_neighbor_loss`` is the one
-to use, fast and exact for any batch and temperature.
+The equations are those of *Text Classification and Clustering with Annealing Soft Nearest Neighbor
+Loss* (A. F. Agarap). Read ``reference_loss`` to see Eq. 4 in a few lines. Use
+``soft_nearest_neighbor_loss``, which is fast, and exact for any batch and temperature.
 """
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -18,18 +19,19 @@ from snnl_lib._pairs import PairLosses, Settings
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
 OPTIONS = ("distance", "reduction", "chunk_size", "ignore_index")
-LONELY = (  # without a number, for Python shows a sentence once for each place that it comes from
-    "more than half of the anchors have no class mate in their batch and thus no loss: take larger "
+# Python shows the same text once per calling line, so the text must not contain a count.
+FEW_CLASS_MATES = (
+    "more than half of the anchors have no class mate in their batch and thus no loss: use larger "
     "batches, a sampler that groups by label, or more neighbours as references"
 )
 
 
 def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
-    """Compute Eq. 4 in plain torch: slower, but a formula to read and to test with.
+    """Compute Eq. 4 in plain torch, as a formula to read and to test with.
 
-    It differs from ``soft_nearest_neighbor_loss`` by rounding, and in what it allows:
-    its gradient can be differentiated again, and it runs under ``torch.func`` and
-    ``torch.vmap``. It keeps tables of all pairs in memory.
+    The value equals that of ``soft_nearest_neighbor_loss`` up to rounding. This function is slower
+    and keeps tables of all pairs in memory. In return, its gradient can be differentiated again,
+    and it runs under ``torch.func`` and ``torch.vmap``.
 
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
@@ -42,8 +44,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
         Tensor [...], the mean over the points that have a class mate; >= 0.
 
     Raises:
-        TypeError: features that are not floating point, or labels not integers.
-        ValueError: a wrong shape, name or number.
+        TypeError: the features are not floating point, or the labels are not integers.
+        ValueError: an argument has a wrong shape or value.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -52,7 +54,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     """
     _check_rows(features, labels, "features", "labels", "B")
     _check_options(temperature, distance)
-    features = features.to(torch.promote_types(features.dtype, torch.float32))  # from half of it
+    # Half precision is computed in float32.
+    features = features.to(torch.promote_types(features.dtype, torch.float32))
     if distance == "cosine":
         lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
         unit = features / (lengths + (lengths == 0))  # a row of zeros stays as it is
@@ -65,9 +68,9 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
     itself = torch.eye(labels.shape[-1], dtype=torch.bool, device=labels.device)
     mates = same & ~itself
-    nothing = torch.finfo(logits.dtype).min / 4  # -inf would make gradients NaN
-    log_mates = torch.where(mates, logits, nothing).logsumexp(dim=-1)
-    log_others = torch.where(same, nothing, logits).logsumexp(dim=-1)
+    masked = torch.finfo(logits.dtype).min / 4  # -inf would make gradients NaN
+    log_mates = torch.where(mates, logits, masked).logsumexp(dim=-1)
+    log_others = torch.where(same, masked, logits).logsumexp(dim=-1)
 
     # -log(mates / (mates + others)) = log(1 + others / mates), which is a softplus
     losses = F.softplus(log_others - log_mates)
@@ -88,11 +91,11 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     ignore_index=None,
     check_finite=True,
 ):
-    """Measure how entangled the classes are in a batch: low when neighbours share a class (Eq. 4).
+    """Measure how entangled the classes of a batch are: low when neighbours share a class (Eq. 4).
 
-    Every point picks a neighbour at random, near ones more often (softmax of -distance /
-    temperature over the rest of the batch). Its loss is minus the log probability that the
-    neighbour is of its class, a class mate::
+    Every point (an *anchor*) picks a neighbour at random, near ones more often: the probabilities
+    are a softmax of -distance / temperature over the rest of the batch. The anchor's loss is minus
+    the log probability of picking a *class mate*, a neighbour of its own class::
 
         loss_i = -log(  sum of exp(-d_ij / T) over j != i with y_j = y_i
                       / sum of exp(-d_ik / T) over k != i )
@@ -102,36 +105,36 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             bfloat16 are computed and returned in float32.
         labels: integer tensor [..., B], classes in any numbering.
         temperature: T > 0; a number, or a tensor of one value that may require a gradient.
-        distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to everything) or
-            ``"sqeuclidean"`` (in float32 for rows less than 1e19 apart, where the square still is
-            a number).
+        distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to every other row)
+            or ``"sqeuclidean"`` (in float32, rows must be less than 1e19 apart, or their squared
+            distance overflows).
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
-            class mate has no loss (Eq. 4 would be infinite): 0 under ``"none"``, and left out of
-            the mean. A batch of such points gives 0.
-        chunk_size: anchors handled at a time, for memory of O(B x chunk_size) instead of
-            O(B x B); by default as many as a quarter of a gigabyte holds. Same value, same
-            gradient.
-        references: float tensor [..., R, D], R >= 0, with integer reference_labels [..., R]: more
-            neighbours to pick, such as a memory bank or the rows of other ranks. They receive a
-            gradient, but are no anchors. The batch's own rows must not be among them: each would
-            find itself at distance 0.
-        ignore_index: a label of points and references that count as absent, such as -1, which in
-            scikit-learn means "no label"; or None. They have no loss (0 under ``"none"``), are
-            nobody's neighbour, get gradient 0 and may hold NaN.
-        check_finite: False skips the look for NaN and the one for class mates, for training loops
-            that do their own.
+            class mate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
+            is left out of the mean. A batch of such points gives 0.
+        chunk_size: the number of anchors computed at a time. Memory is then O(B x chunk_size)
+            instead of O(B x B); value and gradient stay the same. By default, a chunk takes a
+            quarter of a gigabyte in float32.
+        references: float tensor [..., R, D], R >= 0, with integer reference_labels [..., R]:
+            additional neighbours, such as a memory bank or the rows of other ranks. They receive a
+            gradient but have no loss of their own. They must not contain rows of the batch, which
+            would find themselves at distance 0.
+        ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
+            Such points and references have no loss (0 under ``"none"``), are nobody's neighbour,
+            get gradient 0 and may hold NaN.
+        check_finite: False skips the checks for NaN and for class mates, for training loops that
+            have their own.
 
     Returns:
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
 
     Warns:
-        UserWarning: more than half of the anchors have no class mate (looked at on a CPU in eager
-            mode; shown once for each line that calls).
+        UserWarning: more than half of the anchors have no class mate. This is checked on a CPU in
+            eager mode, and shown once per calling line.
 
     Raises:
-        TypeError: features that are not floating point, or labels that are not integers.
-        ValueError: a wrong shape, name or number, or features that are not finite (checked on a
-            CPU in eager mode; elsewhere NaN propagates).
+        TypeError: the features are not floating point, or the labels are not integers.
+        ValueError: an argument has a wrong shape or value, or the features are not finite. The
+            latter is checked on a CPU in eager mode; elsewhere NaN propagates.
         RuntimeError: the gradient is differentiated again, or the loss is called inside
             ``torch.func`` or ``torch.vmap``; ``reference_loss`` allows both.
 
@@ -144,59 +147,57 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     >>> soft_nearest_neighbor_loss(features, labels, ignore_index=-1, reduction="none")
     tensor([0.4008, 0.6931, 0.0000, 0.0000])
     """
-    # torch itself fails later, without saying what to do; it has no public name for this question.
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        raise RuntimeError(
-            "soft_nearest_neighbor_loss does not run inside torch.func or torch.vmap: "
-            "use reference_loss there, or give it batches as leading axes, [..., B, D]"
-        )
+    _refuse_function_transforms()
     _check_rows(features, labels, "features", "labels", "B")
     _check_options(temperature, distance, reduction, chunk_size, ignore_index)
-    features = _known_rows(features, labels, "features", ignore_index, check_finite)
+    features = _cleaned_rows(features, labels, "features", ignore_index, check_finite)
     if features.dtype in (torch.float16, torch.bfloat16):
         features = features.float()
-    anchors = labels  # which those of the references may join
-    settings = Settings(features.shape[-2], distance, chunk_size, ignore_index, reduction != "none")
+    rows, row_labels = features, labels
     if references is not None or reference_labels is not None:
-        _check_rows(references, reference_labels, "references", "reference_labels", "R")
-        *batches, _, width = features.shape
-        fits = [*references.shape[:-2], references.shape[-1]] == [*batches, width]
-        expected = f"[{', '.join(map(str, (*batches, 'R', width)))}]"
-        _require(fits, "references", expected, tuple(references.shape))
-        more = _known_rows(references, reference_labels, "references", ignore_index, check_finite)
-        features = torch.cat([features, more.to(features.dtype)], dim=-2)
-        labels = torch.cat([labels, reference_labels], dim=-1)
+        _check_references(references, reference_labels, features)
+        references = _cleaned_rows(
+            references, reference_labels, "references", ignore_index, check_finite
+        )
+        rows = torch.cat([features, references.to(features.dtype)], dim=-2)
+        row_labels = torch.cat([labels, reference_labels], dim=-1)
     if torch.is_tensor(temperature):
         temperature = temperature.reshape(())  # [1] would broadcast into the loss's shape and dtype
-    losses, has_mate = PairLosses.apply(features, labels, temperature, settings)
-    if _looked_at(features, check_finite) and _mostly_lonely(has_mate, anchors, ignore_index):
-        warnings.warn(LONELY, stacklevel=2)
-    return losses / has_mate.clamp_min(1).to(losses.dtype) if reduction == "mean" else losses
+    anchors = features.shape[-2]
+    settings = Settings(anchors, distance, chunk_size, ignore_index, reduction != "none")
+    losses, has_mate = PairLosses.apply(rows, row_labels, temperature, settings)
+    if check_finite and _can_look(features) and _mostly_alone(has_mate, labels, ignore_index):
+        _warn_caller(FEW_CLASS_MATES)
+    if reduction == "mean":
+        return losses / has_mate.clamp_min(1).to(losses.dtype)
+    return losses
 
 
 def annealed_temperature(epoch, eta=1.0, gamma=0.55):
-    """Return the annealed temperature 1 / (eta + epoch)^gamma (Eq. 6).
+    """Return the annealed temperature 1 / (eta + epoch)^gamma (Eq. 6), a float > 0.
 
-    Takes numbers, epoch >= 0, eta > 0 and gamma >= 0, and returns a float > 0. Epochs count from 0,
-    and epoch 0 has T = 1 for eta = 1. Raises ValueError for numbers out of range.
+    Takes numbers: epoch >= 0, eta > 0 and gamma >= 0. Epochs count from 0, where T = 1 if eta = 1.
+    Raises ValueError for a number out of range.
 
     >>> [round(annealed_temperature(epoch), 3) for epoch in (0, 1, 29)]
     [1.0, 0.683, 0.154]
     """
     if not (0 <= epoch < math.inf and 0 < eta < math.inf and 0 <= gamma < math.inf):
-        given = f"epoch={epoch}, eta={eta}, gamma={gamma}"
-        raise ValueError(f"epoch must be >= 0, eta > 0 and gamma >= 0, all finite, got {given}")
+        values = f"epoch={epoch}, eta={eta}, gamma={gamma}"
+        raise ValueError(f"epoch must be >= 0, eta > 0 and gamma >= 0, all finite, got {values}")
     return 1.0 / (eta + epoch) ** gamma
 
 
 class SoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 as a module, whose temperature may follow the epoch or be learned.
+    """Eq. 4 as a module whose temperature may be annealed or learned.
 
-    ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (on log T, from T = 1).
-    ``distance``, ``reduction``, ``chunk_size`` and ``ignore_index`` are those of
-    ``soft_nearest_neighbor_loss``, and so are the arguments, the value and the errors of
-    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)``;
-    ``"annealed"`` needs the epoch (ValueError without it), the others ignore it.
+    ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (its logarithm is a
+    parameter, starting at T = 1). ``distance``, ``reduction``, ``chunk_size`` and ``ignore_index``
+    are those of ``soft_nearest_neighbor_loss``.
+
+    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes,
+    returns and raises what that function does. ``"annealed"`` also needs the epoch (ValueError
+    without it); the other temperatures ignore it.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -216,18 +217,21 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     ):
         super().__init__()
         number = 1.0 if temperature in ("annealed", "learnable") else temperature
-        words = 'a number, "annealed" or "learnable"'
-        _require(not isinstance(number, str), "temperature", words, temperature)
+        allowed = 'a number, "annealed" or "learnable"'
+        _require(not isinstance(number, str), "temperature", allowed, temperature)
         _check_options(number, distance, reduction, chunk_size, ignore_index)
-        self.temperature, self.distance, self.reduction = temperature, distance, reduction
-        self.chunk_size, self.ignore_index = chunk_size, ignore_index
+        self.temperature = temperature
+        self.distance = distance
+        self.reduction = reduction
+        self.chunk_size = chunk_size
+        self.ignore_index = ignore_index
         if temperature == "learnable":
             self.log_temperature = torch.nn.Parameter(torch.zeros(()))
 
     def current_temperature(self, epoch=None):
-        """Return T now: a number, or for ``"learnable"`` a tensor [] with a gradient.
+        """Return T in this epoch: a number, or for ``"learnable"`` a tensor [] with a gradient.
 
-        Raises ValueError if ``"annealed"`` is not told the epoch.
+        Raises ValueError if ``"annealed"`` does not get the epoch.
         """
         if self.temperature == "learnable":
             return self.log_temperature.exp()
@@ -238,10 +242,14 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         return annealed_temperature(epoch)
 
     def forward(self, features, labels, *, epoch=None, references=None, reference_labels=None):
-        temperature = self.current_temperature(epoch)
-        options = {name: getattr(self, name) for name in OPTIONS}
-        options |= {"references": references, "reference_labels": reference_labels}
-        return soft_nearest_neighbor_loss(features, labels, temperature, **options)
+        return soft_nearest_neighbor_loss(
+            features,
+            labels,
+            self.current_temperature(epoch),
+            references=references,
+            reference_labels=reference_labels,
+            **{name: getattr(self, name) for name in OPTIONS},
+        )
 
     def extra_repr(self):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in ("temperature", *OPTIONS))
@@ -258,140 +266,72 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     ignore_index=None,
     check_finite=True,
 ):
-    """Add alpha times the loss of Eq. 4 of hidden layers to a primary loss (Eqs. 7 and 8).
+    """Add alpha times the soft nearest neighbor loss of hidden layers to a primary loss.
 
-    The value is ::
+    With cross entropy as the primary loss this is Eq. 7, with a reconstruction loss Eq. 8::
 
         primary + alpha * sum over layers of soft_nearest_neighbor_loss(hidden[layer], labels)
 
     Args:
-        primary: the primary loss, a tensor [...]: cross entropy (Eq. 7) or reconstruction (Eq. 8);
-            [] unless there are leading axes.
-        hidden: dict from layer name to float tensor [..., B, D]; D may differ, and more axes after
-            B count as one.
+        primary: the primary loss, a tensor [...]; [] unless there are leading axes.
+        hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
+            after D are flattened into it.
         labels: integer tensor [..., B]; leading axes are independent batches.
-        alpha: weight; positive disentangles classes, negative entangles them, 0 leaves the primary
-            loss as it is. A number, or a tensor [...] with one for each batch.
-        temperature: T > 0, or a tensor of one value.
-        layers: ``"sum"`` (over all of ``hidden``, the equations read literally), ``"min"`` (the
-            least entangled layer only), or a list of names to sum over.
-        ignore_index: a label of rows that Eq. 4 shall not see, such as -1, which in scikit-learn
-            means "no label"; or None. It does not touch the primary loss.
-        check_finite: False skips the look for NaN and the one for class mates, for training loops
-            that do their own.
+        alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
+            and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
+        temperature: T > 0; a number, or a tensor of one value.
+        layers: ``"sum"`` (over all of ``hidden``, as the equations say), ``"min"`` (only the least
+            entangled layer), or a list of names to sum over.
+        ignore_index: a label whose rows Eq. 4 leaves out, or None; -1 is scikit-learn's "no
+            label". It does not change the primary loss.
+        check_finite: False skips the checks for NaN and for class mates, for training loops that
+            have their own.
 
     Returns:
         The composite loss, a tensor [...]; for alpha = 0 the primary loss itself.
 
     Raises:
-        ValueError: an empty ``hidden``, an unknown layer or a bad number; what
-            ``soft_nearest_neighbor_loss`` raises besides.
-        TypeError: labels that are no tensor, and likewise.
+        ValueError: ``hidden`` is empty, a layer is unknown, or a number is out of range; also what
+            ``soft_nearest_neighbor_loss`` raises.
+        TypeError: the labels are not a tensor; also what ``soft_nearest_neighbor_loss`` raises.
 
     >>> hidden = {"hidden1": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])}
     >>> primary, labels = torch.tensor(0.5), torch.tensor([0, 0, 1])
     >>> composite_loss(primary, hidden, labels, alpha=100, temperature=1.0)
     tensor(55.1990)
     """
-    finite = torch.is_tensor(alpha) or (_is_a(Real, alpha) and math.isfinite(alpha))
+    finite = torch.is_tensor(alpha) or (_is_number(alpha, Real) and math.isfinite(alpha))
     _require(finite, "alpha", "a finite number", alpha)
-    _require(
-        isinstance(hidden, Mapping) and hidden, "hidden", "a dict of layers, not empty", hidden
-    )
+    filled = isinstance(hidden, Mapping) and hidden
+    _require(filled, "hidden", "a dict of layers, not empty", hidden)
     if not torch.is_tensor(labels):
-        raise TypeError(f"labels must be an integer tensor, got {_kind(labels)}")
+        raise TypeError(f"labels must be an integer tensor, got {_type_name(labels)}")
     _check_options(temperature, DISTANCES[0], ignore_index=ignore_index)
     names = list(hidden) if layers in ("sum", "min") else layers
     known = not isinstance(names, str) and names and all(name in hidden for name in names)
     _require(known, "layers", f'"sum", "min" or some of {list(hidden)}', layers)
     if not torch.is_tensor(alpha) and alpha == 0:
         return primary
-    more = {"ignore_index": ignore_index, "check_finite": check_finite}
-    batch, rows = labels.ndim, (hidden[name] for name in names)
-    rows = (x.flatten(batch) if torch.is_tensor(x) and x.ndim > batch else x for x in rows)
-    losses = torch.stack([soft_nearest_neighbor_loss(x, labels, temperature, **more) for x in rows])
+    losses = []
+    for name in names:
+        values = hidden[name]
+        if torch.is_tensor(values) and values.ndim > labels.ndim:
+            values = values.flatten(labels.ndim)
+        losses.append(
+            soft_nearest_neighbor_loss(
+                values, labels, temperature, ignore_index=ignore_index, check_finite=check_finite
+            )
+        )
+    losses = torch.stack(losses)
     return primary + alpha * (losses.amin(dim=0) if layers == "min" else losses.sum(dim=0))
 
 
-# ---------------------------------------------------------------- checks
-
-
-def _check_rows(features, labels, name, labels_name, count):
-    if not torch.is_tensor(features) or not features.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got {_kind(features)}")
-    if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"{labels_name} must be an integer tensor, got {_kind(labels)}")
-    shape, fewest = features.shape, 0 if count == "R" else 1
-    if len(shape) < 2 or shape[-2] < fewest or shape[-1] < 1 or labels.shape != shape[:-1]:
-        expected = f"{name} must be [..., {count}, D] and {labels_name} [..., {count}]"
-        raise ValueError(f"{expected}, got {tuple(shape)} and {tuple(labels.shape)}")
-
-
-def _check_options(temperature, distance, reduction="mean", chunk_size=None, ignore_index=None):
-    if torch.is_tensor(temperature) and temperature.numel() != 1:
-        shape = tuple(temperature.shape)
-        raise ValueError(f"temperature must be a single value, got a tensor of shape {shape}")
-    number = 1.0 if torch.is_tensor(temperature) else temperature
-    above_0 = _is_a(Real, number) and 0 < number < math.inf
-    _require(above_0, "temperature", "a finite number above 0", temperature)
-    _require(distance in DISTANCES, "distance", "one of " + ", ".join(DISTANCES), distance)
-    _require(reduction in REDUCTIONS, "reduction", "one of " + ", ".join(REDUCTIONS), reduction)
-    above_0 = chunk_size is None or (_is_a(Integral, chunk_size) and chunk_size >= 1)
-    _require(above_0, "chunk_size", "a whole number above 0 or None", chunk_size)
-    whole = ignore_index is None or _is_a(Integral, ignore_index)
-    _require(whole, "ignore_index", "a whole number or None", ignore_index)
-
-
-def _known_rows(features, labels, name, ignore_index, check_finite):
-    """Return the features with zeros in rows to be ignored, the others looked through for NaN."""
-    if ignore_index is not None:
-        features = features.masked_fill((labels.long() == ignore_index)[..., None], 0)
-    # The sum at once, where a look at each would take longer than the loss of a small batch; it
-    # can overflow by itself.
-    if _looked_at(features, check_finite) and not math.isfinite(features.detach().sum()):
-        wrong = features[~torch.isfinite(features)].tolist()
-        if wrong:
-            raise ValueError(f"{name} must be finite, got {wrong[0]} among them")
-    return features
-
-
-def _looked_at(features, wanted):
-    """Tell whether values may decide what is said: a GPU would wait, and a compiled graph break."""
-    return wanted and features.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def _mostly_lonely(has_mate, labels, ignore_index):
-    """Tell whether more than half of the anchors, [..., B] labels, have no class mate.
-
-    Those to be ignored do not count, and are themselves counted only where they can matter.
-    """
-    mates = int(has_mate.sum() if has_mate.ndim else has_mate)
-    if 2 * mates >= labels.numel() or ignore_index is None:
-        return 2 * mates < labels.numel()
-    return 2 * mates < int((labels.long() != ignore_index).sum())
-
-
-def _require(holds, name, expected, value):
-    if not holds:
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
-
-
-def _is_a(kind, value):
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _kind(value):
-    return value.dtype if torch.is_tensor(value) else type(value).__name__
-
-
-# ---------------------------------------------------------------- a rival
-
-
 def supervised_contrastive_loss(features, labels, temperature):
-    """Compute the supervised contrastive loss (Khosla et al., 2020) on cosines, in its "out" form.
+    """Compute the supervised contrastive loss on cosines, a rival of Eq. 4.
 
-    Like Eq. 4 it is a softmax over the rest of the batch, but the mean over the class mates stands
-    outside the logarithm, so that every class mate has to be near, and not only one.
+    This is the "out" form of Khosla et al. (2020). Like Eq. 4 it is a softmax over the rest of the
+    batch, but the mean over the class mates stands outside the logarithm. All class mates then
+    have to be near, whereas Eq. 4 is content with one.
 
     Args:
         features: float tensor [B, D]; float16 and bfloat16 are computed in float32.
@@ -399,17 +339,121 @@ def supervised_contrastive_loss(features, labels, temperature):
         temperature: a number above 0.
 
     Returns:
-        Tensor of one value, the mean over the anchors; 0 where none has a class mate.
+        Tensor [], the mean over the anchors; 0 if no anchor has a class mate.
 
-    >>> apart = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> round(supervised_contrastive_loss(apart, torch.tensor([0, 0, 1]), 1.0).item(), 4)
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> round(supervised_contrastive_loss(features, torch.tensor([0, 0, 1]), 1.0).item(), 4)
     0.3133
     """
     unit = F.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
-    least = torch.finfo(unit.dtype).min / 4
-    logits = (unit @ unit.T / temperature).masked_fill(itself, least)
+    masked = torch.finfo(unit.dtype).min / 4
+    logits = (unit @ unit.T / temperature).masked_fill(itself, masked)
     mates = (labels[:, None] == labels) & ~itself
-    log_shares = logits - logits.logsumexp(dim=1, keepdim=True)
-    losses = -(log_shares * mates).sum(dim=1) / mates.sum(dim=1).clamp_min(1)
+    log_probabilities = logits - logits.logsumexp(dim=1, keepdim=True)
+    losses = -(log_probabilities * mates).sum(dim=1) / mates.sum(dim=1).clamp_min(1)
     return losses.sum() / mates.any(dim=1).sum().clamp_min(1)
+
+
+# ---------------------------------------------------------------- checks of the arguments
+
+
+def _refuse_function_transforms():
+    # Torch itself fails later, with a message that does not help. It has no public name for this.
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise RuntimeError(
+            "soft_nearest_neighbor_loss does not run inside torch.func or torch.vmap: "
+            "use reference_loss there, or pass batches as leading axes, [..., B, D]"
+        )
+
+
+def _check_rows(features, labels, name, labels_name, axis):
+    """Refuse features that are not [..., axis, D], or labels that are not one integer per row.
+
+    Only the axis of the references, R, may be empty.
+    """
+    if not torch.is_tensor(features) or not features.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {_type_name(features)}")
+    if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"{labels_name} must be an integer tensor, got {_type_name(labels)}")
+    shape = features.shape
+    fewest = 0 if axis == "R" else 1
+    if len(shape) < 2 or shape[-2] < fewest or shape[-1] < 1 or labels.shape != shape[:-1]:
+        expected = f"{name} must be [..., {axis}, D] and {labels_name} [..., {axis}]"
+        raise ValueError(f"{expected}, got {tuple(shape)} and {tuple(labels.shape)}")
+
+
+def _check_references(references, reference_labels, features):
+    _check_rows(references, reference_labels, "references", "reference_labels", "R")
+    *batches, _, width = features.shape
+    fits = [*references.shape[:-2], references.shape[-1]] == [*batches, width]
+    expected = f"[{', '.join(map(str, (*batches, 'R', width)))}]"
+    _require(fits, "references", expected, tuple(references.shape))
+
+
+def _check_options(temperature, distance, reduction="mean", chunk_size=None, ignore_index=None):
+    if not torch.is_tensor(temperature):
+        positive = _is_number(temperature, Real) and 0 < temperature < math.inf
+        _require(positive, "temperature", "a finite number above 0", temperature)
+    elif temperature.numel() != 1:
+        shape = tuple(temperature.shape)
+        raise ValueError(f"temperature must be a single value, got a tensor of shape {shape}")
+    _require(distance in DISTANCES, "distance", "one of " + ", ".join(DISTANCES), distance)
+    _require(reduction in REDUCTIONS, "reduction", "one of " + ", ".join(REDUCTIONS), reduction)
+    positive = chunk_size is None or (_is_number(chunk_size, Integral) and chunk_size >= 1)
+    _require(positive, "chunk_size", "a whole number above 0 or None", chunk_size)
+    whole = ignore_index is None or _is_number(ignore_index, Integral)
+    _require(whole, "ignore_index", "a whole number or None", ignore_index)
+
+
+def _cleaned_rows(features, labels, name, ignore_index, check_finite):
+    """Return the features with ignored rows set to 0; raise ValueError if others are not finite."""
+    if ignore_index is not None:
+        features = features.masked_fill((labels.long() == ignore_index)[..., None], 0)
+    # One sum is fast; looking at each value would take longer than the loss of a small batch.
+    # Because a sum of finite values can overflow, only the second look decides.
+    if check_finite and _can_look(features) and not math.isfinite(features.detach().sum()):
+        not_finite = features[~torch.isfinite(features)].tolist()
+        if not_finite:
+            raise ValueError(f"{name} must be finite, got {not_finite[0]} among them")
+    return features
+
+
+def _can_look(features):
+    """Return whether Python may read values: a GPU would have to wait, a compiled graph breaks."""
+    return features.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _mostly_alone(has_mate, labels, ignore_index):
+    """Return whether more than half of the anchors, labels [..., B], have no class mate.
+
+    ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count.
+    """
+    with_mate = int(has_mate.sum())
+    few = 2 * with_mate < labels.numel()
+    if few and ignore_index is not None:
+        few = 2 * with_mate < int((labels.long() != ignore_index).sum())
+    return few
+
+
+def _warn_caller(message):
+    """Warn at the first line outside of this library and torch, whose modules call the loss."""
+    frame = sys._getframe()
+    level = 1
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(("snnl_lib.", "torch.")):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, stacklevel=level)
+
+
+def _require(holds, name, expected, value):
+    if not holds:
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+
+
+def _is_number(value, number_type):
+    return isinstance(value, number_type) and not isinstance(value, bool)
+
+
+def _type_name(value):
+    return value.dtype if torch.is_tensor(value) else type(value).__name__

@@ -1,6 +1,6 @@
-"""Scores of clusterings (Eqs. 9-20 of the text paper, the Dunn index), classifiers and rankings.
+"""Scores of clusterings (Eqs. 9-20 of the text paper, and the Dunn index), classifiers, rankings.
 
-All return Python floats; fractions, not percent.
+All are Python floats, and fractions rather than percentages.
 """
 
 import math
@@ -15,9 +15,10 @@ from sklearn import metrics as sk
 def clustering_accuracy(labels, clusters):
     """Return the accuracy of the best one-to-one match between clusters and classes, in [0, 1].
 
-    Eq. 20, ClusterBERT's Eq. 7. ``labels`` and ``clusters`` are integer arrays [N], numbered in any
-    way. With more clusters than classes the surplus clusters count as wrong. Raises ValueError for
-    empty, unequal or non-integer input.
+    This is Eq. 20 of the text paper and Eq. 7 of the ClusterBERT paper. ``labels`` and ``clusters``
+    are integer arrays [N] in any numbering. If there are more clusters than classes, the surplus
+    clusters count as wrong. Raises ValueError if the arrays are empty, of unequal length or not
+    integers.
 
     >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
@@ -32,27 +33,27 @@ def clustering_scores(features, clusters, labels):
     """Score a clustering by the six metrics of the text paper's Tables 3 and 4.
 
     Args:
-        features: float array [N, D], what was clustered; Euclidean distances.
+        features: float array [N, D], the points that were clustered; distances are Euclidean.
         clusters: integer array [N], the predicted clusters.
         labels: integer array [N], the true classes.
 
     Returns:
-        A dict of floats. The first three are nan where they are not defined, for one cluster or as
-        many clusters as points, and scikit-learn's where the equations divide by 0.
+        A dict of floats. The first three are nan for one cluster, and for as many clusters as
+        points. Where their equations divide by 0, they are what scikit-learn returns.
 
-        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better; a pair of clusters with
-          one centre is left out (Eq. 9: infinite)
-        - ``sil``: silhouette (Eqs. 11-13), mean over points, in [-1, 1]
-        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0; 1 if the points of each cluster are
-          equal (Eq. 14: infinite)
-        - ``nmi``: normalised mutual information (Eq. 17), in [0, 1]; arithmetic mean of the
-          entropies
+        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better; two clusters with the
+          same centre are not compared (Eq. 9 would be infinite)
+        - ``sil``: silhouette (Eqs. 11-13), the mean over the points, in [-1, 1]
+        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0; 1 if all points of each cluster are
+          equal (Eq. 14 would be infinite)
+        - ``nmi``: normalised mutual information (Eq. 17), in [0, 1], normalised by the arithmetic
+          mean of the entropies
         - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1] (the paper says [0, 1])
         - ``acc``: clustering accuracy (Eq. 20), in [0, 1]
 
     Raises:
-        ValueError: empty or unequal input, features that are not finite, or clusters or labels that
-            are not integers.
+        ValueError: arrays are empty or of unequal length, features are not finite, or clusters or
+            labels are not integers.
 
     >>> points = [[0], [1], [8], [9]]
     >>> scores = clustering_scores(points, [0, 0, 1, 1], labels=[0, 0, 1, 0])
@@ -75,9 +76,9 @@ def clustering_scores(features, clusters, labels):
 
 
 def external_scores(clusters, labels):
-    """Score clusters, int [N], against the true classes, int [N], without looking at the points.
+    """Return ``nmi``, ``ari`` and ``acc`` of ``clustering_scores``, which do not need the points.
 
-    Returns ``nmi``, ``ari`` and ``acc`` of ``clustering_scores``.
+    ``clusters`` and ``labels`` are integer arrays [N].
     """
     return {
         "nmi": float(sk.normalized_mutual_info_score(labels, clusters)),
@@ -87,23 +88,24 @@ def external_scores(clusters, labels):
 
 
 def dunn_index(features, clusters):
-    """Return the Dunn index: the smallest distance between clusters over the largest within one.
+    """Return the Dunn index (Dunn, 1974): >= 0, higher is better.
 
-    Dunn (1974), Sec. 4.3 of the ClusterBERT paper; distances are Euclidean, between two points.
-    ``features`` is a float array [N, D], ``clusters`` an integer array [N]. >= 0, higher is better;
-    nan where it is not defined: one cluster only, or no cluster with two distinct points. The time
-    grows with N², the memory does not: 20,000 points in 128 dimensions take some ten seconds.
-    Raises ValueError for empty, unequal or non-finite input.
+    It is the smallest Euclidean distance between two points of different clusters, divided by the
+    largest between two points of one cluster (Sec. 4.3 of the ClusterBERT paper). It is nan if
+    there is only one cluster, or if no cluster has two distinct points. ``features`` is a float
+    array [N, D], ``clusters`` an integer array [N]. Raises ValueError if the arrays are empty, of
+    unequal length or not finite. Time grows with N², memory does not: 20,000 points in 128
+    dimensions take about ten seconds.
 
     >>> dunn_index([[0, 0], [0, 1], [4, 0], [4, 2]], [0, 0, 1, 1])
     2.0
     """
     clusters = _ids("clusters", clusters)
     features = check_points(features, clusters=clusters)
-    features = features[np.argsort(clusters)]  # cluster after cluster
+    features = features[np.argsort(clusters)]  # so that each cluster is one range of rows
     ends = np.unique(clusters, return_counts=True)[1].cumsum().tolist()
     ranges = list(pairwise([0, *ends]))
-    # Squared distances from differences, in chunks: equal points are at distance 0 exactly.
+    # This metric works on differences in chunks, so that equal points are exactly at distance 0.
     squared = partial(sk.pairwise_distances_chunked, metric="sqeuclidean", working_memory=64)
     within = (squared(features[start:end]) for start, end in ranges)
     between = (squared(features[start:end], features[end:]) for start, end in ranges[:-1])
@@ -117,9 +119,9 @@ def dunn_index(features, clusters):
 def classification_scores(labels, predictions):
     """Score predicted classes by accuracy and F1, each in [0, 1].
 
-    Returns ``acc``, ``f1_micro`` (the papers' F1; equal to accuracy here) and ``f1_macro``.
-    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError for empty, unequal or
-    non-integer input.
+    Returns a dict of ``acc``, ``f1_micro`` (the papers' F1, which equals accuracy here) and
+    ``f1_macro``. ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError if they
+    are empty, of unequal length or not integers.
 
     >>> scores = classification_scores([0, 0, 1, 1], predictions=[0, 0, 0, 1])
     >>> {name: round(score, 3) for name, score in scores.items()}
@@ -135,14 +137,16 @@ def classification_scores(labels, predictions):
 
 
 def retrieval_scores(queries):
-    """Score rankings by mean average precision and mean reciprocal rank.
+    """Score rankings by mean average precision and mean reciprocal rank, each in (0, 1].
 
-    Sec. 4.4 of the ClusterBERT paper; over the whole ranking of each query. ``queries`` is any
-    iterable of pairs of arrays [C], one pair a query: its candidates' similarities (larger is
-    closer) and which of them are relevant (bool). Candidates of equal similarity count as in random
-    order: the mean over all their orders (McSherry and Najork, 2008). Returns ``map`` and ``mrr``,
-    each in (0, 1]. Raises ValueError for no query, unequal or non-finite input, and for a query
-    whose candidates are all relevant or all not: TREC-QA and AskUbuntu are scored without those.
+    These are the scores of Sec. 4.4 of the ClusterBERT paper, over the whole ranking of each query.
+    ``queries`` is an iterable with a pair of arrays [C] per query: the similarity of each candidate
+    (larger is closer), and whether it is relevant (bool). The order of equally similar candidates
+    is open, so the score is the mean over all their orders (McSherry and Najork, 2008).
+
+    Returns a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, or if a query has
+    arrays of unequal length, numbers that are not finite, only relevant candidates or none. TREC-QA
+    and AskUbuntu are scored without the latter queries.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
@@ -151,62 +155,77 @@ def retrieval_scores(queries):
 
 
 def query_scores(queries):
-    """Score each query by itself: the values that ``retrieval_scores`` takes the means of.
+    """Return the scores of single queries, of which ``retrieval_scores`` takes the means.
 
-    Returns ``map`` and ``mrr``, each a list of one float per query.
+    Returns a dict of ``map`` and ``mrr``, each a list with one float per query.
     """
-    scores = [_ranking(np.asarray(row, dtype=float), np.asarray(hits)) for row, hits in queries]
+    scores = [
+        _ranking_scores(np.asarray(similarities, dtype=float), np.asarray(relevant))
+        for similarities, relevant in queries
+    ]
     if not scores:
         raise ValueError("queries must hold at least one query")
     precisions, reciprocals = zip(*scores, strict=True)
     return {"map": list(precisions), "mrr": list(reciprocals)}
 
 
-def _ranking(scores, relevant):
-    """Return one query's expected average precision and reciprocal rank."""
-    like = scores.ndim == 1 and scores.shape == relevant.shape and relevant.dtype == bool
-    if not like or not np.isfinite(scores).all():
-        found = f"{scores} and {relevant} ({relevant.dtype})"
-        wanted = "finite scores [C] and relevant as bool [C]"
-        raise ValueError(f"a query must have {wanted}, got {found}")
-    if relevant.all() or not relevant.any():
-        wanted = "a query must have candidates that are relevant and that are not"
-        found = f"{relevant.sum()} of {len(relevant)} relevant"
-        raise ValueError(f"{wanted}, got {found}: leave it out")
-    # All arrays from here on have one entry a rank; a tie is a group of candidates of equal score.
-    _, tie, size = np.unique(-scores, return_inverse=True, return_counts=True)
-    hits = np.bincount(tie, relevant)
-    n, r = np.repeat(size, size), np.repeat(hits, size)  # candidates, and relevant ones, of the tie
-    before = np.repeat(np.cumsum(size) - size, size)
-    hits_before = np.repeat(np.cumsum(hits) - hits, size)
-    rank = np.arange(1, len(scores) + 1)
+def _ranking_scores(similarities, relevant):
+    """Return the expected average precision and reciprocal rank of one query."""
+    _check_query(similarities, relevant)
+    # A tie is a group of equally similar candidates. From here on, arrays have one entry per rank.
+    _, tie, tie_sizes = np.unique(-similarities, return_inverse=True, return_counts=True)
+    tie_hits = np.bincount(tie, relevant)
+    size = np.repeat(tie_sizes, tie_sizes)  # candidates of this rank's tie
+    hits = np.repeat(tie_hits, tie_sizes)  # relevant candidates of it
+    before = np.repeat(np.cumsum(tie_sizes) - tie_sizes, tie_sizes)  # candidates before the tie
+    hits_before = np.repeat(np.cumsum(tie_hits) - tie_hits, tie_sizes)
+    rank = np.arange(1, len(similarities) + 1)
     place = rank - before  # within the tie, from 1
-    # Expected at this rank if a relevant candidate is there.
-    precision = (hits_before + 1 + (place - 1) * (r - 1) / np.maximum(n - 1, 1)) / rank
-    chance = r / (n - place + 1)  # of the first relevant candidate at this rank if none came before
+
+    # The expected precision at this rank, given that a relevant candidate is there.
+    others_hit = (place - 1) * (hits - 1) / np.maximum(size - 1, 1)
+    precision = (hits_before + 1 + others_hit) / rank
+    average_precision = (hits / size * precision).sum() / relevant.sum()
+
+    # The probability that the first relevant candidate is here, given that none came before.
+    chance = hits / (size - place + 1)
     none_before = np.cumprod(np.append(1, 1 - chance))[:-1]
-    return (r / n * precision).sum() / relevant.sum(), (none_before * chance / rank).sum()
+    reciprocal_rank = (none_before * chance / rank).sum()
+    return average_precision, reciprocal_rank
+
+
+def _check_query(similarities, relevant):
+    matching = similarities.ndim == 1 and similarities.shape == relevant.shape
+    if not matching or relevant.dtype != bool or not np.isfinite(similarities).all():
+        value = f"{similarities} and {relevant} ({relevant.dtype})"
+        expected = "finite scores [C] and relevant as bool [C]"
+        raise ValueError(f"a query must have {expected}, got {value}")
+    if relevant.all() or not relevant.any():
+        expected = "a query must have candidates that are relevant and candidates that are not"
+        value = f"{relevant.sum()} of {len(relevant)} relevant"
+        raise ValueError(f"{expected}, got {value}: leave it out")
 
 
 def _ids(name, values):
+    """Return integer ids as an array [N]; raise ValueError if they are anything else."""
     values = np.asarray(values)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} must be a non-empty array of one axis, got shape {values.shape}")
     if not np.issubdtype(values.dtype, np.integer):
-        found = f"{values.dtype} (first value {values[0]!r})"
-        raise ValueError(f"{name} must be whole numbers, got {found}")
+        value = f"{values.dtype} (first value {values[0]!r})"
+        raise ValueError(f"{name} must be whole numbers, got {value}")
     return values
 
 
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless they are finite numbers, and as many rows as each of the ``ids`` has.
+    Raises ValueError unless they are finite numbers, with as many rows as each of the ``ids``.
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
-        kind = f"{features.dtype} of shape {features.shape}"
-        raise ValueError(f"features must be a numeric array [N, D], got {kind}")
+        value = f"{features.dtype} of shape {features.shape}"
+        raise ValueError(f"features must be a numeric array [N, D], got {value}")
     _check_lengths(features=features, **ids)
     finite = np.isfinite(features)
     if not finite.all():

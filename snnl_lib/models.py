@@ -1,9 +1,10 @@
 """The networks of the text paper (Secs. 2.1-2.3).
 
-Each returns (output, hidden): hidden is a dictionary from the name of a layer to its tensor. Hidden
-layers have Kaiming normal weights (He et al., 2015) and ReLU, output layers Xavier uniform weights
-(Glorot and Bengio, 2010); biases start at zero. The papers name the initialisers but not whether
-they are normal or uniform; these are their authors' own forms.
+Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
+tensor. Hidden layers have a ReLU and start from Kaiming normal weights (He et al., 2015), output
+layers start from Xavier uniform weights (Glorot and Bengio, 2010), and biases start at zero. The
+papers name these initialisers, but not whether they are normal or uniform; we use the forms that
+their inventors proposed.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -15,31 +16,35 @@ import torch
 from torch import nn
 
 
-def _as_hidden(layer):
+def _hidden_layer(layer):
+    """Return the layer with the initial weights of a hidden layer."""
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     nn.init.zeros_(layer.bias)
     return layer
 
 
 def _hidden_layers(sizes):
-    return nn.ModuleList(_as_hidden(nn.Linear(a, b)) for a, b in pairwise(sizes))
+    return nn.ModuleList(_hidden_layer(nn.Linear(a, b)) for a, b in pairwise(sizes))
 
 
 def output_layer(in_features, out_features):
-    """Return a linear layer with the weights of an output layer."""
+    """Return a linear layer with the initial weights of an output layer."""
     layer = nn.Linear(in_features, out_features)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
 
 
-def _run(layers, x, name, before_relu):
-    """Run x through ReLU layers; returns the last value, and each one's by name and number."""
+def _run_hidden_layers(layers, x, name, before_relu):
+    """Run x through linear layers with a ReLU.
+
+    Returns the last value, and a dict of the values of all layers, before or after their ReLU.
+    """
     hidden = {}
-    for i, layer in enumerate(layers, start=1):
-        z = layer(x)
-        x = torch.relu(z)
-        hidden[f"{name}{i}"] = z if before_relu else x
+    for number, layer in enumerate(layers, start=1):
+        linear = layer(x)
+        x = torch.relu(linear)
+        hidden[f"{name}{number}"] = linear if before_relu else x
     return x, hidden
 
 
@@ -47,17 +52,20 @@ def _check_sizes(**sizes):
     for name, size in sizes.items():
         for value in size if isinstance(size, (tuple, list)) else (size,):
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name} must be whole numbers above 0, got {size!r}")
+                expected = "whole numbers" if isinstance(size, (tuple, list)) else "a whole number"
+                raise ValueError(f"{name} must be {expected} above 0, got {size!r}")
 
 
 class FeedForwardNet(nn.Module):
     """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1).
 
-    The paper has two of 500 units on spaCy vectors and one of 500 on InferSent. ``forward(x)``
-    takes [B, in_features] and returns the class logits [B, classes] (the softmax of the paper is
-    inside the cross entropy of Eq. 2) and ``{"hidden1": [B, hidden_sizes[0]], ...}``, values after
-    the ReLU. ``before_relu=True`` hands out the values before it instead. Raises ValueError for a
-    size that is not a whole number above 0.
+    The paper has two hidden layers of 500 units for spaCy vectors, and one for InferSent vectors.
+    ``hidden_sizes`` lists their units.
+
+    ``forward(x)`` takes [B, in_features]. It returns the class logits [B, classes] and the hidden
+    layers ``{"hidden1": [B, hidden_sizes[0]], ...}`` after the ReLU, or before it with
+    ``before_relu=True``. The paper's softmax is part of the cross entropy of Eq. 2. Raises
+    ValueError if a size is not a whole number above 0.
 
     >>> logits, hidden = FeedForwardNet(300, 4)(torch.zeros(2, 300))
     >>> logits.shape, list(hidden)
@@ -73,27 +81,28 @@ class FeedForwardNet(nn.Module):
         self.output = output_layer(sizes[-1], classes)
 
     def forward(self, x):
-        x, hidden = _run(self.hidden, x, "hidden", self.before_relu)
+        x, hidden = _run_hidden_layers(self.hidden, x, "hidden", self.before_relu)
         return self.output(x), hidden
 
 
-_DENSE = 2048, 1024, 512  # units after the convolution
+_DENSE_SIZES = (2048, 1024, 512)  # units of the layers after the convolution
 
 
 class ConvNet(nn.Module):
     """A classifier with one 1-D convolution over the features of an embedding (Sec. 2.2).
 
-    Layers of ``hidden_sizes`` units follow, 2048, 1024 and 512 in the paper, which gives neither
-    filters, kernel, stride nor pooling. Here ``filters`` x ``positions`` = 2,048 values leave the
-    convolution whatever the number of features: the stride is in_features // positions and the
-    kernel just long enough to end at the last feature (4 and 48 for 300 features, 64 and 64 for
-    4,096). With a ``kernel`` the stride is 1, the convolution is padded to the input's length, and
-    max pooling brings it down to ``positions``.
+    Fully connected layers of ``hidden_sizes`` units follow, those of the paper by default.
 
-    ``forward(x)`` takes [B, in_features], in_features >= positions, and returns the class logits
-    [B, classes] and the hidden layers ``conv`` [B, filters * positions], ``hidden1`` [B, 2048],
-    ``hidden2`` [B, 1024], ``hidden3`` [B, 512], after the ReLU. Raises ValueError for a size that
-    is not a whole number above 0, for in_features < positions, and for an input of another width.
+    The paper gives neither filters, kernel, stride nor pooling. Here the convolution returns
+    ``filters`` x ``positions`` = 2,048 values for any number of features. Its stride is
+    in_features // positions, and its kernel is just long enough to end at the last feature: 4 and
+    48 for 300 features, 64 and 64 for 4,096. If ``kernel`` is given, the stride is 1, the input is
+    padded so that the convolution keeps its length, and max pooling reduces it to ``positions``.
+
+    ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
+    [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
+    ``hidden1`` [B, 2048], ``hidden2`` [B, 1024], ``hidden3`` [B, 512]. Raises ValueError if a size
+    is not a whole number above 0, if in_features < positions, or if x has another width.
 
     >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
     >>> {name: layer.shape[1] for name, layer in hidden.items()}
@@ -101,24 +110,35 @@ class ConvNet(nn.Module):
     """
 
     def __init__(
-        self, in_features, classes, hidden_sizes=_DENSE, *, filters=32, positions=64, kernel=None
+        self,
+        in_features,
+        classes,
+        hidden_sizes=_DENSE_SIZES,
+        *,
+        filters=32,
+        positions=64,
+        kernel=None,
     ):
         super().__init__()
         _check_sizes(in_features=in_features, filters=filters, positions=positions)
         _check_sizes(kernel=1 if kernel is None else kernel)
         if in_features < positions:
-            wanted = f"at least positions = {positions}"
-            raise ValueError(f"in_features must be {wanted}, got {in_features}")
-        self.in_features, stride, padding, width = in_features, 1, "same", kernel
+            expected = f"at least positions = {positions}"
+            raise ValueError(f"in_features must be {expected}, got {in_features}")
+        self.in_features = in_features
         if kernel is None:
-            stride, padding = in_features // positions, 0
+            stride = in_features // positions
             width = in_features - (positions - 1) * stride
-        self.conv = _as_hidden(nn.Conv1d(1, filters, width, stride, padding))
-        self.pool = nn.Identity() if kernel is None else nn.AdaptiveMaxPool1d(positions)
+            convolution = nn.Conv1d(1, filters, width, stride)
+            self.pool = nn.Identity()
+        else:
+            convolution = nn.Conv1d(1, filters, kernel, padding="same")
+            self.pool = nn.AdaptiveMaxPool1d(positions)
+        self.conv = _hidden_layer(convolution)
         self.dense = FeedForwardNet(filters * positions, classes, hidden_sizes)
 
     def forward(self, x):
-        # A convolution takes any width, and would pass over the rest.
+        # A convolution takes any width, and would ignore the features it does not reach.
         if x.shape[1] != self.in_features:
             raise ValueError(f"features must be [B, {self.in_features}], got {tuple(x.shape)}")
         x = self.pool(torch.relu(self.conv(x[:, None]))).flatten(1)
@@ -129,15 +149,17 @@ class ConvNet(nn.Module):
 class Autoencoder(nn.Module):
     """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3.
 
-    ``hidden_sizes`` are those on the way to the code of ``code_size`` units, and reversed on the
-    way back. ``forward(x)`` takes [B, in_features] and returns the reconstruction's logits
-    [B, in_features] (their logistic function is the reconstruction; the binary cross entropy of
-    Eq. 3 takes the logits) and the hidden layers ``encoder1..3`` and ``decoder1..3`` (after the
-    ReLU) and ``code`` [B, code_size] (after the logistic function, in (0, 1)).
+    ``hidden_sizes`` are the units of the encoder's hidden layers, which the decoder has in reverse
+    order. Between them is the code of ``code_size`` units.
 
-    ``linear_code=True`` leaves the code as it is before that function; ``before_nonlinearity=True``
-    hands out all hidden layers before theirs. Raises ValueError for a size that is not a whole
-    number above 0.
+    ``forward(x)`` takes [B, in_features]. It returns the logits [B, in_features] of the
+    reconstruction, which Eq. 3 takes; their logistic function is the reconstruction itself. The
+    hidden layers are ``encoder1..3`` and ``decoder1..3`` after the ReLU, and ``code``
+    [B, code_size] after the logistic function, in (0, 1).
+
+    With ``linear_code=True`` the code has no logistic function. With ``before_nonlinearity=True``
+    the hidden layers are returned before their ReLU or logistic function. Raises ValueError if a
+    size is not a whole number above 0.
 
     >>> output, hidden = Autoencoder(300)(torch.zeros(2, 300))
     >>> output.shape, hidden["code"].shape, list(hidden)[:4]
@@ -154,22 +176,27 @@ class Autoencoder(nn.Module):
         before_nonlinearity=False,
     ):
         super().__init__()
-        self.linear_code, self.before_nonlinearity = linear_code, before_nonlinearity
         _check_sizes(in_features=in_features, hidden_sizes=hidden_sizes, code_size=code_size)
-        down, up = [in_features, *hidden_sizes], [code_size, *reversed(hidden_sizes)]
-        self.encoder, self.code = _hidden_layers(down), output_layer(down[-1], code_size)
-        self.decoder, self.output = _hidden_layers(up), output_layer(up[-1], in_features)
+        self.linear_code = linear_code
+        self.before_nonlinearity = before_nonlinearity
+        encoder_sizes = [in_features, *hidden_sizes]
+        decoder_sizes = [code_size, *reversed(hidden_sizes)]
+        self.encoder = _hidden_layers(encoder_sizes)
+        self.code = output_layer(encoder_sizes[-1], code_size)
+        self.decoder = _hidden_layers(decoder_sizes)
+        self.output = output_layer(decoder_sizes[-1], in_features)
 
     def encode(self, x):
         """Return the code [B, code_size] of x [B, in_features], and the hidden layers up to it."""
-        x, hidden = _run(self.encoder, x, "encoder", self.before_nonlinearity)
-        z = self.code(x)
-        code = z if self.linear_code else torch.sigmoid(z)
-        return code, hidden | {"code": z if self.before_nonlinearity else code}
+        x, hidden = _run_hidden_layers(self.encoder, x, "encoder", self.before_nonlinearity)
+        linear = self.code(x)
+        code = linear if self.linear_code else torch.sigmoid(linear)
+        hidden["code"] = linear if self.before_nonlinearity else code
+        return code, hidden
 
     def decode(self, code):
         """Return the logits [B, in_features] of a code [B, code_size], and the hidden layers."""
-        x, hidden = _run(self.decoder, code, "decoder", self.before_nonlinearity)
+        x, hidden = _run_hidden_layers(self.decoder, code, "decoder", self.before_nonlinearity)
         return self.output(x), hidden
 
     def forward(self, x):
@@ -179,23 +206,27 @@ class Autoencoder(nn.Module):
 
 
 def _version(value):
+    """Return a number that grows whenever the tensor is changed in place, if torch counts it."""
     return None if value.is_inference() else value._version
 
 
 @contextmanager
 def hidden_layers(model, layers):
-    """Collect hidden layers of any torch module while it runs, for ``losses.composite_loss``.
+    """Collect the hidden layers of any torch module while it runs, for ``losses.composite_loss``.
 
     Args:
-        model: a torch module; its forward passes are left as they are.
-        layers: names of its submodules, as in ``model.named_modules()``; or a dict from such a name
-            to a function that takes what the submodule returned and picks the tensor [B, ...] out
-            of it.
+        model: a torch module; its output does not change.
+        layers: names of its submodules, as in ``model.named_modules()``. Or a dict from such a name
+            to a function that takes the result of the submodule and returns a tensor [B, ...].
 
-    Yields a dict from layer name to tensor, filled afresh by each call of the model. The hooks are
-    gone when the block is left, also by an exception. Raises ValueError for a name the model does
-    not have, TypeError where a layer does not return a tensor, and RuntimeError where a layer ran
-    twice or not at all in a call, or was changed in place after it ran.
+    Yields a dict from layer name to tensor, which each call of the model fills anew. All hooks are
+    removed at the end of the block, even after an exception.
+
+    Raises:
+        ValueError: the model does not have a layer.
+        TypeError: a layer does not return a tensor.
+        RuntimeError: a layer ran twice or not at all in a call, or was changed in place after it
+            ran.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> with hidden_layers(model, ["1"]) as hidden:
@@ -204,22 +235,23 @@ def hidden_layers(model, layers):
     torch.Size([5, 3])
     """
     modules = dict(model.named_modules())
-    unknown = [name for name in layers if not name or name not in modules]
-    if isinstance(layers, str) or unknown or not layers:
-        names = [name for name in modules if name]
-        raise ValueError(f"layers must name submodules out of {names}, got {layers!r}")
+    submodules = [name for name in modules if name]  # the model itself has an empty name
+    known = not isinstance(layers, str) and all(name in submodules for name in layers)
+    if not known or not layers:
+        raise ValueError(f"layers must name submodules out of {submodules}, got {layers!r}")
     hidden, versions = {}, {}
 
     def keep(name, module, inputs, result):
         value = layers[name](result) if isinstance(layers, dict) else result
         if not isinstance(value, torch.Tensor):
-            advice = f"give layers={{{name!r}: a function that picks the tensor}}"
-            kind = type(value).__name__
-            raise TypeError(f"layer {name!r} returned {kind}, not a tensor: {advice}")
+            advice = f"pass layers={{{name!r}: a function that returns the tensor}}"
+            problem = f"returned {type(value).__name__}, not a tensor"
+            raise TypeError(f"layer {name!r} {problem}: {advice}")
         if name in hidden:
-            problem = "ran twice in one call of the model: which of its values is meant?"
+            problem = "ran twice in one call of the model, so its value is ambiguous"
             raise RuntimeError(f"layer {name!r} {problem}")
-        hidden[name], versions[name] = value, _version(value)
+        hidden[name] = value
+        versions[name] = _version(value)
 
     def check(*_):
         for name in layers:
@@ -227,7 +259,7 @@ def hidden_layers(model, layers):
                 raise RuntimeError(f"layer {name!r} did not run in this call of the model")
             if _version(hidden[name]) != versions[name]:
                 problem = "was changed in place after it ran, as by nn.ReLU(inplace=True)"
-                raise RuntimeError(f"layer {name!r} {problem}: name the layer that did it instead")
+                raise RuntimeError(f"layer {name!r} {problem}: name the layer that changed it")
 
     with ExitStack() as hooks:
         for name in layers:

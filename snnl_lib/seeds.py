@@ -1,20 +1,22 @@
-"""The named random sources that make runs repeatable and paired; importing them takes no time."""
+"""Seeds of named random sources, which make runs repeatable and paired.
+
+This module imports no torch, so that listing runs stays fast.
+"""
 
 import zlib
 
 import numpy as np
 
 BATCH_SIZE = 256
-"""Samples in a batch, wherever a paper or a recipe does not ask for another number."""
+"""The number of samples in a batch, unless a paper or a method asks for another."""
 
 
 def named_seed(seed: int, name: str) -> int:
-    """Derive the seed of one named random source (``"subset"``, ``"weights"``, ``"batches"``,
-    ``"kmeans"``, ...) from a run's seed.
+    """Return the seed of one random source of a run, a whole number in [0, 2³²).
 
-    Separate sources keep runs paired: the baseline and the method draw the same subset, weights and
-    batches for a seed. Another ``name`` or another seed is another source. Returns a whole number
-    in [0, 2³²).
+    ``seed`` is the run's seed, and ``name`` one of its sources: ``"subset"``, ``"weights"``,
+    ``"batches"``, ``"kmeans"`` and others. Separate sources keep runs paired: for the same seed,
+    the baseline and the method draw the same subset, weights and batches.
 
     >>> named_seed(42, "weights"), named_seed(42, "batches")
     (1366180961, 1106088122)

@@ -1,6 +1,4 @@
-"""One training loop for every network of the book, and the named random sources that make runs
-repeatable and paired.
-"""
+"""One training loop for every network, with the objectives and random sources that it uses."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):
-    """A training whose loss or weights were not finite; ``curve`` is what there is of it."""
+    """The loss or the weights of a training were not finite; ``curve`` holds its epochs."""
 
     def __init__(self, reason: str, curve: pd.DataFrame):
         super().__init__(reason)
@@ -27,9 +25,9 @@ class Diverged(ArithmeticError):
 
 
 def raise_if_diverged(trained):
-    """Return what was trained, or raise Diverged if its ``diverged`` says why it broke down.
+    """Return ``trained``, or raise Diverged if its ``diverged`` gives a reason.
 
-    ``trained`` is a History, or anything with its ``curve`` and ``diverged``.
+    ``trained`` is a History, or any object with a ``curve`` and a ``diverged``.
 
     >>> raise_if_diverged(History(pd.DataFrame(), diverged="the loss was nan in epoch 3"))
     Traceback (most recent call last):
@@ -44,40 +42,43 @@ def raise_if_diverged(trained):
 
 
 def build(model_class, *args, seed: int, **kwargs):
-    """Build ``model_class(*args, **kwargs)`` with initial weights that depend on the seed alone,
-    leaving torch's global random state as it was.
+    """Return ``model_class(*args, **kwargs)`` with initial weights that depend only on the seed.
+
+    Torch's global random state stays as it was.
 
     >>> first, second = (build(torch.nn.Linear, 3, 2, seed=42) for _ in range(2))
     >>> torch.equal(first.weight, second.weight)
     True
     """
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would reseed the GPUs as well.
+        # torch.manual_seed would also reseed the GPUs.
         torch.default_generator.manual_seed(named_seed(seed, "weights"))
         return model_class(*args, **kwargs)
 
 
 def take_step(optimizer, loss):
-    """Move what the optimiser holds by one step against the gradient of a loss."""
+    """Take one step of the optimiser along the gradient of a loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
 
 
-def batches(documents, batch_size, generator):
-    """Yield batches of the indices of some documents without end, in a new order each time all have
-    been seen; ``generator`` draws the orders.
+def batches(count, batch_size, generator):
+    """Yield batches of the indices 0 to count - 1 without end.
+
+    Whenever all indices have been used, ``generator`` draws a new order.
     """
     while True:
-        yield from torch.randperm(documents, generator=generator).split(batch_size)
+        yield from torch.randperm(count, generator=generator).split(batch_size)
 
 
 # ---------------------------------------------------------------- objectives
 
 
 def cross_entropy(output, features, labels):
-    """Compute Eq. 2, the mean over the batch, from the logits ``output`` [B, classes] and integer
-    ``labels`` [B]; ``features`` play no part.
+    """Compute the cross entropy (Eq. 2), the mean over the batch.
+
+    ``output`` [B, classes] are logits, and ``labels`` [B] integers; ``features`` are not used.
 
     >>> cross_entropy(torch.zeros(3, 4), None, torch.tensor([0, 1, 3]))  # ln 4
     tensor(1.3863)
@@ -86,9 +87,10 @@ def cross_entropy(output, features, labels):
 
 
 def binary_cross_entropy(output, features, labels):
-    """Compute Eq. 3 with its printed sign slip put right, the mean over documents and features.
+    """Compute the binary cross entropy (Eq. 3, with its sign corrected) of a reconstruction.
 
-    ``output`` [B, D] are logits, ``features`` [B, D] in [0, 1]; ``labels`` play no part.
+    ``output`` [B, D] are logits, ``features`` [B, D] lie in [0, 1]; ``labels`` are not used. The
+    mean runs over documents and features.
 
     >>> binary_cross_entropy(torch.zeros(2, 3), torch.ones(2, 3), None)  # ln 2
     tensor(0.6931)
@@ -97,9 +99,10 @@ def binary_cross_entropy(output, features, labels):
 
 
 def squared_error(output, features, labels):
-    """Compute the squared error in place of Eq. 3, the mean over documents and features.
+    """Compute the squared error of a reconstruction, an alternative to Eq. 3.
 
-    ``output`` and ``features`` are [B, D]; ``labels`` play no part.
+    ``output`` and ``features`` are [B, D]; ``labels`` are not used. The mean runs over documents
+    and features.
 
     >>> squared_error(torch.zeros(2, 3), torch.full((2, 3), 0.5), None)
     tensor(0.2500)
@@ -108,9 +111,10 @@ def squared_error(output, features, labels):
 
 
 def squared_error_of_logistic(output, features, labels):
-    """Compute the squared error of the logistic function of the output, as ``squared_error`` does.
+    """Compute ``squared_error`` of the logistic function of the output.
 
-    The paper's decoder ends in that function; ``output`` [B, D] are its logits.
+    The paper's decoder ends in that function; ``output`` [B, D] are its logits. ``features`` and
+    ``labels`` are as in ``squared_error``.
 
     >>> squared_error_of_logistic(torch.zeros(2, 3), torch.ones(2, 3), None)  # (1 - 1/2)²
     tensor(0.2500)
@@ -122,40 +126,14 @@ def squared_error_of_logistic(output, features, labels):
 
 
 POWERS = {None: 0, "over T": -1, "times T": 1}
-"""What power of the falling temperature a training's alpha is multiplied by (``weight``)."""
-
-
-@dataclass
-class _Objective:
-    """Eq. 7 or 8 of a batch; ``train`` describes the fields."""
-
-    primary: Callable
-    alpha: float
-    layers: str | list[str]
-    select: Callable | None
-    regularizer: Callable | None
-    ignore_index: int | None
-
-    def __call__(self, output, hidden, x, y, temperature, factor):
-        """Return the composite loss and the primary loss; ``factor`` multiplies alpha."""
-        first = self.primary(output, x, y)
-        seen = hidden if self.select is None else self.select(hidden, output)
-        if self.regularizer is not None:
-            added = sum(self.regularizer(part, y, temperature) for part in seen.values())
-            return first + self.alpha * factor * added, first
-        if self.alpha == 0:
-            return first, first
-        options = {"alpha": self.alpha * factor, "temperature": temperature, "layers": self.layers}
-        # Whether the numbers are finite is checked once an epoch: each check stalls a GPU.
-        options |= {"ignore_index": self.ignore_index, "check_finite": False}
-        return composite_loss(first, seen, y, **options), first
+"""For each ``weight``, the power of the annealed temperature that multiplies alpha."""
 
 
 @dataclass
 class History:
-    """The course of a training.
+    """The curve of a training, with one row per epoch.
 
-    ``curve`` has one row per epoch; ``diverged`` says why the training stopped early, if it did.
+    ``diverged`` gives the reason if the training stopped early, and is empty otherwise.
     """
 
     curve: pd.DataFrame
@@ -191,40 +169,40 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         model: maps a batch [B, D] to (output, hidden). It is moved to the device, and left there
             in eval mode.
         features, labels: arrays [N, D] float32 and [N] int.
-        primary: (output, batch features, batch labels) -> loss of one value.
-        epochs, batch_size, learning_rate: of the optimiser; numbers above 0. The last, smaller
-            batch of the documents is used too.
-        seed: settles the order of the documents.
+        primary: (output, features of the batch, labels of the batch) -> loss, a tensor [].
+        epochs, batch_size, learning_rate: numbers above 0. The last, smaller batch is used too.
+        seed: determines the order of the documents.
         alpha, layers: those of ``composite_loss``.
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
-        weight: ``"over T"`` divides alpha in each epoch by the falling temperature of Eq. 6,
-            ``"times T"`` multiplies it by that; None leaves it. The gradient of Eq. 4 has a factor
-            of 1 / temperature, so that annealing also strengthens the loss. With T = 1 and
-            ``"over T"`` it is as strong as annealed, and annealed with ``"times T"`` as strong as
-            at T = 1: this tells the temperature from the strength.
-        select: (hidden, output) -> dict of the tensors that the loss is applied to; default: all
-            hidden layers.
-        regularizer: (tensor, labels, temperature) -> loss of one value that takes the place of
-            Eq. 4, summed over the tensors; for rivals.
-        steps_per_epoch: default: once over the documents. With more steps, an epoch goes on over
-            the documents in a new order; with fewer, it stops early.
-        after_epoch: (model) -> dict of numbers added to the epoch's row.
-        ignore_index: a label of rows that Eq. 4 leaves out, or None.
-        checkpoint: file from which an interrupted training goes on after the last epoch that it
-            holds; None keeps none. Remove it once the trained model is saved.
-        device: where the network is trained, as torch names it.
-        progress: title of a progress bar; None shows none.
+        weight: ``"over T"`` divides alpha by the annealed temperature of Eq. 6 in each epoch,
+            ``"times T"`` multiplies by it, and None leaves alpha as it is. The gradient of Eq. 4
+            has a factor of 1 / T, so annealing also strengthens the loss. These weights separate
+            the two effects: T = 1 with ``"over T"`` is as strong as annealing, and annealing with
+            ``"times T"`` is as strong as T = 1.
+        select: (hidden, output) -> dict of the tensors that the loss is applied to. By default,
+            these are all hidden layers.
+        regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 by a
+            rival, and is summed over the tensors.
+        steps_per_epoch: by default, as many as one pass over the documents takes. With more steps,
+            an epoch continues with the documents in a new order; with fewer, it stops early.
+        after_epoch: (model) -> dict of numbers to add to the epoch's row of the curve.
+        ignore_index: a label whose rows Eq. 4 leaves out, or None.
+        checkpoint: path of a file from which an interrupted training continues after its last saved
+            epoch, or None. Remove it once the trained model is saved.
+        device: the device to train on, as torch names it.
+        progress: title of a progress bar, or None for no bar.
 
     Returns:
-        A History whose curve has ``epoch, temperature, loss`` (the composite loss, mean over the
-        epoch's documents), ``primary`` and what ``after_epoch`` gave. The training stops at the
-        first epoch whose loss or weights are not finite, and ``diverged`` says so.
+        A History. Its curve has ``epoch, temperature, loss`` (the composite loss) and ``primary``,
+        which are means over the documents of the epoch, and the numbers of ``after_epoch``. The
+        training stops after the first epoch whose loss or weights are not finite, and ``diverged``
+        says so.
 
     Raises:
-        ValueError: an alpha that is not finite, epochs or a batch size that is not above 0, an
-            unknown weight, or a temperature or layer that ``composite_loss`` refuses; Adam refuses
-            a negative rate.
-        CacheError: a checkpoint that is damaged, is of another training (other data, seed or
+        ValueError: alpha is not finite, epochs or batch_size are not above 0, the weight is
+            unknown, or ``composite_loss`` refuses the temperature or a layer. Adam refuses a
+            negative learning rate.
+        CacheError: the checkpoint is damaged, belongs to another training (other data, seed or
             settings), or cannot be written.
 
     >>> from snnl_lib.models import FeedForwardNet
@@ -234,46 +212,57 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     >>> list(curve.columns), bool(curve["loss"].is_monotonic_decreasing)
     (['epoch', 'temperature', 'loss', 'primary'], True)
     """
-    if not math.isfinite(alpha):
-        raise ValueError(f"alpha must be a finite number, got {alpha!r}")
-    if not (epochs > 0 and batch_size > 0):
-        wanted = "epochs and batch_size must be above 0"
-        raise ValueError(f"{wanted}, got {epochs!r} and {batch_size!r}")
-    if weight not in POWERS:
-        raise ValueError(f"weight must be one of {[*POWERS]}, got {weight!r}")
+    _check_settings(alpha, epochs, batch_size, weight)
     features, labels = torch.as_tensor(features), torch.as_tensor(labels)
     steps = steps_per_epoch or math.ceil(len(features) / batch_size)
     generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
     order = batches(len(features), batch_size, generator)
+    objective = _objective(primary, layers, select, regularizer, ignore_index)
     model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
-    objective = _Objective(primary, alpha, layers, select, regularizer, ignore_index)
-    settings = {"epochs": epochs, "seed": seed, "temperature": temperature, "steps": steps}
-    settings |= {"learning_rate": learning_rate, "batch_size": batch_size, "weight": weight}
-    name = _name_of(vars(objective) | settings, model, features, labels) if checkpoint else ""
+    settings = {
+        "primary": primary,
+        "alpha": alpha,
+        "layers": layers,
+        "select": select,
+        "regularizer": regularizer,
+        "ignore_index": ignore_index,
+        "epochs": epochs,
+        "seed": seed,
+        "temperature": temperature,
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "weight": weight,
+    }
+    name = _training_key(settings, model, features, labels) if checkpoint else ""
     saved = Checkpoint(checkpoint, name, model=model, optimizer=optimizer)
     features, labels = features.to(device), labels.to(device)
 
-    with torch.random.fork_rng(_gpus(device)):  # a checkpoint restores torch's global sources
-        reached = saved.restore()
-        start, rows, diverged = reached.get("epoch", 0), reached.get("rows", []), ""
-        order = islice(order, start * steps, None)
-        bar = progress_bar(progress, start, epochs, "epoch")
+    with torch.random.fork_rng(_gpus(device)):  # restoring sets torch's global generators
+        state = saved.restore() or {"epoch": 0, "rows": []}
+        first_epoch, rows = state["epoch"], state["rows"]
+        order = islice(order, first_epoch * steps, None)  # without the batches of those epochs
+        diverged = ""
+        bar = progress_bar(progress, first_epoch, epochs, "epoch")
         for epoch in bar:
-            falling = annealed_temperature(epoch)
-            now = falling if temperature == "annealed" else temperature
-            factor = falling ** POWERS[weight]
-            sums, documents = torch.zeros(2, dtype=features.dtype, device=device), 0
-            for batch in _on(device, islice(order, steps)):
+            annealed = annealed_temperature(epoch)
+            epoch_temperature = annealed if temperature == "annealed" else temperature
+            epoch_alpha = alpha * annealed ** POWERS[weight]
+            sums = torch.zeros(2, dtype=features.dtype, device=device)
+            documents = 0
+            for batch in _moved(islice(order, steps), device):
                 x, y = features[batch], labels[batch]
                 output, hidden = model(x)
-                losses = objective(output, hidden, x, y, now, factor)
+                losses = objective(output, hidden, x, y, epoch_temperature, epoch_alpha)
                 take_step(optimizer, losses[0])
                 sums += torch.stack(losses).detach() * len(batch)
                 documents += len(batch)
-            loss, first = (sums / documents).tolist()
-            rows.append({"epoch": epoch, "temperature": now, "loss": loss, "primary": first})
-            if diverged := _breakdown(loss, model, epoch):
+            loss, primary_loss = (sums / documents).tolist()
+            row = {"epoch": epoch, "temperature": epoch_temperature}
+            rows.append(row | {"loss": loss, "primary": primary_loss})
+            diverged = _why_diverged(loss, model, epoch)
+            if diverged:
                 break
             if after_epoch is not None:
                 model.eval()
@@ -286,18 +275,57 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     return History(pd.DataFrame(rows), diverged)
 
 
-def _on(device, drawn):
-    """Yield batches of indices from the device; all of them are moved there at once."""
-    drawn = list(drawn)
-    return torch.cat(drawn).to(device).split([len(batch) for batch in drawn])
+def _check_settings(alpha, epochs, batch_size, weight):
+    if not math.isfinite(alpha):
+        raise ValueError(f"alpha must be a finite number, got {alpha!r}")
+    if not (epochs > 0 and batch_size > 0):
+        expected = "epochs and batch_size must be above 0"
+        raise ValueError(f"{expected}, got {epochs!r} and {batch_size!r}")
+    if weight not in POWERS:
+        raise ValueError(f"weight must be one of {[*POWERS]}, got {weight!r}")
 
 
-def _breakdown(loss, model, epoch) -> str:
-    """Return in what way a training broke down in an epoch, or nothing."""
+def _objective(primary, layers, select, regularizer, ignore_index):
+    """Return Eq. 7 or 8 as a function of a batch; ``train`` describes the arguments.
+
+    The function returns two losses, tensors []: the composite loss and the primary loss.
+    """
+
+    def objective(output, hidden, x, y, temperature, alpha):
+        primary_loss = primary(output, x, y)
+        selected = hidden if select is None else select(hidden, output)
+        if regularizer is not None:
+            penalty = sum(regularizer(values, y, temperature) for values in selected.values())
+            return primary_loss + alpha * penalty, primary_loss
+        if alpha == 0:
+            return primary_loss, primary_loss
+        loss = composite_loss(
+            primary_loss,
+            selected,
+            y,
+            alpha=alpha,
+            temperature=temperature,
+            layers=layers,
+            ignore_index=ignore_index,
+            check_finite=False,  # each check makes a GPU wait: train checks once per epoch
+        )
+        return loss, primary_loss
+
+    return objective
+
+
+def _moved(index_batches, device):
+    """Move batches of indices to a device, all of them at once."""
+    index_batches = list(index_batches)
+    return torch.cat(index_batches).to(device).split([len(batch) for batch in index_batches])
+
+
+def _why_diverged(loss, model, epoch) -> str:
+    """Return why a training has to stop after an epoch, or an empty text."""
     if not math.isfinite(loss):
         return f"the loss was {loss} in epoch {epoch}"
-    whole = torch.stack([weights.isfinite().all() for weights in model.parameters()]).all()
-    if not whole:  # broken by the last step, so that no loss shows it
+    finite = torch.stack([weights.isfinite().all() for weights in model.parameters()]).all()
+    if not finite:  # the last step broke them, which no loss has seen
         return f"the weights were not finite after epoch {epoch}"
     return ""
 
@@ -307,25 +335,26 @@ def _gpus(device):
     return [device] if torch.device(device).type == "cuda" else []
 
 
-def _name_of(settings, model, features, labels) -> str:
-    """Name a training by all that settles it, so that no other goes on from its checkpoint."""
+def _training_key(settings, model, features, labels) -> str:
+    """Identify a training, so that no other training continues from its checkpoint."""
     facts = {
         name: getattr(value, "__qualname__", type(value).__name__) if callable(value) else value
         for name, value in settings.items()
     }
-    shapes = [(name, [*value.shape]) for name, value in model.state_dict().items()]
-    data = {"features": features.cpu().numpy(), "labels": labels.cpu().numpy()}
-    return key(facts | {"model": shapes} | data)
+    facts["model"] = [(name, [*value.shape]) for name, value in model.state_dict().items()]
+    facts["features"] = features.cpu().numpy()
+    facts["labels"] = labels.cpu().numpy()
+    return key(facts)
 
 
 def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
-    """Return the numbers from first to last - 1, under a bar of that name unless it is None.
+    """Return the numbers ``first`` to ``last`` - 1, with a progress bar unless ``name`` is None.
 
     >>> list(progress_bar(None, 2, 5))
     [2, 3, 4]
     """
     numbers = range(first, last)
-    # No disabled bar: it too takes a lock between processes, which a killed worker leaves behind.
+    # Even a disabled bar takes a lock between processes, which a killed worker would never release.
     if name is None:
         return numbers
     return tqdm(numbers, desc=name, unit=unit, leave=False, initial=first, total=last)
@@ -333,10 +362,10 @@ def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
 
 @torch.no_grad()
 def forward(model, features, *, layer=None, batch_size=1024):
-    """Run a trained model over features [N, D] in batches: its output, or one named hidden layer,
-    as a float32 array [N, ...].
+    """Return the output of a model, or one hidden layer, for features [N, D].
 
-    ``batch_size`` rows are on the model's device at a time.
+    The result is a float32 array [N, ...]. ``layer`` names the hidden layer; None stands for the
+    output. ``batch_size`` rows at a time are on the model's device.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> model = build(FeedForwardNet, 300, 4, seed=42)
