@@ -1,7 +1,7 @@
 """The networks: shapes, names and values of the hidden layers, initial weights, bad sizes."""
 
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -30,24 +30,17 @@ def count(model):
 # ---------------------------------------------------------------- shapes and names
 
 
-@pytest.mark.parametrize(
-    ("hidden_sizes", "expected"),
-    [
-        ((500, 500), {"hidden1": (3, 500), "hidden2": (3, 500)}),
-        ((500,), {"hidden1": (3, 500)}),
-        ([7, 5, 2], {"hidden1": (3, 7), "hidden2": (3, 5), "hidden3": (3, 2)}),
-    ],
-    ids=str,
-)
-def test_classifier_returns_logits_and_its_hidden_layers_by_name(hidden_sizes, expected):
-    logits, hidden = FeedForwardNet(11, 4, hidden_sizes)(torch.randn(3, 11))
+def shapes(hidden):
+    return [(name, tuple(values.shape)) for name, values in hidden.items()]
+
+
+def test_classifier_returns_logits_and_its_hidden_layers_from_the_input_upwards():
+    logits, hidden = FeedForwardNet(11, 4, [7, 5, 2])(torch.randn(3, 11))
     assert logits.shape == (3, 4)
-    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == list(
-        expected.items()
-    )  # from the input upwards
+    assert shapes(hidden) == [("hidden1", (3, 7)), ("hidden2", (3, 5)), ("hidden3", (3, 2))]
 
 
-def test_classifier_has_two_layers_of_500_unless_told_otherwise_as_in_section_2_1():
+def test_classifier_has_two_layers_of_500_by_default_as_in_section_2_1():
     assert count(FeedForwardNet(300, 4)) == 300 * 500 + 500 + 500 * 500 + 500 + 500 * 4 + 4
 
 
@@ -55,77 +48,39 @@ def test_autoencoder_is_that_of_section_2_3_and_names_its_hidden_layers():
     model = Autoencoder(300)
     output, hidden = model(torch.rand(3, 300))
     assert output.shape == (3, 300)
-    widths = {
-        "encoder1": 500,
-        "encoder2": 500,
-        "encoder3": 2000,
-        "code": 128,
-        "decoder1": 2000,
-        "decoder2": 500,
-        "decoder3": 500,
-    }
-    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [
-        (name, (3, width)) for name, width in widths.items()
-    ]
+    widths = {"encoder1": 500, "encoder2": 500, "encoder3": 2000, "code": 128}
+    widths |= {"decoder1": 2000, "decoder2": 500, "decoder3": 500}
+    assert shapes(hidden) == [(name, (3, width)) for name, width in widths.items()]
     sizes = [300, 500, 500, 2000, 128, 2000, 500, 500, 300]
     assert count(model) == sum(a * b + b for a, b in pairwise(sizes))
 
 
-def test_autoencoder_takes_other_sizes():
-    output, hidden = Autoencoder(6, hidden_sizes=(5, 4), code_size=2)(torch.rand(3, 6))
-    assert output.shape == (3, 6)
-    assert {name: values.shape[1] for name, values in hidden.items()} == {
-        "encoder1": 5,
-        "encoder2": 4,
-        "code": 2,
-        "decoder1": 4,
-        "decoder2": 5,
-    }
-
-
-@pytest.mark.parametrize(
-    ("in_features", "kernel", "stride"),
-    [
-        (300, 48, 4),
-        (4096, 64, 64),
+def test_2048_values_leave_the_convolution_whatever_the_number_of_features():
+    widths = {"conv": 2048, "hidden1": 2048, "hidden2": 1024, "hidden3": 512}  # Sec. 2.2
+    for in_features, kernel, stride in (
+        (300, 48, 4),  # means of word vectors
+        (4096, 64, 64),  # InferSent
         (64, 1, 1),
         (127, 64, 1),
         (128, 2, 2),
-    ],  # means of word vectors, InferSent, and the smallest inputs
-)
-def test_2048_values_leave_the_convolution_whatever_the_number_of_features(
-    in_features, kernel, stride
-):
-    model = ConvNet(in_features, 4)
-    assert (model.conv.kernel_size, model.conv.stride, model.conv.padding) == (
-        (kernel,),
-        (stride,),
-        (0,),
-    )
-    logits, hidden = model(torch.randn(3, in_features))
-    assert logits.shape == (3, 4)
-    widths = {"conv": 2048, "hidden1": 2048, "hidden2": 1024, "hidden3": 512}  # Sec. 2.2
-    assert [(name, tuple(values.shape)) for name, values in hidden.items()] == [
-        (name, (3, width)) for name, width in widths.items()
-    ]
+    ):
+        model = ConvNet(in_features, 4)
+        assert (model.conv.kernel_size, model.conv.stride) == ((kernel,), (stride,))
+        assert model.conv.padding == (0,)
+        logits, hidden = model(torch.randn(3, in_features))
+        assert logits.shape == (3, 4)
+        assert shapes(hidden) == [(name, (3, width)) for name, width in widths.items()]
 
 
-def test_convolution_takes_other_numbers_of_filters_positions_and_layers():
+def test_convolution_takes_other_numbers_of_filters_positions_layers_and_a_kernel():
     model = ConvNet(300, 4, (10, 7), filters=8, positions=256)
     logits, hidden = model(torch.randn(3, 300))
     assert logits.shape == (3, 4) and (model.conv.kernel_size, model.conv.stride) == ((45,), (1,))
-    assert {name: values.shape[1] for name, values in hidden.items()} == {
-        "conv": 2048,
-        "hidden1": 10,
-        "hidden2": 7,
-    }
-
-
-@pytest.mark.parametrize("kernel", [1, 3, 65])
-def test_convolution_with_a_kernel_of_its_own_is_padded_and_pooled_to_the_positions(kernel):
-    model = ConvNet(300, 4, (10,), filters=5, positions=64, kernel=kernel)
-    assert (model.conv.kernel_size, model.conv.stride) == ((kernel,), (1,))
-    assert model(torch.randn(3, 300))[1]["conv"].shape == (3, 5 * 64)
+    assert shapes(hidden) == [("conv", (3, 2048)), ("hidden1", (3, 10)), ("hidden2", (3, 7))]
+    for kernel in (1, 3, 65):
+        model = ConvNet(300, 4, (10,), filters=5, positions=64, kernel=kernel)
+        assert (model.conv.kernel_size, model.conv.stride) == ((kernel,), (1,))
+        assert model(torch.randn(3, 300))[1]["conv"].shape == (3, 5 * 64)
 
 
 # ---------------------------------------------------------------- values
@@ -195,21 +150,18 @@ def test_the_rest_of_the_convolutional_network_is_the_feed_forward_one():
     )
 
 
-@pytest.mark.parametrize("kernel", [None, 3])
-@pytest.mark.parametrize("in_features", [300, 4096, 301, 363])
-def test_every_feature_moves_the_output_of_the_convolution_the_last_one_too(in_features, kernel):
-    # A stride that does not divide the features would pass over the last ones with a kernel
-    # of the same length.
-    x = torch.randn(1, in_features, requires_grad=True)
-    model = ConvNet(in_features, 4, (5,), kernel=kernel)
-    features = model.conv(
-        x[:, None]
-    )  # before the pooling and the ReLU, which may drop a feature by chance
-    (gradient,) = torch.autograd.grad(features.square().sum(), x)
-    assert (gradient != 0).all()
-    moved = x.detach().clone()
-    moved[0, -1] += 100
-    assert not torch.equal(model(x)[1]["conv"], model(moved)[1]["conv"])
+def test_every_feature_moves_the_output_of_the_convolution_the_last_one_too():
+    # A stride that does not divide the features would pass over the last ones with a kernel of the
+    # same length.
+    for in_features, kernel in product((300, 4096, 301, 363), (None, 3)):
+        x = torch.randn(1, in_features, requires_grad=True)
+        model = ConvNet(in_features, 4, (5,), kernel=kernel)
+        features = model.conv(x[:, None])  # the pooling and the ReLU may drop a feature by chance
+        (gradient,) = torch.autograd.grad(features.square().sum(), x)
+        assert (gradient != 0).all()
+        moved = x.detach().clone()
+        moved[0, -1] += 100
+        assert not torch.equal(model(x)[1]["conv"], model(moved)[1]["conv"])
 
 
 def test_hidden_values_of_the_autoencoder_come_after_relu_or_logistic_and_the_output_before_it():
@@ -240,62 +192,40 @@ def test_a_linear_code_is_not_bounded_and_is_what_the_decoder_sees():
     torch.testing.assert_close(values["decoder1"], torch.relu(linear.decoder[0](values["code"])))
 
 
-@pytest.mark.parametrize("linear_code", [False, True])
-def test_before_the_nonlinearity_hidden_layers_come_before_their_own_and_the_output_stays(
-    linear_code,
-):
-    x = torch.randn(8, 6)
-    after, before = (
-        build(Autoencoder, 6, (5, 4), 3, linear_code=linear_code, before_nonlinearity=flag, seed=1)
-        for flag in (False, True)
-    )
-    (output, hidden), (same, raw) = after(x), before(x)
-    assert torch.equal(output, same) and list(raw) == list(hidden) == [
-        "encoder1",
-        "encoder2",
-        "code",
-        "decoder1",
-        "decoder2",
-    ]
-    for name, values in raw.items():
-        nonlinearity = (
-            torch.relu
-            if name != "code"
-            else torch.sigmoid
-            if not linear_code
-            else torch.nn.Identity()
+def test_before_the_nonlinearity_hidden_layers_come_before_their_own_and_the_output_stays():
+    x, names = torch.randn(8, 6), ["encoder1", "encoder2", "code", "decoder1", "decoder2"]
+    for linear_code in (False, True):
+        options = {"linear_code": linear_code, "seed": 1}
+        (output, hidden), (same, raw) = (
+            build(Autoencoder, 6, (5, 4), 3, before_nonlinearity=before, **options)(x)
+            for before in (False, True)
         )
-        assert (values < 0).any() and torch.equal(nonlinearity(values), hidden[name]), name
+        assert torch.equal(output, same) and list(raw) == list(hidden) == names
+        for name, values in raw.items():
+            nonlinearity = torch.relu
+            if name == "code":
+                nonlinearity = torch.nn.Identity() if linear_code else torch.sigmoid
+            assert (values < 0).any() and torch.equal(nonlinearity(values), hidden[name]), name
 
 
-@pytest.mark.parametrize(
-    ("model_class", "arguments"),
-    [
-        (FeedForwardNet, (6, 3, (20, 15))),
-        (Autoencoder, (6, (20, 15), 10)),
-        (ConvNet, (64, 3, (20, 15))),
-    ],
-)
-def test_hidden_values_belong_to_the_one_forward_pass(model_class, arguments):
-    model = model_class(*arguments)
-    output, hidden = model(torch.rand(8, arguments[0]))
-    # Each tensor handed out must lie on the way to the output: a copy computed aside would
-    # have no gradient from it.
-    for name, gradient in zip(
-        hidden,
-        torch.autograd.grad(output.square().sum(), list(hidden.values()), retain_graph=True),
-        strict=True,
+def test_hidden_values_belong_to_the_one_forward_pass():
+    for model, width in (
+        (FeedForwardNet(6, 3, (20, 15)), 6),
+        (Autoencoder(6, (20, 15), 10), 6),
+        (ConvNet(64, 3, (20, 15)), 64),
     ):
-        assert gradient.abs().max() > 0, name
-    # And a loss on the first hidden layer reaches the weight and bias before it, and no others.
-    next(iter(hidden.values())).square().sum().backward()
-    reached = [name for name, parameter in model.named_parameters() if parameter.grad is not None]
-    assert reached == [name for name, _ in model.named_parameters()][:2]
-
-
-def test_output_does_not_depend_on_the_rest_of_the_batch():
-    model, x = FeedForwardNet(6, 3, (5, 4)), torch.randn(8, 6)
-    torch.testing.assert_close(model(x)[0][2:3], model(x[2:3])[0])
+        output, hidden = model(torch.rand(8, width))
+        # Each tensor must lie on the way to the output: a copy would have no gradient from it.
+        gradients = torch.autograd.grad(
+            output.square().sum(), list(hidden.values()), retain_graph=True
+        )
+        for name, gradient in zip(hidden, gradients, strict=True):
+            assert gradient.abs().max() > 0, name
+        # A loss on the first hidden layer reaches the weight and bias before it, and no others.
+        next(iter(hidden.values())).square().sum().backward()
+        names, weights = zip(*model.named_parameters(), strict=True)
+        reached = [weight.grad is not None for weight in weights]
+        assert reached == [True, True] + [False] * (len(names) - 2)
 
 
 # ---------------------------------------------------------------- initial weights
@@ -357,23 +287,19 @@ def test_biases_start_at_zero(model):
     assert all(torch.equal(bias, torch.zeros_like(bias)) for bias in biases)
 
 
-@pytest.mark.parametrize(
-    ("model_class", "arguments"),
-    [(FeedForwardNet, (6, 3, (5, 4))), (Autoencoder, (6, (5, 4), 3)), (ConvNet, (64, 3, (5, 4)))],
-)
-def test_initial_weights_depend_on_the_seed_alone(model_class, arguments):
-    torch.manual_seed(1)
-    first = parameters(build(model_class, *arguments, seed=42))
-    torch.manual_seed(2)  # whatever ran before must not matter
-    torch.rand(10)
-    second = parameters(build(model_class, *arguments, seed=42))
-    other = parameters(build(model_class, *arguments, seed=43))
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
-    assert not any(
-        torch.equal(a, b)
-        for (name, a), (_, b) in zip(first, other, strict=True)
-        if name.endswith("weight")
-    )
+def test_initial_weights_depend_on_the_seed_alone():
+    for model_class, *arguments in (
+        (FeedForwardNet, 6, 3, (5, 4)),
+        (Autoencoder, 6, (5, 4), 3),
+        (ConvNet, 64, 3, (5, 4)),
+    ):
+        models = []
+        for state, seed in ((1, 42), (2, 42), (2, 43)):
+            torch.manual_seed(state)  # whatever ran before must not matter
+            models.append(parameters(build(model_class, *arguments, seed=seed)))
+        for (name, first), (_, second), (_, other) in zip(*models, strict=True):
+            assert torch.equal(first, second)
+            assert name.endswith("bias") or not torch.equal(first, other)
 
 
 def test_building_a_model_leaves_the_global_random_state_as_it_was():
@@ -395,7 +321,6 @@ def test_building_a_model_leaves_the_random_state_of_the_gpu_as_it_was():
 # ---------------------------------------------------------------- bad sizes
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, "3", True, None])
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -410,45 +335,23 @@ def test_building_a_model_leaves_the_random_state_of_the_gpu_as_it_was():
         ("hidden_sizes", lambda value: ConvNet(64, 3, (5, value))),
         ("filters", lambda value: ConvNet(64, 3, filters=value)),
         ("positions", lambda value: ConvNet(64, 3, positions=value)),
+        ("kernel", lambda value: ConvNet(64, 3, kernel=0 if value is None else value)),
     ],
 )
-def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown(name, make, value):
-    with pytest.raises(ValueError, match=f"{name}.*{value}"):
-        make(value)
-
-
-@pytest.mark.parametrize("value", [0, -1, 2.5, "3", True])
-def test_a_kernel_that_is_no_whole_number_above_0_raises_and_is_shown(value):
-    with pytest.raises(ValueError, match=f"kernel.*{value}"):
-        ConvNet(64, 3, kernel=value)
+def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown(name, make):
+    for value in (0, -1, 2.5, "3", True, None):
+        with pytest.raises(ValueError, match=f"{name} .*got"):
+            make(value)
 
 
 @pytest.mark.parametrize("kernel", [None, 3])
-def test_a_convolution_over_fewer_features_than_positions_raises(kernel):
-    with pytest.raises(ValueError, match="in_features must be at least positions = 64, got 63"):
+def test_a_convolution_refuses_too_few_features_and_an_input_of_another_width(kernel):
+    with pytest.raises(ValueError, match=r"in_features .*64, got 63"):
         ConvNet(63, 3, kernel=kernel)
-
-
-@pytest.mark.parametrize("hidden_sizes", ["55", 5, None])
-def test_hidden_sizes_must_be_a_sequence(hidden_sizes):
-    with pytest.raises((TypeError, ValueError)):
-        FeedForwardNet(6, 3, hidden_sizes)
-
-
-@pytest.mark.parametrize(
-    ("model_class", "arguments"), [(FeedForwardNet, (6, 3)), (Autoencoder, (6,))]
-)
-def test_an_input_of_another_width_raises(model_class, arguments):
-    with pytest.raises(RuntimeError, match="4x7"):
-        model_class(*arguments)(torch.rand(4, 7))
-
-
-@pytest.mark.parametrize("kernel", [None, 3])
-def test_an_input_of_another_width_raises_in_the_convolution_too(kernel):
-    # 301 features would otherwise pass through the convolution of 300, the last one passed over.
-    for width in (64, 299, 301, 600):
-        with pytest.raises(ValueError, match=rf"features must be \[B, 300\], got \(4, {width}\)"):
-            ConvNet(300, 4, (5,), kernel=kernel)(torch.rand(4, width))
+    model = ConvNet(300, 4, (5,), kernel=kernel)
+    for width in (64, 299, 301, 600):  # a convolution alone would take 301
+        with pytest.raises(ValueError, match=rf"\[B, 300\], got \(4, {width}\)"):
+            model(torch.rand(4, width))
 
 
 def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():
