@@ -149,31 +149,6 @@ def test_a_killed_training_goes_on_to_the_same_bits(tmp_path):
     )
 
 
-def test_a_damaged_checkpoint_is_called_that_and_none_restores_nothing(tmp_path):
-    weight, path = torch.zeros(2), tmp_path / "kept.pt"
-    assert (
-        Checkpoint(None, weight=weight).restore() == Checkpoint(path, weight=weight).restore() == {}
-    )
-    path.write_bytes(b"torn")
-    with pytest.raises(CacheError, match=r"checkpoint .*kept.pt is damaged .*: remove it"):
-        Checkpoint(path, weight=weight).restore()
-
-
-def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, monkeypatch):
-    kept = Checkpoint(str(tmp_path / "kept.pt"), weight=torch.zeros(2))  # as loaded from a model
-    assert not kept.save_if_due(step=1)
-    assert not kept.path.exists()
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
-    assert kept.save_if_due(step=2)
-    assert kept.restore() == {"step": 2}
-
-
-def test_a_folder_that_refuses_is_told(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CacheError, match="could not be written"):
-        Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
-
-
 # ---------------------------------------------------------------- finished artefacts
 
 
@@ -225,20 +200,6 @@ def test_an_artefact_that_holds_code_is_refused_and_none_of_it_is_run(tmp_path):
     (tmp_path / "a.bin").write_bytes(checksum + content.getvalue())
     with pytest.raises(CacheError, match="is damaged"):
         cache.cached(tmp_path / "a.bin", lambda: None)
-
-
-def test_the_key_tells_arrays_apart_by_their_numbers_types_and_shapes():
-    numbers = np.arange(6)
-    facts = [
-        numbers,
-        numbers + 1,
-        numbers.reshape(2, 3),
-        numbers.astype(np.int32),
-        np.array(["rain", "sun"], dtype=object),
-        np.array(["rain", "moon"], dtype=object),
-    ]
-    assert len({cache.key({"images": array}) for array in facts}) == len(facts)
-    assert cache.key({"images": numbers}) == cache.key({"images": np.arange(6)})
 
 
 @pytest.mark.parametrize("name", ["DEC", "VaDE", "SCCL"])

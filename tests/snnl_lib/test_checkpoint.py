@@ -1,0 +1,90 @@
+"""A checkpoint is whole or absent, and belongs to one training."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from snnl_lib import checkpoint
+from snnl_lib.checkpoint import CacheError, Checkpoint, whole_file
+
+
+def test_all_kinds_of_parts_and_of_progress_come_back(tmp_path):
+    weight = torch.nn.Parameter(torch.randn(2))
+    parts = {"weight": weight, "layer": torch.nn.Linear(2, 3), "drawn": torch.Generator()}
+    parts["numbers"] = np.random.default_rng(1)
+    kept = Checkpoint(str(tmp_path / "kept.pt"), "one", **parts)
+    progress = {"rows": [{"epoch": np.int64(3), "loss": np.float32(0.5)}], "sums": torch.ones(2)}
+    kept.save(**progress)
+    before = weight.detach().clone(), parts["layer"].weight.detach().clone()
+    drawn = torch.rand(2), torch.rand(2, generator=parts["drawn"]), parts["numbers"].random()
+    with torch.no_grad():
+        weight.zero_()
+        parts["layer"].weight.zero_()
+    restored = kept.restore()
+    assert torch.equal(weight, before[0]) and torch.equal(parts["layer"].weight, before[1])
+    again = torch.rand(2), torch.rand(2, generator=parts["drawn"]), parts["numbers"].random()
+    assert torch.equal(again[0], drawn[0]) and torch.equal(again[1], drawn[1])
+    assert again[2] == drawn[2]
+    assert restored["rows"] == [{"epoch": 3, "loss": 0.5}]
+    assert torch.equal(restored["sums"], torch.ones(2))
+    kept.remove()
+    assert not kept.path.exists()
+    kept.remove()
+
+
+def test_no_training_continues_from_the_file_of_another_or_from_a_damaged_one(tmp_path):
+    weight, path = torch.zeros(2), tmp_path / "kept.pt"
+    assert Checkpoint(None, weight=weight).restore() == {}
+    assert Checkpoint(path, weight=weight).restore() == {}
+    Checkpoint(path, "one", weight=weight).save(step=1)
+    with pytest.raises(CacheError, match=r"kept\.pt is of another training: remove it"):
+        Checkpoint(path, "another", weight=weight).restore()
+    path.write_bytes(b"torn")
+    with pytest.raises(CacheError, match=r"kept\.pt is damaged .*: remove it"):
+        Checkpoint(path, weight=weight).restore()
+
+
+def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, monkeypatch):
+    kept = Checkpoint(str(tmp_path / "kept.pt"), weight=torch.zeros(2))  # as loaded from a model
+    assert not kept.save_if_due(step=1)
+    assert not kept.path.exists()
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
+    assert kept.save_if_due(step=2)
+    assert kept.restore() == {"step": 2}
+
+
+def test_a_file_is_whole_or_as_it_was_and_old_leftovers_go(tmp_path):
+    path, old, new = tmp_path / "a.bin", tmp_path / ".a1.tmp", tmp_path / ".a2.tmp"
+    old.touch()
+    new.touch()
+    os.utime(old, (time.time() - 3700,) * 2)
+    with whole_file(path) as file:
+        file.write(b"first")
+    assert path.read_bytes() == b"first" and new.exists() and not old.exists()
+    with pytest.raises(KeyboardInterrupt), whole_file(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"first" and sorted(tmp_path.iterdir()) == [new, path]
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CacheError, match=r"kept\.pt could not be written"):
+        Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
+
+
+def test_the_key_tells_arrays_apart_by_their_numbers_types_and_shapes():
+    numbers = np.arange(6)
+    facts = [
+        numbers,
+        numbers + 1,
+        numbers.reshape(2, 3),
+        numbers.astype(np.int32),
+        np.array(["rain", "sun"], dtype=object),
+        np.array(["rain", "moon"], dtype=object),
+    ]
+    assert len({checkpoint.key({"images": array}) for array in facts}) == len(facts)
+    assert checkpoint.key({"images": numbers}) == checkpoint.key({"images": np.arange(6)})
