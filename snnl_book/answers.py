@@ -1,18 +1,22 @@
 """The class or cluster given to each test document of a run, and the scores that follow from it.
 
-A record's answers lie beside it in ``<key>.answers.csv``, one line for each set of scores. The rows
-of the corpus and their true classes are the same for many runs, so they are kept once, in
+The answers of a record are in ``<key>.answers.csv`` next to it, one line for each set of scores.
+Many runs share the rows of the corpus and their true classes, so these are kept once, in
 ``results/rows/``. Neither file holds a text or an image.
 """
 
 import base64
+import csv
 import hashlib
 import zlib
+from pathlib import Path
 
 import numpy as np
 
+from snnl_book.provenance import RecordError
+
 COUNTED = ("acc", "f1_micro", "f1_macro", "nmi", "nmi_geometric", "ari")
-"""Scores that depend on nothing but the true classes and the answers."""
+"""Scores that depend only on the true classes and the answers."""
 OF_QUERIES = ("map", "mrr")
 """Scores that are means over queries."""
 COLUMNS = ("scores", "rows", "count", "dtype", "packed")
@@ -51,6 +55,24 @@ def unpack(count: int, dtype: str, packed: str) -> np.ndarray:
     return values.astype(float if values.dtype.kind == "f" else np.int64)
 
 
+def read(path: Path) -> list[dict]:
+    """Read a file of answers or of rows: one dictionary per line, with the unpacked ``values``.
+
+    Raises RecordError if the file is missing or damaged.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+        if not lines:
+            raise ValueError("the file is empty")
+        for line in lines:
+            line["values"] = unpack(line["count"], line["dtype"], line["packed"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        advice = "run its experiment again with `run --answers`"
+        raise RecordError(f"the answers {path} are missing or damaged: {advice}") from error
+    return lines
+
+
 def name_of_rows(dataset: str, rows: np.ndarray, labels: np.ndarray) -> str:
     """Name a set of row numbers and true classes, both int [N], by its content."""
     content = np.stack([rows, labels]).astype("<i8").tobytes()
@@ -69,34 +91,35 @@ def metric_of(name: str, metric: str) -> str:
 def scores_from(answers: dict[str, np.ndarray], labels, recorded: dict) -> dict[str, float]:
     """Compute all recorded scores that follow from the answers alone.
 
+    Answers are classes if F1 is recorded for them, or if the set's name ends in ``neighbours_``;
+    accuracy is then the share of correct ones. All others are clusters, which accuracy matches
+    with the classes.
+
     Args:
         answers: sets of scores and their answers, as ``results.load_answers`` returns them.
-        labels: the true classes, int [N]; None where the answers are scores of queries.
-        recorded: the record's scores by name, which say what is asked for. Answers are classes, and
-            accuracy is their share of right ones, where F1 is recorded beside it or the set's name
-            ends in ``neighbours_``; else they are clusters, matched with the classes.
+        labels: the true classes, int [N]; None if the answers are scores of queries.
+        recorded: the record's scores by name; only these are computed.
     """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     from snnl_lib.metrics import classification_scores, clustering_accuracy
 
     scores = {}
-    for name, given in answers.items():
-        if given.dtype.kind == "f":
-            scores[name] = float(given.mean())
+    for name, values in answers.items():
+        if values.dtype.kind == "f":
+            scores[name] = float(values.mean())
             continue
-        found = {
-            "nmi": normalized_mutual_info_score(labels, given),
-            "nmi_geometric": normalized_mutual_info_score(
-                labels, given, average_method="geometric"
-            ),
-            "ari": adjusted_rand_score(labels, given),
+        geometric = normalized_mutual_info_score(labels, values, average_method="geometric")
+        of_set = {
+            "nmi": normalized_mutual_info_score(labels, values),
+            "nmi_geometric": geometric,
+            "ari": adjusted_rand_score(labels, values),
         }
         if metric_of(name, "f1_micro") in recorded or name.endswith("neighbours_"):
-            found |= classification_scores(labels, given)
+            of_set |= classification_scores(labels, values)
         else:
-            found["acc"] = clustering_accuracy(labels, given)
-        for metric, value in found.items():
+            of_set["acc"] = clustering_accuracy(labels, values)
+        for metric, value in of_set.items():
             if metric_of(name, metric) in recorded:
                 scores[metric_of(name, metric)] = float(value)
     return scores
