@@ -19,7 +19,7 @@ ROOT = Path(workflow.basedir)
 sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_tools")]
 
 import build
-from snnl_book import experiments, full_disk_told
+from snnl_book import experiments
 from snnl_lib import SnnlError
 
 DEFAULTS = {"profile": "quick", "seeds": "", "dataset": "auto", "device": "auto", "experiments": "all"}
@@ -31,10 +31,9 @@ if DRY_RUN and not WORKDIR.exists():
     atexit.register(shutil.rmtree, WORKDIR, ignore_errors=True)
 elif not DRY_RUN:
     try:
-        with full_disk_told():
-            WORKDIR.mkdir(exist_ok=True)
-            (WORKDIR / ".lock").touch()  # shows whether it can be written to
-    except SnnlError as error:
+        WORKDIR.mkdir(exist_ok=True)
+        (WORKDIR / ".lock").touch()  # shows whether it can be written to
+    except OSError as error:
         raise WorkflowError(str(error)) from None
 
 

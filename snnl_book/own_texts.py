@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from snnl_book import results, told_as
+from snnl_book import results
 from snnl_book.recipes import STAGES, Recipe
 from snnl_lib import SnnlError
 from snnl_lib.seeds import named_seed
@@ -95,11 +95,12 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
             f"{path} does not end in one of {', '.join(readers)}: rename or convert it"
         )
     advice = f"give a file of texts in UTF-8 that is what its ending {path.suffix} says"
-    told = {"of": (OSError, ValueError), "why": _reason}
-    with told_as(TextsError, f"{path} could not be read", advice, **told):
+    try:
         table = readers[path.suffix](path)
         if len(table.columns) == 1 and path.suffix in (".csv", ".tsv"):
             table = readers[path.suffix](path, skip_blank_lines=False)  # which are empty texts
+    except (OSError, ValueError) as error:
+        raise TextsError(f"{path} could not be read ({_reason(error)}): {advice}") from error
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too many for row names
         raise TextsError(f"{path}: a row has more fields than the header: quote texts with commas")
     if column is None and len(table.columns) == 1:
@@ -267,12 +268,9 @@ def describe_clusters(
     [[2, ['list']], [2, ['red']]]
     """
     import pandas as pd
-    from sklearn.feature_extraction.text import TfidfVectorizer
 
-    with told_as(TextsError, "no word could be counted", "give texts that have words"):
-        vectorizer = TfidfVectorizer(stop_words="english", max_features=10_000)
-        weights = vectorizer.fit_transform(texts)
-    names, overall, rows = vectorizer.get_feature_names_out(), weights.mean(axis=0), []
+    names, weights = word_weights(texts)
+    overall, rows = weights.mean(axis=0), []
     for cluster, size in pd.Series(clusters).value_counts().sort_index(kind="stable").items():
         own = np.flatnonzero(clusters == cluster)
         more = np.asarray(weights[own].mean(axis=0) - overall).ravel()
@@ -281,3 +279,18 @@ def describe_clusters(
         close = [texts[i] for i in own[np.argsort(apart, kind="stable")[:nearest]]]
         rows.append({"cluster": cluster, "size": size, "words": top, "nearest": close})
     return pd.DataFrame(rows).sort_values("size", ascending=False, kind="stable", ignore_index=True)
+
+
+def word_weights(texts: Sequence[str]):
+    """Return the words of N texts, and their tf-idf weights as a sparse matrix [N, words].
+
+    Raises TextsError if the texts have no words.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(stop_words="english", max_features=10_000)
+    try:
+        weights = vectorizer.fit_transform(texts)
+    except ValueError as error:
+        raise TextsError("no word could be counted: give texts that have words") from error
+    return vectorizer.get_feature_names_out(), weights

@@ -30,6 +30,8 @@ STATUSES = ("ok", "diverged", "collapsed", "failed")
 SPEC_COLUMNS = "experiment profile dataset embedding model alpha temperature seed".split()
 COLUMNS = [*SPEC_COLUMNS, *"metric value n_train n_test status reason seconds device".split()]
 COLUMNS += "versions commit revision fingerprint created settings rows".split()
+SHARED_COLUMNS = [name for name in COLUMNS if name not in ("metric", "value")]
+"""Columns in which all rows of a record are equal."""
 DEVICE_TYPES = ("cuda", "mps", "xpu")
 COMPANIONS = (".curve.csv", ".points.csv", ".answers.csv")
 """Endings of the files that may accompany a record."""
@@ -201,22 +203,26 @@ def read_rows(path: Path) -> list[dict]:
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     try:
         header, *lines = csv.reader(io.StringIO(text), strict=True)
-        rows = [dict(zip(COLUMNS, line, strict=True)) for line in lines]
-        before, after = COLUMNS.index("metric"), COLUMNS.index("value") + 1
-        uniform = len({(*line[:before], *line[after:]) for line in lines}) == 1
-        for row in rows:
-            for name in ("alpha", "value", "seconds"):
-                row[name] = float(row[name])
-            for name in ("seed", "n_train", "n_test", "revision", "rows"):
-                row[name] = int(row[name])
-        complete = uniform and rows[0]["rows"] == len(rows) and text.endswith("\n")
-        valid = header == COLUMNS and complete and rows[0]["status"] in STATUSES
+        metric, value = COLUMNS.index("metric"), COLUMNS.index("value")
+        (line,) = {(*line[:metric], *line[value + 1 :]) for line in lines}
+        shared = _as_numbers(dict(zip(SHARED_COLUMNS, line, strict=True)))
+        rows = [shared | {"metric": line[metric], "value": float(line[value])} for line in lines]
+        complete = shared["rows"] == len(rows) and text.endswith("\n")
+        valid = header == COLUMNS and complete and shared["status"] in STATUSES
     except (csv.Error, IndexError, ValueError):
         valid = False
     if not valid:
         advice = "remove it, and if it was a run's record, run its experiment again"
         raise RecordError(f"the record {path} is truncated, damaged or not a record: {advice}")
     return rows
+
+
+def _as_numbers(row):
+    for name in ("alpha", "seconds"):
+        row[name] = float(row[name])
+    for name in ("seed", "n_train", "n_test", "revision", "rows"):
+        row[name] = int(row[name])
+    return row
 
 
 def scores_of(rows: list[dict]) -> dict[str, float]:

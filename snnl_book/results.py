@@ -78,7 +78,8 @@ def _record_paths(experiment, profile, by_chapters=False, device_type="cpu"):
     return [
         path
         for path in best
-        if path in of_type or (path.parent.name, run_key(path)) not in runs_of_type
+        if device_type_of(path) == device_type
+        or (path.parent.name, run_key(path)) not in runs_of_type
     ]
 
 

@@ -5,7 +5,7 @@ import glob
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import time
 from pathlib import Path
 
@@ -33,14 +33,12 @@ def whole_file(path: Path):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - leftover.stat().st_mtime > 3600:
                 leftover.unlink()
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.stem}", suffix=".tmp", delete=False
-    ) as file:
+    # Opened like any file, so that its mode follows the umask, unlike that of tempfile's.
+    with (path.parent / f".{path.stem}{secrets.token_hex(8)}.tmp").open("xb") as file:
         try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
             os.replace(file.name, path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)

@@ -21,7 +21,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pandas as pd
 
-from snnl_book import data, full_disk_told, results
+from snnl_book import data, results
 from snnl_lib import SnnlError
 from snnl_lib.checkpoint import whole_file
 
@@ -260,18 +260,14 @@ def main() -> int:
     steps.add_parser("digest", help="print a hash of all records")
     args = vars(parser.parse_args())
     try:
-        with full_disk_told(BUILD):
-            if args["step"] == "chapter":
-                execute(
-                    args["chapter"].resolve(),
-                    {name: args[name] for name in PARAMETERS},
-                    args["log"].resolve(),
-                )
-            elif args["step"] == "render":
-                render()
-            else:
-                print(digest_of_records())
-    except SnnlError as error:
+        if args["step"] == "chapter":
+            parameters = {name: args[name] for name in PARAMETERS}
+            execute(args["chapter"].resolve(), parameters, args["log"].resolve())
+        elif args["step"] == "render":
+            render()
+        else:
+            print(digest_of_records())
+    except (SnnlError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are impo
 import pandas as pd
 from scipy import stats
 
-from snnl_book import data, full_disk_told, results
+from snnl_book import data, results
 from snnl_book.experiments import EXPERIMENTS, key, run_all, status
 from snnl_book.report.contrasts import FRACTIONS, POINTS, SHARE
 from snnl_lib import SnnlError
@@ -213,9 +213,8 @@ def main(argv=None) -> int:
     add("--dataset", default="auto", help="AG News, or another with recorded runs")
     add("--profile", default="full", help="the profile of the recorded runs (default: full)")
     try:
-        with full_disk_told():
-            return _run(parser.parse_args(argv))
-    except SnnlError as error:
+        return _run(parser.parse_args(argv))
+    except (SnnlError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
