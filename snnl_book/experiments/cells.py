@@ -1,6 +1,6 @@
-"""What a table is made of: its cells, the profiles that size them, and their seeds.
+"""The cells of tables, the profiles that set their sizes, and their seeds.
 
-Nothing here takes time to import, so that whoever only lists runs need not wait for torch.
+Nothing here takes time to import, so that listing runs need not wait for torch.
 """
 
 import math
@@ -9,23 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from snnl_lib.seeds import BATCH_SIZE  # noqa: F401 - the families size their runs by it
+from snnl_lib.seeds import BATCH_SIZE  # noqa: F401 - families import it from here
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
-MORE_SEEDS = (*PAPER_SEEDS, 7, 11, 13, 17, 19)  # for what costs seconds a run
+MORE_SEEDS = (*PAPER_SEEDS, 7, 11, 13, 17, 19)  # for runs of a few seconds
 NEW_SEEDS = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 FIFTEEN_SEEDS = (*PAPER_SEEDS, *NEW_SEEDS)
 
-ALL = 1_000_000  # as many training documents as there are
-ALL_SHORT_TEXTS = 50_000  # more documents than any of the corpora of short texts has
+ALL = 1_000_000  # more training documents than any data set has
+ALL_SHORT_TEXTS = 50_000  # more documents than any corpus of short texts has
 DRAWN = "gaussian"
-"""The data set of ``annealing``: points that each run draws from its own seed."""
+"""The data set of ``annealing``: points that each run draws with its own seed."""
 TEXTS = "texts"
-"""In place of an embedding: what trains a backbone reads the texts themselves."""
+"""Takes the place of an embedding for methods that read the texts themselves."""
 
 _ONCE = {"batch_size": 16, "warm_up": 1, "adaptation_epochs": 1}
 _ONCE |= {"reclusterings": 1, "clustering_epochs": 1, "hardening_epochs": 1}
-_SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the largest that is recorded)
+_SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one)
     "n_train": (300, 2000, 20_000),  # documents are upper bounds
     "n_test": (200, 1000, None),
     "classification_epochs": (2, 10, 30),
@@ -62,20 +62,21 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: what is run for each seed.
+    """One cell of a table, which is run for each of its seeds.
 
     Args:
-        label: the row of the table: the paper's name of the method, or the reading that it is.
+        label: the row of the table: the paper's name of the method, or of our reading of it.
         embedding, model, alpha, temperature: as records name them.
-        settings: what else can move its numbers; nothing else of a cell gets into a record's name.
-        seeds: how many of the seeds asked for, from the first on; None: all. Or the seeds
-            themselves, in place of the experiment's; a user who names seeds gets those.
-        n_train: in place of the profile's number of training documents.
-        needs: what it costs on a CPU core, where it is left out unless asked for (``--costly``).
+        settings: whatever else can change the scores. Of the fields below only ``n_train`` and
+            ``dataset`` enter the name of a record.
+        seeds: the seeds themselves, in place of the experiment's, or how many of those to use
+            (None: all). Seeds that a user names come first.
+        n_train: the number of training documents, in place of the profile's.
+        needs: the time on a CPU core, for cells that a CPU runs only when asked to (``--costly``).
         dataset: in place of the data set asked for.
-        revision: in place of the experiment's, where a change can move the numbers of this cell.
-        drawn_anew: also run with the further draws of a random encoder, once each.
-        seconds: of one run on a CPU core, measured on a part of it, where no record is like it.
+        revision: in place of the experiment's, for a change that affects only this cell.
+        drawn_anew: whether to run it once more with each further draw of a random encoder.
+        seconds: an estimate for one run on a CPU core, used while no similar run is recorded.
     """
 
     label: str
@@ -98,13 +99,13 @@ class Experiment:
     """A named grid of runs.
 
     Args:
-        title: what it is about, and the tables of the papers that it repeats.
-        metrics: what each of its records holds, if only as nan.
-        cells: (settings of a profile) -> cells.
-        run: (spec, task, device, progress) -> Outcome, or a generator that yields what is to be
-            trained (``runner``) and returns one. Its own imports come first in it.
-        revision: raised by hand when a change can move a number; see tests/experiments/test_golden.
-        seeds: those that it is run for.
+        title: its subject, and the tables of the papers that it repeats.
+        metrics: the scores in each of its records, some of which may be nan.
+        cells: a function from the sizes of a profile to cells.
+        run: a function (spec, task, device, progress) -> Outcome. It imports heavy libraries
+            inside.
+        revision: raised by hand when a change can move a score; see tests/experiments/test_golden.
+        seeds: the seeds that it is run with.
     """
 
     title: str
@@ -116,5 +117,5 @@ class Experiment:
 
 
 def choices(family: str) -> dict[str, str]:
-    """Read what a family of experiments does where its paper is silent: about what -> what."""
+    """Return the choices of a family where its paper is silent: subject -> choice."""
     return tomllib.loads(Path(__file__).with_name("choices.toml").read_text("utf-8"))[family]

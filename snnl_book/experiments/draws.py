@@ -1,7 +1,7 @@
-"""Which embedding a run takes, and what its record says of it.
+"""Which embedding a run uses, and what its record says about it.
 
-A run on ``infersent-random`` with seed 1 or 2 takes an encoder of its own. All other seeds share
-one random encoder, so that only their documents and networks differ.
+A run on ``infersent-random`` with seed 1 or 2 has an encoder of its own. All other seeds share one
+random encoder, so that only their documents and networks differ.
 """
 
 from snnl_book.embeddings import TRANSFORMERS, backbones, nli
@@ -25,6 +25,6 @@ def encoder_scores(embedding: str) -> dict[str, float]:
 
 
 def weights_remark(embedding: str) -> str:
-    """Return what a record adds to its device where weights were rounded, else nothing."""
+    """Return what a record adds to its device if the weights were rounded, else an empty text."""
     rounded = embedding in TRANSFORMERS and backbones.is_rounded(backbones.parse(embedding)[0])
     return ", with weights rounded to float16" if rounded else ""

@@ -1,4 +1,4 @@
-"""How near a run is to its paper's protocol, by the rules of ``grades.toml``."""
+"""How close a run is to its paper's protocol, by the rules of ``grades.toml``."""
 
 import tomllib
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ from snnl_book.experiments.cells import DRAWN
 from snnl_book.results import Spec
 
 GRADES = ("stand-in", "reduced", "paper's protocol")
-"""From the lowest."""
+"""The grades, the lowest first."""
 ADDED = ("-readings", "-rivals", "-ablation")
-"""Endings of experiments with rows that no paper has: their rules are those of what they vary."""
+"""Endings of the experiments that vary another one, whose rules they share."""
 
 
 @cache
@@ -24,9 +24,9 @@ def _rules():
 
 
 def notes(spec: Spec) -> dict[str, tuple[str, float | None]]:
-    """Say in what a run differs from its paper's protocol: what -> (grade, share of the data).
+    """Return how a run differs from its paper's protocol: difference -> (grade, share of the data).
 
-    The share is None where the difference is not one of size.
+    The share is None if the difference is not in the amount of data.
     """
     family = spec.experiment
     for ending in ADDED:
@@ -34,7 +34,7 @@ def notes(spec: Spec) -> dict[str, tuple[str, float | None]]:
     share = None
     if spec.dataset != DRAWN:
         share = spec.n_train / data.describe(spec.dataset).forms[0].documents[0]
-    found = {}
+    differences = {}
     for rule in _rules():
         part = rule.get("part", False)
         fits = family in rule["experiments"] and not (part and (share is None or share >= 1))
@@ -42,28 +42,30 @@ def notes(spec: Spec) -> dict[str, tuple[str, float | None]]:
             fits = fits and (getattr(spec, name, None) or spec.get(name)) in values
         if fits:
             says = rule["says"].format(n_train=spec.n_train)
-            found[says] = (rule["grade"], share if part else None)
-    return found
+            differences[says] = (rule["grade"], share if part else None)
+    return differences
 
 
 def grade(specs: Iterable[Spec]) -> str:
-    """Grade what rests on some runs, the lowest grade first, with what stands for what and with
-    what share of the data: ``stand-in (MiniLM for RoBERTa), reduced (2,000 texts of a corpus, 5 to
-    18 %)``, or ``paper's protocol``.
+    """Return the grades of some runs, the lowest first, each with its differences in parentheses.
+
+    An example is ``stand-in (MiniLM for RoBERTa), reduced (2,000 texts of a corpus, 5 to 18 %)``.
+    Runs without a difference have the grade ``paper's protocol``.
     """
-    found: dict[str, dict[str, set]] = {}
+    shares_of: dict[str, dict[str, set]] = {level: {} for level in GRADES[:2]}
     for spec in specs:
-        for says, (level, share) in notes(spec).items():
-            found.setdefault(level, {}).setdefault(says, set()).add(share)
-    told = []
-    for level in GRADES[:2]:
-        words = [f"{says}{_percent(shares)}" for says, shares in found.get(level, {}).items()]
-        told += [f"{level} ({'; '.join(words)})"] if words else []
-    return ", ".join(told) or GRADES[-1]
+        for difference, (level, share) in notes(spec).items():
+            shares_of[level].setdefault(difference, set()).add(share)
+    parts = []
+    for level, differences in shares_of.items():
+        if differences:
+            words = [f"{name}{_percent(shares)}" for name, shares in differences.items()]
+            parts.append(f"{level} ({'; '.join(words)})")
+    return ", ".join(parts) or GRADES[-1]
 
 
 def _percent(shares):
-    """Write down shares of a data set; nothing if they are none."""
+    """Return the range of some shares of a data set as text, empty if none is known."""
     known = [f"{100 * share:.0f}" for share in sorted(filter(None, shares))]
     ends = " to ".join(dict.fromkeys(known[:1] + known[-1:]))
     return f", {ends} %" if known else ""

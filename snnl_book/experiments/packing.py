@@ -1,8 +1,8 @@
-"""Packs: what runs need, copied into a folder for a machine without spaCy or a network.
+"""Copy what runs need into a folder, a pack, for a machine without spaCy or a network.
 
-There ``SNNL_DATA`` names the folder. It holds the files of data sets and inference pairs as they
-are published, spaCy's table of word vectors, and MiniLM with its weights rounded. Since it holds
-texts and a model, a pack is never committed.
+There ``SNNL_DATA`` names the folder. It contains the published files of data sets and inference
+pairs, spaCy's table of word vectors, and MiniLM with rounded weights. A pack contains texts and a
+model, so it is never committed.
 """
 
 import shutil
@@ -16,25 +16,27 @@ from snnl_lib import SnnlError
 
 
 def write(specs: list, folder: Path, tell=print) -> list[str]:
-    """Copy what runs need into a folder; returns the names of what it then holds.
+    """Copy what runs need into a folder, and return the names of its contents.
 
-    ``tell`` is called with a line for each thing that cannot go into it, and the runs that need it
-    are left out. Word vectors are not brought for ``sif`` alone. Raises SnnlError if nothing fits,
-    and DataError for a corpus that is out of reach.
+    Whatever cannot be copied is reported by a call of ``tell``, and the runs that need it are left
+    out. Word vectors are not copied for ``sif`` alone. Raises SnnlError if nothing can be copied,
+    and DataError if a corpus of texts cannot be found or fetched.
     """
-    held = [*_data_sets(specs, folder, tell)]
-    if not held:
+    contents = [*_copy_data_sets(specs, folder, tell)]
+    if not contents:
         names = " and ".join(dict.fromkeys(spec.experiment for spec in specs))
         raise SnnlError(f"nothing of {names} fits into a pack: run it where its data is")
-    held += _behind_embeddings({spec.embedding for spec in specs}, folder, tell)
+    contents += _copy_resources({spec.embedding for spec in specs}, folder, tell)
     (folder / "commit.txt").write_text(results.commit())
-    return held
+    return contents
 
 
 def commit() -> str:
-    """Return the commit of this checkout, or without git that of the one that wrote the pack."""
-    noted, here = data.user_folder("commit.txt"), results.commit()
-    return noted.read_text() if here == "unknown" and noted and noted.exists() else here
+    """Return the commit of this checkout, or without git that of the checkout that wrote the pack."""
+    here, file = results.commit(), data.user_folder("commit.txt")
+    if here == "unknown" and file and file.exists():
+        return file.read_text()
+    return here
 
 
 def _copy(source, target):
@@ -42,8 +44,8 @@ def _copy(source, target):
     shutil.copyfile(source, target)
 
 
-def _data_sets(specs, folder, tell):
-    """Copy the data sets of runs, once they have been read and so checked; yields their names."""
+def _copy_data_sets(specs, folder, tell):
+    """Read, and thereby check, the data sets of runs, copy them and yield their names."""
     rankings = {spec.get("task") for spec in specs} & {*RANKINGS}
     for name in sorted(({spec.dataset for spec in specs} | rankings) - {DRAWN}):
         entry = data.describe(name)
@@ -61,8 +63,8 @@ def _data_sets(specs, folder, tell):
         yield name
 
 
-def _behind_embeddings(methods, folder, tell):
-    """Copy what embeddings are made of; yields the names of it."""
+def _copy_resources(methods, folder, tell):
+    """Copy word vectors, models and inference pairs of embeddings, and yield their names."""
     if "infersent-nli" in methods:
         try:
             source = nli.pairs_folder()

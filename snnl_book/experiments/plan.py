@@ -1,7 +1,7 @@
-"""Which runs there are, which of them are recorded, and what the others need: the plan of the book.
+"""The plan of the book: which runs there are, which are recorded, and what the others need.
 
-``EXPERIMENTS`` is the registry: an experiment is a line in its family's file, and a family a line
-in ``FAMILIES``. Nothing here imports what takes seconds, torch above all.
+``EXPERIMENTS`` lists all experiments. Each is a line in the file of its family, and ``FAMILIES``
+lists the families. Nothing here imports what takes seconds to load, torch above all.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     name: experiment for family in FAMILIES for name, experiment in family.EXPERIMENTS.items()
 }
 PAPER = ("classification", "clustering", "lexicon", "tsne")
-"""What ``run paper`` repeats: Tables 1-4 and Figures 1-2 of the text paper."""
+"""The experiments of ``run paper``: Tables 1-4 and Figures 1-2 of the text paper."""
 
 
 class ExperimentError(SnnlError):
@@ -37,36 +37,51 @@ class ExperimentError(SnnlError):
 
 
 def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=None) -> list[Spec]:
-    """List the run specs of an experiment, cell by cell for each seed.
+    """List the specs of an experiment, cell by cell for each seed.
 
-    ``dataset``: ``auto`` takes the experiment's own data sets, and for texts the paper's if at
-    hand, else the embedded default; the name of a corpus takes the runs on texts, with it; the name
-    of a set of images or of short texts the runs on that; there may be none. Runs on ``digits``,
-    which none of the papers has, are meant by name alone. ``seeds``: default, the experiment's own.
-    Raises ExperimentError or DataError for a name it does not know.
+    Args:
+        dataset: ``auto`` takes the data sets of the experiment; for texts that is AG News if it is
+            on this machine, else the included corpus. The name of a corpus selects the runs on
+            texts and carries them out on it. The name of a set of images or of short texts selects
+            the runs on it, if there are any. ``digits``, which none of the papers uses, must be
+            named.
+        seeds: those of the experiment by default.
+
+    Raises ExperimentError or DataError for an unknown name.
     """
-    settings = named("profile", profile, PROFILES)
-    grid = named("experiment", experiment, EXPERIMENTS)
+    sizes = known_value("profile", profile, PROFILES)
+    grid = known_value("experiment", experiment, EXPERIMENTS)
     corpus = data.resolve(dataset)
-    kind = data.describe(corpus).kind
-
-    def meant(own):
-        return own != images.EMBEDDED if dataset == "auto" else _runs_on(own, corpus, kind)
-
-    cells = [cell for cell in grid.cells(settings) if meant(cell.dataset)]
+    if dataset == "auto":
+        cells = [cell for cell in grid.cells(sizes) if cell.dataset != images.EMBEDDED]
+    else:
+        cells = [cell for cell in grid.cells(sizes) if _runs_on(cell, corpus)]
     asked = None if seeds is None else parse_seeds(seeds)
     seeds_of = [_seeds_of(cell, grid.seeds, asked) for cell in cells]
     in_order = dict.fromkeys(chain(asked or grid.seeds, *seeds_of))
     return [
-        _spec((experiment, profile, cell.dataset or corpus), cell, seed, settings, grid)
+        _spec(experiment, profile, cell, seed, cell.dataset or corpus)
         for seed in in_order
-        for cell, own in zip(cells, seeds_of, strict=True)
-        if seed in own
+        for cell, cell_seeds in zip(cells, seeds_of, strict=True)
+        if seed in cell_seeds
     ]
 
 
+def _runs_on(cell, dataset):
+    """Return whether a cell belongs to the runs that the name of a data set selects.
+
+    A corpus of texts selects every cell on texts, any other data set the cells on itself. Cells
+    on drawn points are always selected.
+    """
+    if cell.dataset == DRAWN:
+        return True
+    if data.describe(dataset).kind == "texts":
+        return not cell.dataset or data.describe(cell.dataset).kind == "texts"
+    return cell.dataset == dataset
+
+
 def _seeds_of(cell, usual, asked):
-    """Return the seeds that a cell is run for: those asked for, or else its own or the usual."""
+    """Return the seeds of a cell: those asked for, or else its own, or else the usual ones."""
     if isinstance(cell.seeds, tuple):
         return asked or cell.seeds
     if asked:
@@ -75,65 +90,63 @@ def _seeds_of(cell, usual, asked):
     return (*usual[: cell.seeds], *draws)
 
 
-def _spec(where, cell, seed, profile, grid):
-    settings = {"n_test": profile["n_test"]} | cell.settings
+def _spec(experiment, profile, cell, seed, dataset):
+    sizes = PROFILES[profile]
+    settings = {"n_test": sizes["n_test"]} | cell.settings
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
-    temperature, n_train = cell.temperature, cell.n_train or profile["n_train"]
-    names = (*where, cell.embedding, cell.model, cell.alpha, temperature if cell.alpha else "none")
-    settings = tuple(sorted(settings.items()))
-    revision = cell.revision or grid.revision
-    return Spec(*names, seed, n_train, revision, settings, cell.needs, cell.label, cell.seconds)
+    return Spec(
+        experiment,
+        profile,
+        dataset,
+        cell.embedding,
+        cell.model,
+        cell.alpha,
+        cell.temperature if cell.alpha else "none",
+        seed,
+        cell.n_train or sizes["n_train"],
+        cell.revision or EXPERIMENTS[experiment].revision,
+        tuple(sorted(settings.items())),
+        cell.needs,
+        cell.label,
+        cell.seconds,
+    )
 
 
-def _runs_on(named, asked, kind):
-    """Tell if a cell with a data set of its own, or none, is meant by the name of a data set.
-
-    Points are meant by any, texts by any corpus, images and short texts by their own name.
-    """
-    if named == DRAWN:
-        return True
-    return not named or data.describe(named).kind == "texts" if kind == "texts" else named == asked
-
-
-def named(kind: str, name: str, known: dict):
-    """Return an experiment, or a profile's settings. Raises ExperimentError for an unknown name."""
+def known_value(kind: str, name: str, known: dict):
+    """Return the value of a name in ``known``. Raises ExperimentError for an unknown name."""
     if name not in known:
         raise ExperimentError(f"there is no {kind} {name!r}: choose one of {', '.join(known)}")
     return known[name]
 
 
 def parse_seeds(seeds) -> tuple[int, ...]:
-    """Read seeds given as a list, one integer or text such as ``"42,73"``.
+    """Read seeds from a list, one integer, or a text such as ``"42,73"``.
 
-    Raises ExperimentError for anything else, or a repeated seed.
+    Raises ExperimentError for anything else, or for a repeated seed.
     """
-
-    def is_seed(seed):
-        return isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32
-
-    given = seeds
     try:
+        values = [seeds] if isinstance(seeds, int) else seeds
         if isinstance(seeds, str):
-            seeds = [int(part) for part in seeds.strip("[]() ").split(",")]
-        seeds = tuple([seeds] if isinstance(seeds, int) else seeds)
-        valid = len(seeds) > 0 and all(map(is_seed, seeds))
+            values = [int(part) for part in seeds.strip("[]() ").split(",")]
+        values = tuple(values)
+        valid = values and all(type(seed) is int and 0 <= seed < 2**32 for seed in values)
     except (TypeError, ValueError):
         valid = False
     if not valid:
         wanted = 'whole numbers from 0 to 4294967295, as a list, one number or "42,73"'
-        raise ExperimentError(f"seeds must be {wanted}, got {given!r}")
-    if len(set(seeds)) < len(seeds):
-        raise ExperimentError(f"seeds must differ, got {list(seeds)}")
-    return seeds
+        raise ExperimentError(f"seeds must be {wanted}, got {seeds!r}")
+    if len(set(values)) < len(values):
+        raise ExperimentError(f"seeds must differ, got {list(values)}")
+    return values
 
 
-# ---------------------------------------------------------------- what is at hand
+# ---------------------------------------------------------------- devices
 
 
 def check_device(device: str) -> str:
     """Return the torch device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
-    Raises ExperimentError for another name or one that is not there.
+    Raises ExperimentError for another name, or for a device that is not on this machine.
     """
     cuda = _cuda()
     if device == "auto":
@@ -146,9 +159,9 @@ def check_device(device: str) -> str:
 
 
 def _cuda():
-    """Return ``torch.cuda`` if there is a GPU for it, else None.
+    """Return ``torch.cuda`` if it has a GPU, else None.
 
-    Without a driver there is none, and torch need not be imported to say so.
+    Without a driver it has none, and torch need not be imported to know that.
     """
     if "torch" not in sys.modules and not gpu_driver():
         return None
@@ -159,13 +172,13 @@ def _cuda():
 
 ON_CPU = {"original", "pca", "points", "lda", "logreg", "logreg-predictions", "svm", "knn"}
 ON_CPU |= {"kmeans", "spherical-kmeans", "umap", "gmm"}
-"""Models that are computed on the CPU whatever the device, because torch has no part in them."""
+"""Models that always run on the CPU, because they do not use torch."""
 
 
 def trains_on(spec: Spec, device: str) -> str:
     """Return the device that computes a run's model when ``device`` is asked for."""
-    alone = spec.model == "plain" and not spec.get("clusterer", "").endswith("idec")
-    return "cpu" if alone or spec.model in ON_CPU else device
+    only_vectors = spec.model == "plain" and not spec.get("clusterer", "").endswith("idec")
+    return "cpu" if only_vectors or spec.model in ON_CPU else device
 
 
 def embeds_on(spec: Spec, device: str) -> str:
@@ -175,38 +188,42 @@ def embeds_on(spec: Spec, device: str) -> str:
 
 
 def device_type(spec: Spec, device: str) -> str:
-    """Return the type of device that a run's record is of (``results.device_type_of``).
+    """Return the type of device in the name of a run's record.
 
-    It is ``cpu`` only if neither the model nor the vectors were computed elsewhere.
+    It is ``cpu`` only if both the model and the vectors are computed on the CPU.
     """
-    places = trains_on(spec, device), embeds_on(spec, device)
-    return next((place.partition(":")[0] for place in places if place != "cpu"), "cpu")
+    devices = trains_on(spec, device), embeds_on(spec, device)
+    return next((each.partition(":")[0] for each in devices if each != "cpu"), "cpu")
 
 
 def device_names(spec: Spec, device: str) -> str:
-    """Describe for a record what computed a run: its model, and its vectors if elsewhere."""
+    """Describe the device of a run's model, and that of its vectors if it is another."""
     trained, embedded = trains_on(spec, device), embeds_on(spec, device)
     name = results.device_name(trained)
-    return (
-        name
-        if trained == embedded or embedded == "cpu"
-        else (f"{name}; vectors by {results.device_name(embedded)}")
-    )
+    if embedded in (trained, "cpu"):
+        return name
+    return f"{name}; vectors by {results.device_name(embedded)}"
 
 
 @cache
 def gpu_driver() -> bool:
-    """Tell whether the driver of a GPU that torch calls cuda, NVIDIA's or AMD's, is here."""
+    """Return whether the driver of an NVIDIA or AMD GPU is installed.
+
+    Importing torch to ask takes seconds, which ``missing`` would take too.
+    """
     for name in ("libcuda.so.1", "nvcuda.dll"):
         with contextlib.suppress(OSError):
             return bool(ctypes.CDLL(name))
     return Path("/dev/kfd").exists()
 
 
-def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | None:
-    """Name the data behind a run, or None if they are not all at hand.
+# ---------------------------------------------------------------- data on this machine
 
-    The corpus, the embedding's resource, and a ranking task with data of its own.
+
+def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | None:
+    """Return a name of a run's data, or None if some of it is not on this machine.
+
+    It names the corpus, the resource of the embedding, and a ranking task with data of its own.
     """
     if dataset == DRAWN:
         return "drawn"
@@ -220,27 +237,26 @@ def fingerprint(dataset: str, embedding: str, task: str | None = None) -> str | 
 
 
 def key(spec: Spec) -> str | None:
-    """Name the record that a run made here would have, or None if its data is not at hand."""
-    found = fingerprint_of(spec)
-    return found and spec.key(found)
+    """Return the key of a run's record, or None if its data is not on this machine."""
+    data_name = fingerprint_of(spec)
+    return data_name and spec.key(data_name)
 
 
 def fingerprint_of(spec: Spec) -> str | None:
-    """Name the data behind a run, or None if they are not all at hand."""
+    """Return a name of a spec's data, or None if some of it is not on this machine."""
     return fingerprint(*_needed(spec)[:3])
 
 
 def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
-    """Say what a run needs that is not on this machine, or nothing.
+    """Return why a run cannot be made on this machine, or an empty text.
 
-    Or what it costs, if it is left out for that on a CPU (unless ``costly``).
+    Unless ``costly``, runs that take hours on a CPU count as impossible there.
     """
     return _unmet(*_needed(spec), device, costly)
 
 
 def _needed(spec):
-    """What a run needs: data set, embedding, ranking task, modules, and what it costs if it is left
-    out for that."""
+    """Return the data set, embedding, ranking task, modules and running time that a run needs."""
     mapped = spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
     modules = ("umap",) if mapped else ()
     if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
@@ -275,17 +291,19 @@ def _unmet(dataset, embedding, task, modules, cost, device, costly):
     return ""
 
 
-# ---------------------------------------------------------------- what is to do
+# ---------------------------------------------------------------- done and missing runs
 
 
 class Planned(NamedTuple):
-    """A run of the plan, how it stands, and what it takes.
+    """A run of the plan, and what is recorded of it.
 
-    ``verdict`` is ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``). ``unmet``
-    says why the run cannot be made here, or nothing. ``seconds`` is the median of the recorded runs
-    that are most alike, whatever else their machine did, with what they share; where there is none,
-    the seconds that the cell names, measured on a part of a run; else NaN. ``answered`` is False
-    for a finished run whose answers were not kept, although its scores count documents.
+    Fields:
+        verdict: ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``).
+        unmet: why the run cannot be made here, or an empty text.
+        seconds: the median time of the most similar recorded runs, shared training included.
+            Without such runs it is the estimate of the cell, or NaN.
+        answered: False for a finished run whose answers were not kept, although its scores count
+            documents.
     """
 
     spec: Spec
@@ -298,27 +316,26 @@ class Planned(NamedTuple):
 def status(
     experiment: str, profile="full", dataset="auto", seeds=None, device="auto", by_chapters=False
 ) -> list[Planned]:
-    """List what is done and what is to do of an experiment: its ``specs`` in their order, with what
-    each needs on the device that is not here (``unmet``) and the seconds that it takes. Runs that
-    chapters made count if asked for."""
+    """List the ``specs`` of an experiment with what is recorded of each, and what each needs.
+
+    With ``by_chapters`` the runs that chapters made count as well.
+    """
     wanted = specs(experiment, profile, dataset, seeds)
-    printed, lacking = cache(fingerprint), cache(_unmet)  # once for runs that need the same
+    fingerprint_once, unmet_once = cache(fingerprint), cache(_unmet)  # many runs need the same
     needed = {spec: _needed(spec) for spec in wanted}
-    prints = {spec: printed(*needed[spec][:3]) for spec in wanted}
+    fingerprints = {spec: fingerprint_once(*needed[spec][:3]) for spec in wanted}
     made = results.made(wanted, by_chapters, device_type=None)
-    asked = check_device(device)
-    types = {spec: device_type(spec, asked) for spec in wanted}
-    found = {
-        spec: [run for run in runs if by_chapters or run.device_type == types[spec]]
-        for spec, runs in results.runs_of(wanted, prints, made).items()
-    }
-    counts = has_answers(experiment)
+    recorded = results.runs_of(wanted, fingerprints, made)
+    seconds = _typical_seconds(wanted, made)
+    resolved, without_answers = check_device(device), not has_answers(experiment)
     rows = []
-    for spec, seconds in zip(wanted, _typical_seconds(wanted, made), strict=True):
-        verdict = results.verdict(spec, found[spec])
-        unmet = lacking(*needed[spec], device, False)
-        answered = not counts or any(run.answered for run in found[spec])
-        rows.append(Planned(spec, verdict, unmet, seconds, answered))
+    for spec in wanted:
+        wanted_type = device_type(spec, resolved)
+        runs = [run for run in recorded[spec] if by_chapters or run.device_type == wanted_type]
+        unmet = unmet_once(*needed[spec], device, False)
+        answered = without_answers or any(run.answered for run in runs)
+        verdict = results.verdict(spec, runs)
+        rows.append(Planned(spec, verdict, unmet, seconds[spec], answered))
     return rows
 
 
@@ -329,10 +346,10 @@ def has_answers(experiment: str) -> bool:
 
 
 def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> list[Spec]:
-    """Keep the runs that can be made here, on this device; on a CPU the ``costly`` ones only if
-    asked for. Data sets that are not here are fetched.
+    """Fetch missing data sets, and return the runs that can be made on this device.
 
-    Raises DataError where one is out of reach and no run is left.
+    On a CPU, runs that take hours are kept only if ``costly``. Raises DataError if a data set
+    cannot be fetched and no run is left.
     """
     refused = None
     for name in {spec.dataset for spec in specs} - {DRAWN}:
@@ -343,27 +360,30 @@ def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> l
                 refused = error
     if refused and not any(spec.dataset == DRAWN or data.locate(spec.dataset) for spec in specs):
         raise refused
-    lacking = cache(_unmet)
-    return [spec for spec in specs if not lacking(*_needed(spec), device, costly)]
+    unmet_once = cache(_unmet)
+    return [spec for spec in specs if not unmet_once(*_needed(spec), device, costly)]
 
 
 def _typical_seconds(specs, made):
-    took: dict[tuple, list[float]] = {}
+    """Return for each spec the median time of the most similar recorded runs (``Planned``)."""
+    recorded: dict[tuple, list[float]] = {}
     for run in made:
-        for kind in _kinds(run.identity):
-            took.setdefault(kind, []).append(run.seconds)
-    alike = [
-        next((took[kind] for kind in _kinds(spec.identity) if kind in took), [spec.seconds])
-        for spec in specs
-    ]
-    return [statistics.median(seconds) for seconds in alike]
+        for group in _groups(run.identity):
+            recorded.setdefault(group, []).append(run.seconds)
+    typical = {}
+    for spec in specs:
+        groups = [group for group in _groups(spec.identity) if group in recorded]
+        typical[spec] = statistics.median(recorded[groups[0]]) if groups else spec.seconds
+    return typical
 
 
-def _kinds(identity):
-    """What a run is one of, from the narrowest kind to the widest; only runs that do the same to as
-    many documents are alike."""
+def _groups(identity):
+    """Return the groups of similar runs that a run belongs to, the most similar first.
+
+    All runs of a group train the same model on as many documents for as many epochs.
+    """
     experiment, profile, dataset, embedding, model, *_, settings = identity
     settings = json.loads(settings)
     size = settings["n_train"], settings.get("epochs"), settings.get("clusterer")
-    kind = (experiment, profile, model, *size)
-    return (*kind, embedding, dataset), (*kind, embedding), kind
+    group = (experiment, profile, model, *size)
+    return (*group, embedding, dataset), (*group, embedding), group

@@ -1,4 +1,4 @@
-"""Carries out the runs of ``plan``, one by one or in several processes, and records them."""
+"""Carry out the runs of ``plan``, one by one or in several processes, and record them."""
 
 import signal
 import time
@@ -17,11 +17,11 @@ from snnl_book.experiments.tasks import Parameters, load_task
 from snnl_book.results import Outcome, Record, Spec
 
 FAILURES = (RuntimeError, ValueError, ArithmeticError, MemoryError)
-"""What breaks off a run, and is recorded as its reason; anything else is a mistake of ours."""
+"""Errors that a run can meet, which are recorded as its reason; others are mistakes in the code."""
 
 
 def _outcome_of(error):
-    """The one place that turns an exception of a run into its outcome."""
+    """Return the outcome of a run that an exception ended."""
     from snnl_lib.training import Diverged
 
     if isinstance(error, Diverged):
@@ -32,8 +32,8 @@ def _outcome_of(error):
 
 @contextmanager
 def one_thread():
-    """Compute in one thread, as records promise: in torch, in scikit-learn, in numpy."""
-    import sklearn.cluster  # noqa: F401 - what is to be limited has to be loaded
+    """Compute in one thread, as records promise, in torch, scikit-learn and numpy."""
+    import sklearn.cluster  # noqa: F401 - only libraries that are loaded can be limited
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -48,8 +48,8 @@ def one_thread():
 def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     """Carry out one run: draw and embed the documents, train, evaluate.
 
-    The record's status tells if the run diverged, collapsed or broke off with an error. Sets torch
-    to one thread.
+    The status of the record says whether the run diverged, collapsed or ended with an error. Sets
+    torch to one thread.
     """
     device, experiment = plan.check_device(device), plan.EXPERIMENTS[spec.experiment]
     with one_thread():
@@ -72,27 +72,29 @@ def run_all(
     progress: bool = False,
     folder: Path | None = None,
 ) -> Iterator[Record]:
-    """Carry out runs, write each record as it finishes (to ``folder``, or where records of its
-    profile are) and yield it.
+    """Carry out runs, and write and yield each record as its run finishes.
 
-    ``jobs`` processes work side by side, one torch thread each. Interrupting loses only the runs
-    under way. Raises RecordError before the first if records cannot be written.
+    Args:
+        jobs: how many processes work in parallel, with one thread each.
+        folder: where records are written, in place of the folder of their profile.
+
+    An interruption loses only the runs under way. Raises RecordError before the first run if
+    records cannot be written.
     """
-    for profile in {spec.profile for spec in specs}:  # or what refuses would after the work
+    for profile in {spec.profile for spec in specs}:
         results.check_folder(folder or results.results_dir(profile))
-    if jobs == 1:
-        for spec in specs:
-            yield _run_and_write(spec, device, progress, folder)
+    if jobs > 1:
+        yield from _run_in_processes(specs, device, jobs, folder)
         return
-    for name in {spec.dataset for spec in specs} - {DRAWN}:
-        data.load_dataset(name)  # fetched once, before the workers start
-    if any(spec.embedding == "infersent-nli" for spec in specs):
-        from snnl_book.embeddings import sentences
+    for spec in specs:
+        yield _run_and_write(spec, device, progress, folder)
 
-        sentences.trained_weights(device)  # and trained once
+
+def _run_in_processes(specs, device, jobs, folder):
     import joblib
     from joblib.externals.loky import get_reusable_executor
 
+    _prepare_shared(specs, device)
     calls = (joblib.delayed(_run_and_write)(spec, device, False, folder) for spec in specs)
     options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _leave_ctrl_c}
     parallel = joblib.Parallel(jobs, **options)(calls)
@@ -102,11 +104,21 @@ def run_all(
             yield record
     finally:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # joblib's own, on runs that Ctrl-C has cancelled
+            warnings.simplefilter("ignore")  # joblib warns of runs that Ctrl-C has cancelled
             parallel.close()
-        # Workers left over would carry out the next call's runs in this call's environment,
-        # and write the records to this call's folder.
+        # Workers that stay alive would carry out the runs of the next call in the environment of
+        # this one, and write its records to this call's folder.
         get_reusable_executor().shutdown(wait=True)
+
+
+def _prepare_shared(specs, device):
+    """Fetch data sets and train the shared encoder once, before the workers start."""
+    for name in {spec.dataset for spec in specs} - {DRAWN}:
+        data.load_dataset(name)
+    if any(spec.embedding == "infersent-nli" for spec in specs):
+        from snnl_book.embeddings import sentences
+
+        sentences.trained_weights(device)
 
 
 def _run_and_write(spec, device, progress, folder):
@@ -116,28 +128,33 @@ def _run_and_write(spec, device, progress, folder):
 
 
 def _leave_ctrl_c():
-    """Leave Ctrl-C to the process that started the workers, which ends them."""
+    """Ignore Ctrl-C in a worker, because the process that started it ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -> None:
     """Make the runs of experiments with a chapter's seeds that are not recorded yet.
 
-    They are those of its profile, on its data set or on ``dataset``, and for which ``only`` (a
-    function of a spec) is true. Prints a line for each run made, and counts those that cannot be
-    made here, with the reason. Records go to ``results.chapters_dir``.
+    Prints a line for each run, and counts those that cannot be made here by their reason. Records
+    go to ``results.chapters_dir``.
+
+    Args:
+        asked: the parameters of the chapter.
+        names: the experiments.
+        dataset: in place of the chapter's own.
+        only: a function of a spec that is true for the runs to make (default: all).
     """
     chosen = asked.profile, dataset or asked.dataset
     for name in names:
-        with suppress(data.DataError):  # which the reasons below tell
+        with suppress(data.DataError):  # the reasons printed below name it
             plan.runnable(plan.specs(name, *chosen, asked.seeds), asked.device)
         rows = plan.status(name, *chosen, asked.seeds, asked.device, by_chapters=True)
         rows = [row for row in rows if row.verdict != "done" and (only is None or only(row.spec))]
         todo = [row.spec for row in rows if not row.unmet]
         for record in run_all(todo, asked.device, folder=results.chapters_dir(asked.profile)):
             print(f"{record.spec}: {record.status}, {record.seconds:.0f} s")
-        for why, count in Counter(row.unmet for row in rows if row.unmet).items():
-            print(f"{name}: {count} of these seeds' runs are not made: {why}")
+        for reason, count in Counter(row.unmet for row in rows if row.unmet).items():
+            print(f"{name}: {count} runs with these seeds cannot be made here: {reason}")
 
 
 def _record(spec, task, outcome, seconds, device):

@@ -1,4 +1,4 @@
-"""The documents, images or points of one run, and what a chapter is asked to run."""
+"""The documents, images or points of one run, and the parameters of a chapter."""
 
 import textwrap
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from snnl_lib.seeds import named_seed
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a chapter runs live (``seeds``), and the seeds that its tables show (None: all)."""
+    """The parameters of a chapter: it runs ``seeds`` live and shows the seeds ``shown`` (None: all)."""
 
     profile: str
     seeds: tuple[int, ...]
@@ -28,54 +28,53 @@ class Parameters:
     def __str__(self):
         seeds = ", ".join(str(seed) for seed in self.seeds)
         versions = textwrap.fill(results.versions(), 80)
-        asked = f"profile {self.profile}, seeds {seeds}, data set {self.dataset}"
-        return f"{asked}\n{results.device_name(self.device)}\n{versions}"
+        first = f"profile {self.profile}, seeds {seeds}, data set {self.dataset}"
+        return f"{first}\n{results.device_name(self.device)}\n{versions}"
 
 
 def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     """Check a chapter's parameters.
 
     Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind``
-    says what the chapter is about, ``texts``, ``short texts`` or ``images``; it settles what the
-    data set ``auto`` is.
+    is the subject of the chapter, ``texts``, ``short texts`` or ``images``, and decides which data
+    set ``auto`` is.
 
-    Raises ExperimentError for an unknown parameter name (papermill itself only warns), a wrong type
-    or a value out of range.
+    Raises ExperimentError or DataError for an unknown name or a wrong value. papermill itself only
+    warns of a misspelled parameter, and the chapter would run with the default instead.
     """
-    notebook_names = {"In", "Out", "exit", "quit", "get_ipython", "open", "parameters"}
-    known = {"profile", "seeds", "dataset", "device"}
-    wrong = [
-        f"unknown parameter {name!r}"
-        for name, value in namespace.items()
-        if not (name in known | notebook_names or name[0] == "_" or isinstance(value, ModuleType))
-    ]
-    wrong += [f"missing parameter {name!r}" for name in sorted(known) if name not in namespace]
-    if wrong:
-        raise ExperimentError(f"{wrong[0]}: a chapter takes {', '.join(sorted(known))}")
-    for name in ("profile", "dataset", "device"):
-        if not isinstance(namespace[name], str):
-            raise ExperimentError(f"{name} must be text, got {namespace[name]!r}")
-    plan.named("profile", namespace["profile"], PROFILES)
+    known = ("dataset", "device", "profile", "seeds")
+    of_notebooks = ("In", "Out", "exit", "quit", "get_ipython", "open", "parameters")
+    for name, value in namespace.items():
+        private = name.startswith("_") or isinstance(value, ModuleType)
+        if not private and name not in (*known, *of_notebooks):
+            raise ExperimentError(f"unknown parameter {name!r}: a chapter takes {', '.join(known)}")
+    profile, seeds = namespace["profile"], namespace["seeds"]
+    plan.known_value("profile", profile, PROFILES)
     dataset = data.resolve(namespace["dataset"], kind)
-    held = data.describe(dataset).kind
-    if held != kind:
+    _check_kind(dataset, kind)
+    device = plan.check_device(namespace["device"])
+    if seeds in ([], "", "[]"):
+        return Parameters(profile, PAPER_SEEDS[:1], dataset, device)
+    seeds = plan.parse_seeds(seeds)
+    return Parameters(profile, seeds, dataset, device, seeds if profile == "full" else None)
+
+
+def _check_kind(dataset, kind):
+    """Raise ExperimentError if a data set is not of the kind that a chapter is about."""
+    actual = data.describe(dataset).kind
+    if actual != kind:
         names = data.available_datasets()
         fitting = ", ".join(name for name in names if data.describe(name).kind == kind)
-        wrong = f"the data set {dataset!r} holds {held}, and this chapter is about {kind}"
+        wrong = f"the data set {dataset!r} holds {actual}, and this chapter is about {kind}"
         raise ExperimentError(f"{wrong}: choose auto or one of {fitting}")
-    profile, device = namespace["profile"], plan.check_device(namespace["device"])
-    given = namespace["seeds"] not in ([], "", "[]")
-    seeds = plan.parse_seeds(namespace["seeds"]) if given else PAPER_SEEDS[:1]
-    shown = seeds if given and profile == "full" else None
-    return Parameters(profile, seeds, dataset, device, shown)
 
 
 @dataclass(frozen=True)
 class Task:
     """The vectors and labels of one run.
 
-    ``empty_train`` and ``empty_test`` count the documents that had no known word and were left out;
-    ``train_rows`` and ``test_rows`` say where the others stand in the corpus.
+    ``empty_train`` and ``empty_test`` count the documents that were left out because they have no
+    known word. ``train_rows`` and ``test_rows`` are the rows of the others in the corpus.
     """
 
     train_x: np.ndarray
@@ -101,35 +100,55 @@ def load_task(
     ``n_test=None`` takes the whole test set. Short texts are their own test set, in an order drawn
     from the seed. With ``TEXTS`` as embedding documents stay texts, and none is left out.
     """
-
-    def drawn(name, count, most):
-        return np.random.default_rng(named_seed(seed, name)).permutation(count)[:most]
-
     if dataset == DRAWN:
-        random = np.random.default_rng(named_seed(seed, "points"))
-        points = random.normal(size=(n_train, DIMENSIONS)).astype(np.float32)
-        nothing = np.zeros(0, dtype=np.int64)
-        return Task(points, np.zeros(n_train, dtype=np.int64), points[:0], nothing, 1, 0, 0)
+        return _points(seed, n_train)
     corpus = _load(dataset)
-    classes = len(corpus.class_names)
-    train_rows = drawn("subset", len(corpus.train), n_train)
-    if not len(corpus.test):  # short texts, which are clustered whole
-        # They are embedded in the corpus's order, so that all seeds share what the cache holds,
-        # but stand in the drawn one: a corpus is sorted by class, and a method that breaks ties by
-        # the order of rows would read the labels.
-        rows, place = np.unique(train_rows, return_inverse=True)
-        vectors, known = _embedded(corpus.train, rows, embedding, None, device)
-        each = vectors[place], corpus.train.labels[train_rows]
-        empty = int((~known).sum())
-        return Task(*each, *each, classes, empty, empty, train_rows, train_rows)
+    train_rows = _drawn(seed, "subset", len(corpus.train), n_train)
+    if not len(corpus.test):
+        return _whole_corpus(corpus, train_rows, embedding, device)
     test_rows = np.arange(len(corpus.test))
     if n_test is not None:
-        test_rows = drawn("test subset", len(corpus.test), n_test)
+        test_rows = _drawn(seed, "test subset", len(corpus.test), n_test)
     if isinstance(corpus.train, data.Images):
-        parts = []
-        for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)):
-            parts += [split.pixels[rows] / np.float32(255), split.labels[rows]]
-        return Task(*parts, classes, 0, 0, train_rows, test_rows)
+        return _images(corpus, train_rows, test_rows)
+    return _texts(corpus, train_rows, test_rows, embedding, device)
+
+
+def _drawn(seed, name, count, most):
+    """Draw at most so many of ``count`` rows, in random order."""
+    return np.random.default_rng(named_seed(seed, name)).permutation(count)[:most]
+
+
+def _points(seed, count):
+    random = np.random.default_rng(named_seed(seed, "points"))
+    points = random.normal(size=(count, DIMENSIONS)).astype(np.float32)
+    nothing = np.zeros(0, dtype=np.int64)
+    return Task(points, np.zeros(count, dtype=np.int64), points[:0], nothing, 1, 0, 0)
+
+
+def _whole_corpus(corpus, drawn_rows, embedding, device):
+    """Return the task of clustering short texts, which are both training and test set.
+
+    The texts are embedded in the order of the corpus, so that all seeds share what the cache
+    holds, and then put into the drawn order. A corpus is sorted by class, and a method that breaks
+    ties by the order of rows would otherwise see the labels.
+    """
+    rows, position = np.unique(drawn_rows, return_inverse=True)
+    vectors, known = _embedded(corpus.train, rows, embedding, None, device)
+    part = vectors[position], corpus.train.labels[drawn_rows]
+    empty = int((~known).sum())
+    return Task(*part, *part, len(corpus.class_names), empty, empty, drawn_rows, drawn_rows)
+
+
+def _images(corpus, train_rows, test_rows):
+    parts = []
+    for split, rows in ((corpus.train, train_rows), (corpus.test, test_rows)):
+        parts += [split.pixels[rows] / np.float32(255), split.labels[rows]]
+    return Task(*parts, len(corpus.class_names), 0, 0, train_rows, test_rows)
+
+
+def _texts(corpus, train_rows, test_rows, embedding, device):
+    """Return the task on texts, without the documents that have no known word."""
     train_texts = [corpus.train.texts[row] for row in train_rows]
     parts, empty, kept_rows = [], [], []
     splits = ((corpus.train, train_rows, None), (corpus.test, test_rows, train_texts))
@@ -138,11 +157,11 @@ def load_task(
         parts += [vectors[known], split.labels[rows][known]]
         empty.append(int((~known).sum()))
         kept_rows.append(rows[known])
-    return Task(*parts, classes, *empty, *kept_rows)
+    return Task(*parts, len(corpus.class_names), *empty, *kept_rows)
 
 
 def _embedded(split, rows, embedding, fit_texts, device):
-    """Return what stands for texts in a task, and which of them say something (bool [N])."""
+    """Return the vectors of texts (or the texts), and which have a known word (bool [N])."""
     texts = [split.texts[row] for row in rows]
     if embedding == TEXTS:
         return np.array(texts, dtype=object), np.ones(len(texts), dtype=bool)
