@@ -32,7 +32,7 @@ def write(specs: list, folder: Path, tell=print) -> list[str]:
 
 
 def commit() -> str:
-    """Return the commit of this checkout, or without git that of the checkout that wrote the pack."""
+    """Return the commit of this checkout, or without git that of the one that wrote the pack."""
     here, file = results.commit(), data.user_folder("commit.txt")
     if here == "unknown" and file and file.exists():
         return file.read_text()

@@ -17,7 +17,7 @@ from snnl_lib.seeds import named_seed
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a chapter: it runs ``seeds`` live and shows the seeds ``shown`` (None: all)."""
+    """A chapter's parameters: it runs ``seeds`` live, and shows the seeds ``shown`` (None: all)."""
 
     profile: str
     seeds: tuple[int, ...]
