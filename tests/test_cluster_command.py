@@ -1,0 +1,117 @@
+"""The command ``cluster``: texts of one's own, from a file to clusters and a saved model."""
+
+import csv
+import errno
+import functools
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from snnl_book import own_texts
+
+
+@pytest.fixture
+def wines(tmp_path):
+    """A file with forty texts on wine, forty on lists, and two rows without a text."""
+    rows = [f"wine {colour} {year}" for colour in ("red", "white") for year in range(1990, 2010)]
+    rows += [f"list {deed} {size}" for deed in ("sorted", "appended") for size in range(20)]
+    path = tmp_path / "texts.csv"
+    lines = ["id,title", *(f"{i},{text}" for i, text in enumerate(rows)), "80,", "81, "]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_cluster_shows_what_is_in_each_cluster_and_writes_the_table(command, packages, wines):
+    out = wines.with_name("out.csv")
+    asked = ("--column", "title", "--k", "2", "--method", "tfidf", "--out", out)
+    status, output, _ = command("cluster", str(wines), *map(str, asked))
+    assert status == 0 and "80 texts, and 2 rows without a text" in output
+    first, second = (line.split() for line in output.splitlines() if re.match(r" +\d +\d+  ", line))
+    assert {first[1], second[1]} == {"40"} and {"wine,", "list,"} <= {*first, *second}
+    with out.open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["id"] for row in rows] == [str(i) for i in range(82)]
+    assert len({row["cluster"] for row in rows[:40]}) == 1
+    assert rows[0]["cluster"] != rows[40]["cluster"] and rows[80]["cluster"] == ""
+
+
+def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
+    asked = ("--column", "title", "--method", "tfidf", "--seeds", "1", "2")
+    status, output, _ = command("cluster", str(wines), *asked)
+    assert status == 0 and re.search(
+        r"^k: \d, which has the largest silhouette of those tried \(2: 0\.\d+", output, re.M
+    )
+    assert re.search(r"^seed 2: adjusted Rand index with seed 1: ", output, re.M)
+
+
+TITLE = ("--column", "title")
+REFUSED = [
+    (("--k", "2"), "name the column of the texts: choose one of id, title"),
+    ((*TITLE, "--k", "many"), "between 1 and the number of texts (80), got 'many'"),
+    ((*TITLE, "--k", "81"), "between 1 and the number of texts (80), got '81'"),
+    ((*TITLE, "--method", "bert"), "there is no method 'bert'"),
+    ((*TITLE, "--seeds", "two"), "seeds must be whole numbers"),
+    ((*TITLE, "--out", "out.txt"), "--out must be a .csv file"),
+    ((*TITLE, "--out", "nowhere/out.csv"), "in an existing folder"),
+    ((*TITLE, "--out", "{folder}/d.csv"), "--out must be a .csv file"),
+    ((*TITLE, "--save", "model"), "--save needs --method clusterbert"),
+    ((*TITLE, "--model", "nowhere"), "nowhere"),
+    ((*TITLE, "--model", "nowhere", "--k", "3"), "leave out --k, --method and --seeds"),
+    ((*TITLE, "--method", "clusterbert", "--save", "README.md"), "README.md is there, and is no"),
+]
+
+
+def test_what_cannot_be_done_is_refused_before_the_work(refused, wines, monkeypatch):
+    wines.with_name("d.csv").mkdir()
+    for arguments, message in REFUSED:
+        arguments = (argument.format(folder=wines.parent) for argument in arguments)
+        assert message in refused("cluster", str(wines), *arguments)
+    monkeypatch.setattr(own_texts, "cluster_texts", None)
+    taken = wines.with_name("taken.csv")
+    taken.write_text("title,cluster\nred wine,mine\nwhite wine,mine\n")
+    message = refused("cluster", str(taken), *TITLE, "--k", "2", "--out", str(taken))
+    assert "has a column cluster" in message
+    wordless = wines.with_name("wordless.txt")
+    wordless.write_text("1\n2\n3\n")
+    assert "no word could be counted" in refused("cluster", str(wordless), "--k", "2")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(refused, wines, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(options["dir"]))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(own_texts, "cluster_texts", None)
+    for option, name in (("--out", "a.csv"), ("--save", "model")):
+        asked = (*TITLE, "--k", "2", "--method", "clusterbert", option, str(wines.with_name(name)))
+        message = refused("cluster", str(wines), *asked)
+        assert "Permission denied" in message and str(wines.parent) in message
+
+
+def test_blank_lines_of_an_only_column_are_rows_without_a_text(command, packages, tmp_path):
+    (tmp_path / "one.csv").write_text("title\nred wine\n\nsort a list\n\nwhite wine\n")
+    out = tmp_path / "out.csv"
+    asked = ("--k", "2", "--method", "tfidf", "--out", str(out))
+    status, output, _ = command("cluster", str(tmp_path / "one.csv"), *asked)
+    assert status == 0 and "3 texts, and 2 rows without a text" in output
+    with out.open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["title"] for row in rows] == ["red wine", "", "sort a list", "", "white wine"]
+    assert [bool(row["cluster"]) for row in rows] == [True, False] * 2 + [True]
+
+
+def test_a_saved_model_gives_new_texts_their_clusters(
+    command, packages, own_cache, wines, tmp_path, monkeypatch
+):
+    brief = {"warm_up": 0, "adaptation_epochs": 1, "clustering_epochs": 1, "hardening_epochs": 1}
+    brief = functools.partial(own_texts.Recipe, reclusterings=1, **brief)
+    monkeypatch.setattr(own_texts, "Recipe", brief)
+    model, asked = tmp_path / "model", ("--column", "title", "--out")
+    outs = [str(tmp_path / name) for name in ("first.csv", "later.csv")]
+    made = ("--k", "2", "--method", "clusterbert", "--save", str(model))
+    assert command("cluster", str(wines), *asked, outs[0], *made)[0] == 0
+    assert command("cluster", str(wines), *asked, outs[1], "--model", str(model))[0] == 0
+    first, later = (Path(out).read_text() for out in outs)
+    assert first == later
