@@ -4,6 +4,7 @@ another run unseen.
 
 import hashlib
 import inspect
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -149,30 +150,15 @@ def test_every_experiment_has_a_function_of_its_family_that_carries_it_out(name)
     assert run.__module__ == cells.__module__ == family.__name__
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ("clasification",),
-            (
-                "no experiment 'clasification': choose one of classification,"
-                " classification-readings, classification-rivals, clustering"
-            ),
-        ),
+def test_an_unknown_name_in_a_grid_is_an_error_that_lists_the_known_ones():
+    for arguments, message in (
+        (("clasification",), "no experiment 'clasification': choose one of classification, "),
         (("classification", "fast"), "no profile 'fast': choose one of tiny, quick, full"),
-        (
-            ("classification", "tiny", "agnews"),
-            (
-                "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
-                " newsgroups20"
-            ),
-        ),
+        (("classification", "tiny", "agnews"), "no data set 'agnews': choose one of ag_news, "),
         (("classification", "tiny", "newsgroups4", []), "seeds must be whole numbers"),
-    ],
-)
-def test_an_unknown_name_in_a_grid_is_an_error_that_lists_the_known_ones(arguments, said):
-    with pytest.raises(SnnlError, match=said):
-        specs(*arguments)
+    ):
+        with pytest.raises(SnnlError, match=message):
+            specs(*arguments)
 
 
 @pytest.mark.parametrize("dataset", ["stackoverflow", "newsgroups20_openings"])
@@ -217,53 +203,23 @@ def test_a_cell_may_have_seeds_of_its_own_and_a_user_who_names_seeds_gets_those(
     assert FIFTEEN_SEEDS[:5] == PAPER_SEEDS and len(set(FIFTEEN_SEEDS)) == 15
 
 
-@pytest.mark.parametrize("seeds", [[42, 73], (42, 73), "42,73", "42, 73", "[42, 73]", "(42, 73)"])
-def test_every_way_of_writing_two_seeds_means_the_same(seeds):
-    assert parse_seeds(seeds) == (42, 73)
-
-
-@pytest.mark.parametrize("seeds", [42, [42], "42", "[42]"])
-def test_every_way_of_writing_one_seed_means_the_same(seeds):
-    assert parse_seeds(seeds) == (42,)
-
-
-def test_the_smallest_and_the_largest_seed_are_seeds():
+def test_every_way_of_writing_seeds_means_the_same():
+    for seeds in ([42, 73], (42, 73), "42,73", "42, 73", "[42, 73]", "(42, 73)"):
+        assert parse_seeds(seeds) == (42, 73)
+    for seeds in (42, [42], "42", "[42]"):
+        assert parse_seeds(seeds) == (42,)
     assert parse_seeds([0, 2**32 - 1]) == (0, 4294967295)
 
 
-@pytest.mark.parametrize(
-    "seeds",
-    [
-        -1,
-        [42, -1],
-        "-1",
-        True,
-        [True],
-        42.0,
-        [42.0],
-        "42.0",
-        2**32,
-        "",
-        "[]",
-        [],
-        "forty-two",
-        "42;73",
-        "42,,73",
-        ["42"],
-        None,
-        {},
-    ],
-)
-def test_anything_else_for_seeds_is_an_error_that_shows_it(seeds):
-    with pytest.raises(
-        ExperimentError,
-        match="seeds must be whole numbers from 0 to 4294967295, as a list, one number or",
-    ) as caught:
-        parse_seeds(seeds)
-    assert caught.match("got ")
+NOT_SEEDS = [-1, [42, -1], "-1", True, [True], 42.0, [42.0], "42.0", 2**32, "", "[]", [], ["42"]]
+NOT_SEEDS += ["forty-two", "42;73", "42,,73", None, {}]
 
 
-@pytest.mark.parametrize("seeds", [[42, 42], "42,73,42", (0, 0)])
-def test_a_repeated_seed_is_an_error(seeds):
-    with pytest.raises(ExperimentError, match="seeds must differ, got"):
-        parse_seeds(seeds)
+def test_anything_else_for_seeds_is_an_error_that_shows_it():
+    for seeds in NOT_SEEDS:
+        message = f"seeds must be whole numbers from 0 to .* got {re.escape(repr(seeds))}"
+        with pytest.raises(ExperimentError, match=message):
+            parse_seeds(seeds)
+    for seeds in ([42, 42], "42,73,42", (0, 0)):
+        with pytest.raises(ExperimentError, match="seeds must differ, got"):
+            parse_seeds(seeds)

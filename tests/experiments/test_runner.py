@@ -561,4 +561,6 @@ def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
     assert given == [("annealing", "tiny", "newsgroups4", (5, 6), "cpu", more)], (
         "what it costs there"
     )
-    assert capsys.readouterr().out == ("annealing: 2 of these seeds' runs are not made: no room\n")
+    assert capsys.readouterr().out == (
+        "annealing: 2 runs with these seeds cannot be made here: no room\n"
+    )

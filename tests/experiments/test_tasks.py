@@ -81,52 +81,24 @@ def test_a_chapter_on_short_texts_takes_short_texts_alone():
         parameters(GOOD | {"dataset": "stackoverflow"})
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"seed": 42},
-            "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds",
-        ),  # what papermill only warns of
-        ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
-        ({"profile": None}, "profile must be text, got None"),
-        (
-            {"dataset": "agnews"},
-            (
-                "no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
-                " newsgroups20"
-            ),
-        ),
-        (
-            {"dataset": "mnist"},
-            (
-                "the data set 'mnist' holds images, and this chapter is about texts: choose auto or"
-                " one of ag_news, newsgroups4, .* newsgroups20$"
-            ),
-        ),
-        ({"dataset": 4}, "dataset must be text, got 4"),
-        ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
-        ({"device": 0}, "device must be text, got 0"),
-        (
-            {"seeds": "a,b"},
-            (
-                "seeds must be whole numbers from 0 to 4294967295, as a list, one number or .* got"
-                " 'a,b'"
-            ),
-        ),
-        ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
-        ({"seeds": 42.5}, "seeds must be whole numbers .* got 42.5"),
-    ],
-)
-def test_a_wrong_parameter_of_a_chapter_is_an_error_that_names_what_is_allowed(change, said):
-    with pytest.raises(SnnlError, match=said):
-        parameters(GOOD | change)
+WRONG = [
+    ({"seed": 42}, "unknown parameter 'seed': a chapter takes dataset, device, profile, seeds"),
+    ({"profile": "fast"}, "no profile 'fast': choose one of tiny, quick, full"),
+    ({"profile": None}, "no profile None"),
+    ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4"),
+    ({"dataset": "mnist"}, "'mnist' holds images, .* about texts: choose auto or one of ag_news, "),
+    ({"dataset": 4}, "no data set 4"),
+    ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
+    ({"device": 0}, "the device 0 is not available here"),
+    ({"seeds": "a,b"}, "seeds must be whole numbers from 0 to 4294967295, .* got 'a,b'"),
+    ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
+]
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_a_missing_parameter_of_a_chapter_is_an_error_that_names_it(name):
-    with pytest.raises(ExperimentError, match=f"missing parameter '{name}'"):
-        parameters({key: value for key, value in GOOD.items() if key != name})
+def test_a_wrong_parameter_of_a_chapter_is_an_error_that_names_what_is_allowed():
+    for change, message in WRONG:
+        with pytest.raises(SnnlError, match=message):
+            parameters(GOOD | change)
 
 
 def test_without_a_gpu_only_auto_and_cpu_are_devices(monkeypatch):
