@@ -61,10 +61,7 @@ INTERNALS = {
         computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
         record_cells show_difference show_ends show_interval show_number stale
     """,
-    "results": """
-        Merged Outcome Record Run Spec check_folder commit device_name device_type_of judge made
-        merge read_record runs runs_of verdict versions write_atomically write_record
-    """,
+    "results": "Run judge made runs runs_of verdict",
     "training": "take_step batches progress_bar squared_error_of_logistic",
 }
 
@@ -135,7 +132,6 @@ def test_every_public_name_of_a_pages_modules_is_on_it_or_internal(page):
             for documented in DOCUMENTED
             if documented.rpartition(".")[0] == name and documented in PAGES[page]
         }
-        assert shown <= public
         hidden |= public - shown
     assert hidden == set(INTERNALS.get(page, "").split())
 
@@ -203,7 +199,9 @@ def test_an_example_holds(name, own_cache, monkeypatch, request):
 @with_a_name
 def test_what_can_be_called_has_an_example(name):
     value = lookup(name)
-    assert is_exception(value) or dataclasses.is_dataclass(value) or name in EXAMPLES
+    defined = f"{value.__module__}.{value.__qualname__}"  # a module may hand on another's names
+    needs_none = is_exception(value) or dataclasses.is_dataclass(value)
+    assert needs_none or {name, defined} & EXAMPLES.keys()
 
 
 @with_a_name
