@@ -1,10 +1,10 @@
-"""What is kept on disk so that nothing long is computed twice.
+"""Files in the cache, so that nothing slow is computed twice.
 
-- ``cached``: a finished artefact (vectors, the weights of a network), computed once.
+- ``cached``: a finished artefact, such as vectors or the weights of a network.
 - ``cached_rows``: vectors kept batch by batch, which many calls share.
 
-A file is whole or not there. A damaged one is a CacheError that names it, and removing it is all
-there is to do.
+A file is written as a whole or not at all. A damaged file raises a CacheError that names it, and
+after its removal the next run computes it again.
 """
 
 import hashlib
@@ -20,21 +20,21 @@ from snnl_lib.checkpoint import CacheError as CacheError
 from snnl_lib.checkpoint import cache_file
 from snnl_lib.checkpoint import key as key
 
-CHECKSUM = hashlib.sha256().digest_size  # bytes, before what an artefact's file holds
+CHECKSUM = hashlib.sha256().digest_size  # bytes at the beginning of an artefact's file
 
 
 def device_suffix(device: str) -> str:
-    """Return what a cached file's name adds for the type of device that computed it.
+    """Return the ending of a cached file's name for a type of device, empty for the CPU.
 
     >>> device_suffix("cpu"), device_suffix("cuda:1")
     ('', '-cuda')
     """
-    kind = str(device).partition(":")[0]
-    return "" if kind == "cpu" else f"-{kind}"
+    device_type = str(device).partition(":")[0]
+    return "" if device_type == "cpu" else f"-{device_type}"
 
 
 def file_fingerprint(path: Path) -> str:
-    """Name a file, such as one of weights, by the first 8 hex digits of its sha256."""
+    """Return the first 8 hex digits of a file's sha256."""
     status = path.stat()
     return _sha256_of_file(path, status.st_size, status.st_mtime_ns)[:8]
 
@@ -49,14 +49,14 @@ def _sha256_of_file(path, size, modified):  # gigabytes are read once, unless th
 
 
 class Artefact(NamedTuple):
-    """What ``cached`` returns: the value, and how long it took whoever computed it."""
+    """A cached value, and the seconds that its computation took."""
 
     value: Any
     seconds: float
 
 
 def _without_slack(value):
-    """Copy tensors that are views of a larger storage, all of which would be saved with them."""
+    """Copy tensors that are views of a larger storage, because saving a view saves all of it."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -70,17 +70,17 @@ def _without_slack(value):
 
 
 def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
-    """Return what ``compute()`` makes, from the file if an earlier call left it there.
+    """Return the value of ``compute()``, from the file if an earlier call wrote it.
 
-    The value is made of tensors, numbers and texts, in dictionaries and lists: nothing else is read
-    back, so that a file runs no code. Tensors come back on the CPU.
+    The value consists of tensors, numbers and texts in dictionaries and lists. Nothing else is
+    read, so that a file cannot run code. Tensors are loaded on the CPU.
 
     Args:
-        path: names all that settles the value, as ``folder / f"autoencoder-{key(facts)}.bin"``
-            does. ``path.with_suffix(".under-way.pt")`` is a good place for the checkpoint of a long
-            ``compute``.
-        compute: called without arguments if there is no file; what it raises is kept nowhere.
-        seconds: how long it took, where ``compute`` only hands out what was made before.
+        path: its name must contain everything that determines the value, as in
+            ``folder / f"autoencoder-{key(facts)}.bin"``. The checkpoint of a long ``compute`` can
+            be ``path.with_suffix(".under-way.pt")``.
+        compute: called without arguments if there is no file. If it raises, nothing is kept.
+        seconds: the time that the computation took, if it was done before this call.
 
     Raises:
         CacheError: the file is damaged or cannot be written.
@@ -101,7 +101,7 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
                 raise ValueError("another checksum")
             saved = io.BytesIO(content[CHECKSUM:])
             return Artefact(*torch.load(saved, map_location="cpu", weights_only=True))
-        except Exception as error:  # a file of something else can raise nearly anything
+        except Exception as error:  # another kind of file can raise nearly anything
             advice = "remove it, and the next run computes it again"
             raise CacheError(f"the cached file {path} is damaged: {advice}") from error
     started = time.perf_counter()
@@ -120,18 +120,18 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
 
 
 def cached_rows(folder: Path, keys: list[str], width: int, compute) -> np.ndarray:
-    """Return a vector for each key, computing those that no earlier call has kept in the folder.
+    """Return a vector for each key, and compute those that are not in the folder yet.
 
-    A sentence encoder takes up to a second a document, and each seed draws its own documents out of
-    the same corpus. So each batch of vectors becomes a file as soon as it is computed: an
-    interrupted call goes on, and several processes may fill one folder.
+    A sentence encoder takes up to a second per document, and each seed draws its own documents from
+    the same corpus. Each batch of vectors is therefore written as soon as it is computed. An
+    interrupted call can be resumed, and several processes may fill one folder.
 
     Args:
-        folder: names what makes the vectors.
-        keys: N names of what the vectors stand for; equal keys have one vector.
-        width: numbers in a vector.
-        compute: called with the positions in ``keys`` of the missing ones, if there are any; yields
-            batch by batch (which of these, their vectors [B, width]).
+        folder: its name must identify the encoder.
+        keys: N names of the documents; equal keys share a vector.
+        width: the length of a vector.
+        compute: called with the positions in ``keys`` of missing vectors, if there are any. It
+            yields pairs (indices into these positions, their vectors [B, width]), batch by batch.
 
     Returns:
         float32 array [N, width], rounded to float16 whether computed now or before.

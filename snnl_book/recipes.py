@@ -1,9 +1,9 @@
-"""ClusterBERT's recipe; importing it takes no time."""
+"""ClusterBERT's settings. This module imports nothing slow."""
 
 from dataclasses import dataclass
 
 STAGES = ("start", "domain adaptation", "clustering", "hardening")
-"""What ClusterBERT does to a backbone, one after the other."""
+"""The stages of ClusterBERT's training, in their order."""
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,19 @@ class Recipe:
         deletion: share of the words that are deleted from what the encoder reads, in [0, 1], 0.6 as
             in TSDAE; one word always stays.
         batch_size: the paper has 8.
-        learning_rate: of what the backbone brings along.
-        new_rate: of what it does not: the decoder's attention to the embedding and its output
-            layer, and the clustering head.
-        warm_up: epochs before stage 1 in which only the new part of the decoder learns, so that its
-            random start does not spoil the encoder it shares.
+        learning_rate: for the pretrained parameters of the backbone.
+        new_rate: for new parameters: the decoder's attention to the embedding, its output layer,
+            and the clustering head.
+        warm_up: epochs before stage 1 that train only the new part of the decoder, so that its
+            random start does not damage the encoder.
         adaptation_epochs: of stage 1.
         reclusterings: how often stage 2 clusters; the paper's grid is 1 or 2 times 2 or 4 epochs.
         clustering_epochs: of stage 2, after each clustering.
         hardening_epochs: of stage 3.
         clustering_weight, hardening_weight: lambda of Eq. 4 in stages 2 and 3, in [0, 1]; 1 leaves
             reconstruction out.
-        frozen: how many layers stay as they are, from the first on, with the embeddings under them;
-            0 trains all.
+        frozen: how many of the first layers are not trained, nor the embeddings below them; 0
+            trains all.
     """
 
     pooling: str = "cls"

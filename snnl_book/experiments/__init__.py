@@ -1,8 +1,8 @@
-"""Every table and figure of the papers as runs: which there are, and what carries them out.
+"""The runs behind every table and figure of the papers.
 
-A family of tables is one file (its cells, the choices that it makes, how a run goes): see
-``classification``, ``text_clustering``, ``images``, ``short_texts``, and ``labels`` and ``maps``,
-which use the cells of several. ``plan`` knows all of them, ``runner`` carries runs out.
+Each family of tables has a file with its cells, its choices and its run: ``classification``,
+``text_clustering``, ``images``, ``short_texts``, and ``labels`` and ``maps``, which use the cells
+of several. ``plan`` lists the runs of all families, and ``runner`` carries them out.
 """
 
 from snnl_book import data

@@ -9,7 +9,7 @@ from snnl_book.experiments.cells import ALL, Cell, Experiment, choices
 from snnl_book.results import Outcome, Spec
 
 CHOICES = choices("text-classification")
-"""What the text paper leaves open about classification, and what is done here."""
+"""Our choices where the text paper says nothing about classification."""
 
 LABELS = {0: "Baseline", 100: "SNNL 100", -100: "SNNL -100"}
 RIVALS = {"lda": "linear discriminant analysis", "logreg": "logistic regression"}
@@ -36,7 +36,7 @@ NETWORKS = {"ffn": _feed_forward, "cnn": _convolutional}
 
 
 def table_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 1 and 2. On InferSent vectors the paper trains on all documents: rows of their own."""
+    """Yield the cells of Tables 1 and 2; training on all InferSent vectors has rows of its own."""
     sentences = profile["sentence_vectors"]
     for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
         for model, settings in NETWORKS.items():
@@ -63,7 +63,7 @@ def table_cells(profile: dict) -> Iterator[Cell]:
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time (averaged vectors, alpha 100)."""
+    """Yield cells that change one choice at a time, on averaged vectors with alpha 100."""
 
     def cell(reading, alpha=100, temperature="annealed", label=None, **changes):
         settings = _feed_forward(profile, **changes) | {"reading": reading}
@@ -95,7 +95,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
 
 
 def rival_cells(profile: dict) -> Iterator[Cell]:
-    """Other uses of the same labels and the same vectors."""
+    """Yield the cells of other methods on the same labels and vectors."""
     for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
         settings = {} if embedding == "spacy" else {"standardize": True}
         for model in ("lda", "logreg", "knn"):
@@ -192,7 +192,7 @@ def run_network(spec: Spec, task, device, progress):
 
 
 def run_rival(spec: Spec, task, device, progress):
-    """Classify the test documents in another way, from the same documents, labels and vectors."""
+    """Classify the test documents by another method, with the same labels and vectors."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.linear_model import LogisticRegression
     from sklearn.neighbors import KNeighborsClassifier

@@ -1,4 +1,4 @@
-"""Codes of documents and images, and how they are clustered and scored: what families share."""
+"""Codes of documents and images: how all families make, cluster and score them."""
 
 import numpy as np
 
@@ -11,19 +11,19 @@ NEIGHBOURS = 10  # of nearest-neighbour classifiers and scores
 ENTANGLEMENT_DOCUMENTS = 2000
 METRICS = ("dbi", "sil", "chs", "nmi", "ari", "acc")
 SCORES = (*METRICS, "snn")
-"""Those of clusters, and with them that of the codes (``score_codes``)."""
+"""The scores of clusters, and the entanglement of the codes (``score_codes``)."""
 WEIGHTS = (  # reading, temperature, weight (``training.train``)
     ("weight divided by the falling T", "1.0", "over T"),
     ("weight times the falling T", "annealed", "times T"),
 )
-"""Beside annealed and T = 1 at the same alpha: two temperatures by two strengths of the loss."""
+"""Readings that compare the temperature with the weight of the loss, at the same alpha."""
 COLLAPSED_SHARE = 0.01
 """A code has collapsed when, rounded to 3 decimals, fewer than this share of the documents have
 distinct codes."""
 
 
 def temperature_of(spec: Spec):
-    """Turn a spec's temperature into what ``train`` takes."""
+    """Return a spec's temperature as an argument of ``train``."""
     known = {"annealed": "annealed", "none": 1.0}
     return known[spec.temperature] if spec.temperature in known else float(spec.temperature)
 
@@ -42,14 +42,14 @@ def standardize(train_x, test_x):
     """Give each feature a training mean of 0 and deviation of 1; arrays [N, D], float32."""
     mean, deviation = train_x.mean(axis=0), train_x.std(axis=0)
     constant = train_x.min(axis=0) == train_x.max(axis=0)
-    deviation[constant] = 1  # where rounding can leave the deviation a little above 0
+    deviation[constant] = 1  # rounding can leave it a little above 0
     return (train_x - mean) / deviation, (test_x - mean) / deviation
 
 
 def scale_to_unit(train_x, test_x, scaling="feature"):
     """Scale arrays [N, D] to [0, 1] by the training minimum and maximum, clipping test values.
 
-    ``scaling`` takes those of each ``feature`` or one for all (``global``); ``none``: as they are.
+    ``scaling`` is ``feature`` (one range per feature), ``global`` (one range) or ``none``.
     """
     if scaling == "none":
         return train_x, test_x

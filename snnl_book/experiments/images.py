@@ -29,7 +29,7 @@ CHOICES = choices("images")
 
 DATASETS = ("mnist", "fashion_mnist", "emnist_balanced")
 EMBEDDED = "digits"
-"""Images that are always at hand. None of the papers has them: who names them runs on them."""
+"""Images that are always available; none of the papers uses them, so they must be named."""
 LABELS = {"original": "pixels", "pca": "PCA", "ae": "AE", "ae-d": "AE(D)", "supcon": "SupCon"}
 DEEP = {"ae-10": "AE, 10 units", "dec": "DEC", "idec": "IDEC", "vade": "VaDE", "n2d": "N2D"}
 HOURS = {"ae-10": "half an hour", "vade": "two hours"}  # on all images; the others take one

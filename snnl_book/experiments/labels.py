@@ -64,7 +64,7 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:
-    """Images, and the classifiers that see what the autoencoder sees."""
+    """Yield the cells on images, with classifiers of the same pixels."""
     steps = math.ceil(profile["image_train"] / BATCH_SIZE)
     for dataset in (*images.DATASETS[:2], images.EMBEDDED):
         for n_train in (*profile["image_labels"], profile["image_train"]):
@@ -81,7 +81,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
 
 
 def classifier_cells(profile: dict) -> Iterator[Cell]:
-    """Classifiers that see the same labels: on averaged vectors, and on images."""
+    """Yield classifiers with the same labels, on averaged vectors and on images."""
     network = classification.NETWORKS["ffn"](profile)
     starts = {"kmeans_starts": profile["kmeans_starts"]}
     all_texts, all_images = profile["n_train"], profile["image_train"]
@@ -98,7 +98,7 @@ def classifier_cells(profile: dict) -> Iterator[Cell]:
 
 
 def _classifiers(most, network, starts, more):
-    """Yield the cells of each classifier for one number of labels, of ``most`` there are."""
+    """Yield the cells of each classifier for one number of labels, at most ``most``."""
     reading = f"{more['n_train']:,} labels"
     svm = {"candidates": CANDIDATES, "folds": FOLDS, "chosen_on": CHOSEN_ON}
     own = {"svm": svm, "knn": {"neighbours": NEIGHBOURS}, "ffn": network}
@@ -121,7 +121,7 @@ def seconds_of(model: str, n_train: int) -> float:
 
 
 def run(spec: Spec, task, device, progress):
-    """Carry out one point of a curve, as its family does."""
+    """Carry out one point of a curve by the run of its family."""
     if spec.model in CLASSIFIERS:
         return run_classifier(spec, task, device, progress)
     if spec.model in short_texts.TRAINED:

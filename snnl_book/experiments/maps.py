@@ -16,7 +16,7 @@ ALPHAS = {"original": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
 
 
 def lexicon_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 1."""
+    """Yield the cells of Figure 1."""
     profile = profile | {"clustering_epochs": profile["lexicon_epochs"]}
     for model, alpha in ALPHAS.items():
         settings, dataset = {"kmeans_starts": profile["kmeans_starts"]}, "opinion_lexicon"
@@ -27,14 +27,14 @@ def lexicon_cells(profile: dict) -> Iterator[Cell]:
 
 
 def tsne_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 2 of the text paper, the article's pictures of images, Figure 1 of ClusterBERT's."""
+    """Yield the cells of all maps: of the text paper, of images, and of ClusterBERT's paper."""
     yield from text_cells(profile)
     yield from image_cells(profile)
     yield from clusterbert_cells(profile)
 
 
 def text_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 2 of the text paper."""
+    """Yield the cells of Figure 2 of the text paper."""
     layout = {"perplexity": 50, "learning_rate": 200, "iterations": profile["tsne_iterations"]}
     for embedding, n_train in text_clustering.numbers_of_documents(profile).items():
         for model, alpha in ALPHAS.items():
@@ -44,7 +44,7 @@ def text_cells(profile: dict) -> Iterator[Cell]:
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:
-    """The article's picture of original and disentangled images, in two and three dimensions."""
+    """Yield maps of original and disentangled images, in two and three dimensions."""
     layout = {"perplexity": 50, "learning_rate": 10, "points": 2000}
     layout["iterations"] = profile["image_tsne_iterations"]
     for dataset in images.PIXELS:
@@ -61,9 +61,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
 
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
-    """Sentences of BBC News as each stage of ClusterBERT leaves them.
+    """Yield maps of sentences from BBC News after each stage of ClusterBERT.
 
-    The paper gives no settings of t-SNE: scikit-learn's own.
+    The paper gives no settings of t-SNE, so they are scikit-learn's defaults.
     """
     layout = {"perplexity": 30, "map_learning_rate": "auto"}
     layout["iterations"] = profile["tsne_iterations"]
@@ -152,7 +152,7 @@ def run_tsne(spec: Spec, task, device, progress):
 
 
 def _shown(spec, task):
-    """The places of the test documents that a map shows."""
+    """Return the indices of the test documents that a map shows."""
     if not spec.get("points"):
         return np.arange(len(task.test_y))
     random = np.random.default_rng(named_seed(spec.seed, "shown points"))

@@ -20,7 +20,7 @@ from snnl_book.results import Outcome, Spec
 from snnl_lib.seeds import named_seed
 
 CHOICES = choices("short-texts")
-"""What the ClusterBERT paper leaves open, and what is done here."""
+"""Our choices where the ClusterBERT paper says nothing."""
 
 DATASETS = {
     "stackoverflow": "StackOverflow",
@@ -31,7 +31,7 @@ DATASETS = {
     "ag_news_descriptions": "AG News",
     "newsgroups20_openings": "20 Newsgroups",
 }
-"""The corpora, and what a figure calls them."""
+"""The corpora, and their names in figures."""
 
 WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
 START = "minilm-cls"  # where ClusterBERT starts from
@@ -64,7 +64,7 @@ def recipe_settings(profile: dict, **changes) -> dict:
 
 
 def clusterer_settings(profile: dict, *names) -> Iterator[tuple[str, dict]]:
-    """Return of some ways to cluster what a row's label adds for it, and its settings."""
+    """Yield for each clusterer what it adds to a row's label, and its settings."""
     for name in names:
         settings = {"clusterer": name}
         if name != "kmeans":
@@ -75,9 +75,9 @@ def clusterer_settings(profile: dict, *names) -> Iterator[tuple[str, dict]]:
 
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 2 and 3 and Figure 3: everything on some documents a corpus, the same for all.
+    """Yield the cells of Tables 2 and 3 and Figure 3, on the same documents for all methods.
 
-    What needs no training is run on all of them, too; what does, in profile full alone.
+    Methods without training also run on all documents; those with training do in profile full.
     """
     some, every, hours = (profile[name] for name in ("short_documents", "short_all", "all_needs"))
     for dataset in DATASETS:
@@ -107,8 +107,7 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
 
 
 def ablation_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 4, left: ClusterBERT without reconstruction; and what the paper leaves open, one
-    choice changed at a time."""
+    """Yield the cells of Figure 4, left, and cells that change one other choice at a time."""
     _, clusterer = next(clusterer_settings(profile, "kmeans"))
     for dataset in DATASETS:
 
@@ -133,7 +132,7 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
 
 
 def retrieval_cells(profile: dict) -> Iterator[Cell]:
-    """Figure 4, right: does an embedding keep its meaning when reconstruction is left out?"""
+    """Yield the cells of Figure 4, right: are embeddings worse without reconstruction?"""
     for dataset in DATASETS:
         more = {"n_train": profile["short_documents"], "dataset": dataset, "seeds": 3}
         for task in (*RANKINGS, "denoise"):

@@ -15,7 +15,7 @@ from snnl_book.results import Outcome, Spec
 from snnl_lib.seeds import named_seed
 
 CHOICES = classification.CHOICES | choices("text-clustering")
-"""What the text paper leaves open, and what is done here."""
+"""Our choices where the text paper says nothing."""
 
 LABELS = {"pca": "Orig.", "ae": "AE", "lc-d": "LC(D)", "ae-d": "AE(D)"}
 ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
@@ -36,7 +36,7 @@ SAME_NETWORK = {
     ("ffn-hidden", 0): "each hidden layer of a plain classifier",
     ("ffn-hidden", 100): "each hidden layer of a classifier with Eq. 4",
 }
-"""Codes of networks like those of the tables, trained with the same labels in another way."""
+"""Codes of similar networks that were trained on the same labels in another way."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 HIDDEN_SECONDS = 100  # of one run with each hidden layer on one core
 NLI_NEEDS = (
@@ -67,7 +67,7 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
 
 
 def table_cells(profile: dict) -> Iterator[Cell]:
-    """Tables 3 and 4."""
+    """Yield the cells of Tables 3 and 4."""
     for embedding, n_train in numbers_of_documents(profile).items():
         for model, label in LABELS.items():
             settings = settings_of(profile, model)
@@ -97,7 +97,7 @@ def _reading(profile, reading, model, alpha=None, embedding="spacy", **changes):
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
-    """What the text leaves open, one choice changed at a time."""
+    """Yield cells that change one choice at a time."""
     cell = partial(_reading, profile)
     yield cell("inputs not scaled", "ae", seeds=None, scaling="none")
     for model in ("lc-d", "ae-d"):
@@ -123,7 +123,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
 
 
 def squared_error_cells(profile: dict) -> Iterator[Cell]:
-    """The reading that comes nearest to the paper, with a linear and with a logistic output."""
+    """Yield the cells of the reading closest to the paper, with a linear and a logistic output."""
     cell, reading = partial(_reading, profile), "squared error, inputs not scaled"
     changes = {"scaling": "none", "reconstruction": "squared error"}
     models = ("ae", "lc-d", "ae-d")
@@ -142,7 +142,7 @@ def squared_error_cells(profile: dict) -> Iterator[Cell]:
 
 
 def rival_cells(profile: dict) -> Iterator[Cell]:
-    """Other uses of the same labelled documents, and clusterings that need no label."""
+    """Yield the cells of other uses of the same labels, and of clusterings without labels."""
     for embedding, n_train in numbers_of_documents(profile).items():
         for model, label in RIVALS.items():
             settings = settings_of(profile, model)
@@ -197,7 +197,7 @@ def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
 
 
 def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
-    """Cluster the test documents in another way.
+    """Cluster the test documents by another method.
 
     Returns (clusters [N], what was clustered [N, d]).
     """
@@ -233,7 +233,7 @@ def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_rival(spec: Spec, task, device, progress) -> Outcome:
-    """Cluster the test documents in another way; scores are those of what was clustered."""
+    """Cluster the test documents by another method, and score what was clustered."""
     from snnl_lib import metrics
     from snnl_lib.training import forward
 
@@ -253,9 +253,9 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
 
 def run_hidden_layers(spec: Spec, task, device, progress):
-    """Ask of each hidden layer of a classifier what clusterings and neighbours find in it.
+    """Cluster and classify the test documents by each hidden layer of a classifier.
 
-    ``hidden1_acc`` is that of k-means on the layer of the test documents,
+    ``hidden1_acc`` is the accuracy of k-means on the layer of the test documents,
     ``hidden1_normalized_acc`` that on its rows at unit length, ``hidden1_neighbours_acc`` the
     accuracy of a nearest-neighbour classifier fitted on the layer of the training documents, and
     so on for each layer; ``predictions_acc`` is that of the classifier's own classes, taken as
