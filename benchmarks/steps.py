@@ -121,7 +121,7 @@ def clusterbert(device):
     sides["ours"] = in_order([partial(ours, i) for i in range(len(batches))])
     clean = [[model.pieces.ids[i] for i in batch] for batch in batches]
     pairs = [
-        [model.pieces.batch(texts, device) for texts in pair]
+        [[part.to(device) for part in model.pieces.batch(texts)] for texts in pair]
         for pair in zip(read, clean, strict=True)
     ]
     with suppress(ImportError):

@@ -242,11 +242,11 @@ class Pieces:
     def __len__(self):
         return len(self.ids)
 
-    def batch(self, ids: list[np.ndarray], device="cpu") -> tuple:
-        """Put B texts between the pieces at the ends and fill them up to the longest.
+    def batch(self, ids: list[np.ndarray]) -> tuple:
+        """Put B texts between the start and end pieces, and pad them to the longest.
 
-        ``ids`` are int arrays. Returns two tensors on the device, numbers and a mask of what is
-        text, both int64 [B, L].
+        ``ids`` are int arrays. Returns the numbers of the pieces and a mask that is 1 where there
+        is text, two int64 tensors [B, L]. They stay on the CPU, where an encoder packs them.
         """
         import torch
 
@@ -255,7 +255,7 @@ class Pieces:
             row[: len(text) + 2] = self.start, *text, self.end
         lengths = np.array([len(text) + 2 for text in ids])
         mask = (np.arange(padded.shape[1]) < lengths[:, None]).astype(np.int64)
-        return torch.from_numpy(padded).to(device), torch.from_numpy(mask).to(device)
+        return torch.from_numpy(padded), torch.from_numpy(mask)
 
 
 def tokenize(texts: list[str], name: str, tokenizer=None) -> Pieces:

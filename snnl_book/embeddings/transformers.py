@@ -5,6 +5,7 @@ An encoder is a backbone with its weights and a pooling. It is used as published
 """
 
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,17 +16,63 @@ from snnl_book.embeddings.backbones import BackboneError, Pieces, open_backbone,
 from snnl_lib.training import progress_bar
 
 PACKABLE = {"bert", "roberta", "xlm-roberta", "camembert"}
-"""Kinds whose texts may stand several in a row: they know positions by absolute numbers alone."""
-AS_IT_LIES = {"local_files_only": True, "dtype": torch.float32}  # how weights are read
+"""Types of transformer that can read several texts in one row: they only use absolute positions."""
+LOADING = {"local_files_only": True, "dtype": torch.float32}
+
+
+class Packed(NamedTuple):
+    """Texts of a batch, several in a row where they fit; all tensors are int64.
+
+    ``pieces`` [R, L, 3] holds for each place the number of its piece, of its text (from 1; 0 where
+    there is none) and of its position in the text. ``places`` [B, L] says where each piece of the
+    batch lies among the R * L places; padding has place 0.
+    """
+
+    pieces: torch.Tensor
+    places: torch.Tensor
+
+
+def pack(ids: torch.Tensor, mask: torch.Tensor, first_position: int = 0) -> Packed:
+    """Pack the texts of a padded batch into fewer rows, so that less padding is computed.
+
+    ``ids`` and ``mask`` [B, L] are those of ``Pieces.batch``. The longest text comes first, and
+    each goes into the first row with room for it. ``first_position`` is the position of a text's
+    first piece: BERT counts from 0, RoBERTa from the number after its padding's.
+
+    >>> ids = torch.tensor([[5, 6, 7, 8], [5, 8, 0, 0], [5, 8, 0, 0]])
+    >>> pack(ids, (ids > 0).long()).pieces[..., 0]
+    tensor([[5, 6, 7, 8],
+            [5, 8, 5, 8]])
+    """
+    count, width = ids.shape
+    lengths = mask.sum(dim=1).tolist()
+    filled = [0] * count  # places taken in each row
+    starts = [0] * count
+    for text in sorted(range(count), key=lengths.__getitem__, reverse=True):
+        row = next(row for row, taken in enumerate(filled) if taken + lengths[text] <= width)
+        starts[text] = row * width + filled[row]
+        filled[row] += lengths[text]
+    rows = sum(taken > 0 for taken in filled)
+    is_text = mask.bool()
+    places = torch.arange(width) + torch.tensor(starts)[:, None]
+    text_and_position = is_text.nonzero() + torch.tensor([1, first_position])
+    pieces = torch.zeros(rows * width, 3, dtype=torch.int64)
+    pieces[places[is_text]] = torch.column_stack([ids[is_text], text_and_position])
+    return Packed(pieces.unflatten(0, (rows, width)), places * mask)
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a batch from the CPU to a device, without waiting for a CUDA device to finish."""
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 class SentenceEncoder(nn.Module):
     """A transformer and its pooling.
 
     ``cls`` takes the vector of the first piece, which is z = enc(x) of the ClusterBERT paper (Sec.
-    3.1), ``mean`` the mean over a text's pieces, ends included. ``transformer`` is a model of
-    transformers that returns ``last_hidden_state`` [B, L, D]. Raises ValueError for another
-    ``pooling``.
+    3.1). ``mean`` takes the mean over a text's pieces, ends included. ``transformer`` is a model of
+    the package transformers that returns ``last_hidden_state`` [B, L, D]. Raises ValueError for
+    another ``pooling``.
 
     >>> pieces = tokenize(["rain again", "wind"], "minilm")
     >>> load_encoder("minilm")(*pieces.batch(pieces.ids)).shape
@@ -40,34 +87,29 @@ class SentenceEncoder(nn.Module):
         self.transformer, self.pooling = transformer, pooling
 
     def forward(self, ids, mask):
-        """Return the embeddings [B, D] of the pieces ``ids`` [B, L] where ``mask`` [B, L] is 1."""
-        packs = self.training and self.transformer.config.model_type in PACKABLE
-        hidden = self._packed(ids, mask.bool()) if packs else self.transformer(ids, mask)[0]
+        """Return the embeddings [B, D] of the pieces ``ids`` [B, L] where ``mask`` [B, L] is 1.
+
+        Both lie on the CPU, as ``Pieces.batch`` returns them: they are packed there, so that no
+        step of a training has to wait for the device.
+        """
+        device = self.transformer.device
+        if self.training and self.transformer.config.model_type in PACKABLE:
+            hidden = self._packed(ids, mask, device)
+        else:
+            hidden = self.transformer(to_device(ids, device), to_device(mask, device))[0]
         if self.pooling == "cls":
             return hidden[:, 0]
-        weights = mask[..., None].to(hidden.dtype)
+        weights = to_device(mask[..., None], device).to(hidden.dtype)
         return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
 
-    def _packed(self, ids, mask):
-        """Return the hidden states [B, L, D] of texts read several in a row of L, where they fit.
-
-        So less is computed that nobody reads. What is after the end of a text means nothing.
-        """
-        lengths, used, (count, width) = mask.sum(dim=1).tolist(), [0] * len(ids), ids.shape
-        places = torch.arange(width, device=ids.device).repeat(count, 1)
-        for text in sorted(range(count), key=lengths.__getitem__, reverse=True):
-            row = next(row for row, taken in enumerate(used) if taken + lengths[text] <= width)
-            places[text] += row * width + used[row]
-            used[row] += lengths[text]
-        packed = ids.new_zeros(sum(map(bool, used)) * width, 3)
-        # BERT counts positions from 0, RoBERTa from the one after its padding's.
+    def _packed(self, ids, mask, device):
+        """Return the hidden states [B, L, D] of packed texts; those of padding are arbitrary."""
         padding = self.transformer.embeddings.position_embeddings.padding_idx
-        first = 0 if padding is None else padding + 1
-        numbers = mask.nonzero() + ids.new_tensor([1, first])
-        packed[places[mask]] = torch.column_stack([ids[mask], numbers])
-        ids, texts, positions = packed.unflatten(0, (-1, width)).unbind(dim=2)
-        same = texts[:, None, :, None] == texts[:, None, None]
-        return self.transformer(ids, same, position_ids=positions)[0].flatten(0, 1)[places * mask]
+        pieces, places = pack(ids, mask, 0 if padding is None else padding + 1)
+        numbers, texts, positions = to_device(pieces, device).unbind(dim=2)
+        same_text = texts[:, None, :, None] == texts[:, None, None]
+        hidden = self.transformer(numbers, same_text, position_ids=positions)[0]
+        return hidden.flatten(0, 1)[to_device(places, device)]
 
 
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
@@ -82,7 +124,7 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
     """
     with open_backbone(name) as (transformers, folder):
         try:
-            options = {"add_pooling_layer": False, **AS_IT_LIES}
+            options = {"add_pooling_layer": False, **LOADING}
             transformer = transformers.AutoModel.from_pretrained(folder, **options)
         except Exception as error:  # damaged weights or settings can raise nearly anything
             advice = "remove and fetch them again"
@@ -105,7 +147,7 @@ def load_language_model(name: str):
         config.is_decoder = config.add_cross_attention = True
         try:
             model_class = transformers.AutoModelForCausalLM
-            return model_class.from_pretrained(folder, config=config, **AS_IT_LIES)
+            return model_class.from_pretrained(folder, config=config, **LOADING)
         except ValueError as error:
             problem = f"{name} is a {config.model_type}, which has no decoder"
             raise BackboneError(f"{problem}: take a BERT or RoBERTa") from error
@@ -140,15 +182,12 @@ def encode(
     """
     was_training = encoder.training
     encoder.to(device).eval()
-    # Texts of like length go together, the longest first: what does not fit into memory shows at
-    # once.
+    # Texts of similar length share a batch. The longest come first: if they do not fit into memory,
+    # the error comes at once.
     order = np.argsort([-len(ids) for ids in pieces.ids], kind="stable")
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     embedded = [
-        encoder(*pieces.batch([pieces.ids[i] for i in batches[place]], device))
-        .float()
-        .cpu()
-        .numpy()
+        encoder(*pieces.batch([pieces.ids[i] for i in batches[place]])).float().cpu().numpy()
         for place in progress_bar(progress, 0, len(batches), "batch")
     ]
     encoder.train(was_training)

@@ -392,9 +392,9 @@ class ClusterBERT(TextEstimator):
         noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
         reconstruction = clustering = torch.zeros((), device=self._device)
         with _fitting.mixed_precision(self._device):
-            embedding = self.encoder(*pieces.batch(noisy, self._device))
+            embedding = self.encoder(*pieces.batch(noisy))
             if weight < 1:
-                reconstruction = self.decoder(embedding, *pieces.batch(clean, self._device))
+                reconstruction = self.decoder(embedding, *pieces.batch(clean))
         if weight:
             clustering = clustering_loss(self.head(embedding.float()), targets)
         return reconstruction, clustering

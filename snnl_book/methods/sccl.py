@@ -182,7 +182,7 @@ class SCCL(TextEstimator):
         texts = [(pieces.ids[i], pieces.words[i]) for i in batch]
 
         def read(ids):
-            return self.encoder(*pieces.batch(ids, self._device)).float()
+            return self.encoder(*pieces.batch(ids)).float()
 
         views = [[delete_words(*text, self.deletion, random) for text in texts] for _ in range(2)]
         with _fitting.mixed_precision(self._device):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from snnl_book.embeddings.backbones import Pieces
-from snnl_book.embeddings.transformers import SentenceEncoder, load_language_model
+from snnl_book.embeddings.transformers import SentenceEncoder, load_language_model, to_device
 
 
 def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndarray:
@@ -41,18 +41,23 @@ def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random) -> np
 
 
 class _KnownPieces(nn.Module):
-    """A word embedding whose rows ``known`` alone learn, as no loss of their texts moves others."""
+    """A word embedding in two parts: the rows of the pieces in the texts, and the others.
 
-    def __init__(self, whole, known):
+    Only the first part learns, because no loss of the texts moves the others. In training, all
+    pieces must be known ones.
+    """
+
+    def __init__(self, table, known):
         super().__init__()
-        order = np.r_[known, np.setdiff1d(np.arange(len(whole)), known)]
-        rows, others = whole[order].tensor_split([len(known)])
-        self.weight, self.others = nn.Parameter(rows.clone()), nn.Buffer(others)
-        self.place = nn.Buffer(torch.from_numpy(order.argsort()).to(whole.device))  # of a piece
+        order = np.r_[known, np.setdiff1d(np.arange(len(table)), known)]
+        rows, others = table[order].tensor_split([len(known)])
+        self.weight = nn.Parameter(rows.clone())
+        self.others = nn.Buffer(others)
+        self.place = nn.Buffer(torch.from_numpy(order.argsort()).to(table.device))  # of each piece
 
     def forward(self, ids):
-        place, rows = self.place[ids], (self.weight, self.others)  # the others: of new texts only
-        return F.embedding(place, rows[0] if place.max() < len(rows[0]) else torch.cat(rows))
+        rows = self.weight if self.training else torch.cat([self.weight, self.others])
+        return F.embedding(self.place[ids], rows)
 
     def whole(self):
         """Return the rows [V, D] of all pieces in the order of their numbers."""
@@ -60,14 +65,27 @@ class _KnownPieces(nn.Module):
 
 
 class _KeptPieces(nn.Module):
-    """An output layer of the first rows of a word embedding's ``weight``."""
+    """An output layer that shares the first ``count`` rows of a word embedding's ``weight``."""
 
     def __init__(self, weight, count):
         super().__init__()
-        self.weight, self.bias = weight, nn.Parameter(torch.zeros(count))
+        self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(count))
 
     def forward(self, hidden):
         return F.linear(hidden, self.weight[: len(self.bias)], self.bias)
+
+
+def _causal_mask(mask):
+    """Return which places each place may look at, bool [B, 1, L, L], from ``mask`` [B, L].
+
+    Without padding it is None: attention is causal anyway. transformers would make the same mask,
+    but ask the device whether there is padding, and so wait for it in each step.
+    """
+    if mask.all():
+        return None
+    causal = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool).tril()
+    return causal & mask[:, None, None].bool()
 
 
 class Decoder(nn.Module):
@@ -123,20 +141,28 @@ class Decoder(nn.Module):
     def hidden(self, embedding, ids, mask):
         """Return the hidden states [B, L, D] that predict the piece after each of the ``ids``.
 
-        They see ``ids`` [B, L] up to there, where ``mask`` [B, L] is 1, and the sentence
-        ``embedding`` [B, D].
+        Each sees the ``ids`` [B, L] up to its own place, where ``mask`` [B, L] is 1, and the
+        sentence ``embedding`` [B, D]. ``ids`` and ``mask`` lie on the CPU.
         """
-        seen = torch.ones(len(ids), 1, dtype=mask.dtype, device=mask.device)
-        before = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
-        beside = {"encoder_hidden_states": embedding[:, None], "encoder_attention_mask": seen}
-        return self.transformer(**before, **beside).last_hidden_state
+        device = embedding.device
+        allowed = _causal_mask(mask)
+        return self.transformer(
+            input_ids=to_device(ids, device),
+            attention_mask=None if allowed is None else to_device(allowed, device),
+            encoder_hidden_states=embedding[:, None],
+            use_cache=False,
+        ).last_hidden_state
 
     def forward(self, embedding, ids, mask):
         """Return Eq. 1 of a batch, a number: the cross entropy of each piece of the clean texts.
 
-        Each piece of ``ids`` [B, L] is told from those before it and the ``embedding`` [B, D];
-        ``mask`` [B, L] is 1 where there is text. The mean is over all pieces of the batch. In the
-        paper it is over texts, and whether a text's sum is divided by its length is not said.
+        Each piece of ``ids`` [B, L] is predicted from those before it and the ``embedding`` [B, D];
+        ``mask`` [B, L] is 1 where there is text. ``ids`` and ``mask`` lie on the CPU. The mean is
+        over all pieces of the batch. In the paper it is over texts, and the paper does not say
+        whether a text's sum is divided by its length.
         """
-        hidden, wanted = self.hidden(embedding, ids[:, :-1], mask[:, :-1]), mask[:, 1:].bool()
-        return F.cross_entropy(self.head(hidden[wanted]).float(), self.place[ids[:, 1:][wanted]])
+        hidden = self.hidden(embedding, ids[:, :-1], mask[:, :-1])
+        written = mask[:, 1:].bool()
+        places = to_device(written.flatten().nonzero()[:, 0], embedding.device)
+        pieces = to_device(ids[:, 1:][written], embedding.device)
+        return F.cross_entropy(self.head(hidden.flatten(0, 1)[places]).float(), self.place[pieces])
