@@ -1,8 +1,8 @@
 """ClusterBERT: a transformer fine-tuned in three stages so that texts fall into clusters.
 
 *ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text Clustering*, Eqs. 1-5 and
-Algorithm 1. Where the paper is silent, ``recipes.Recipe`` says what is done here. With MiniLM 2,000
-short texts take about five minutes on a CPU core; a whole corpus takes hours, or a GPU.
+Algorithm 1. Where the paper leaves a setting open, ``recipes.Recipe`` gives ours. With MiniLM 2,000
+short texts take about five minutes on a CPU core. A whole corpus takes hours there, or a GPU.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from torch import nn
 
 from snnl_book import told_as
 from snnl_book.embeddings import backbones
-from snnl_book.embeddings.transformers import encode, load_encoder
+from snnl_book.embeddings.transformers import encode, load_encoder, to_device
 from snnl_book.methods import _fitting
 from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods._texts import TextEstimator
@@ -33,13 +33,15 @@ from snnl_lib.training import build, named_seed, progress_bar, take_step
 
 ASSIGN = ("kmeans", "head")
 FIRST_CONFIDENCE = 0.6
-"""Mean probability of the likeliest cluster where the head starts: neither blind nor sure."""
+"""Mean probability of the likeliest cluster when the head starts: neither uniform nor certain."""
 
 LATER_SETTINGS = {
     2: {"reclusterings", "clustering_epochs", "clustering_weight"},
     3: {"hardening_epochs", "hardening_weight"},
 }
-"""What of a recipe has no effect before a stage: runs that differ in it share what came before."""
+"""The settings of a recipe that first matter in a stage: runs that differ only in these share the
+checkpoints of earlier stages.
+"""
 
 
 # ---------------------------------------------------------------- Eqs. 2-5: head and targets
@@ -59,10 +61,9 @@ def clustering_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
 
 
 def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarray:
-    """Renumber clusters so that as many texts as possible keep the number that they had before.
+    """Renumber clusters so that as many texts as possible keep their number (Hungarian method).
 
-    ``clusters`` and ``before`` are int arrays [N] of numbers from 0 to k - 1, and so is what is
-    returned (Hungarian method).
+    ``clusters`` and ``before`` are int arrays [N] of numbers from 0 to k - 1, and so is the result.
 
     >>> match_clusters(np.array([0, 0, 1]), np.array([1, 1, 0]), 2)
     array([1, 1, 0])
@@ -75,12 +76,12 @@ def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarr
 
 
 def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray):
-    """Return weight and bias of a head that gives each embedding to the nearest of the centroids.
+    """Return weight and bias of a head that assigns each embedding to the nearest centroid.
 
-    Its logits are negative squared distances (but for what is the same for all clusters), scaled so
-    that the likeliest cluster has a probability of 0.6 on average: neither blind nor sure of
-    itself. The paper does not say how its head starts. ``centroids`` are [k, D], ``embeddings``
-    [N, D]; the weight is [k, D], the bias [k].
+    Its logits are negative squared distances, without the term that all clusters share. They are
+    scaled so that the likeliest cluster has a probability of 0.6 on average. The paper does not say
+    how its head starts. ``centroids`` are [k, D], ``embeddings`` [N, D]; the weight is [k, D], the
+    bias [k].
 
     >>> embeddings = np.array([[0.0, 0], [1, 0], [4, 0], [5, 0]])
     >>> centroids = np.array([[0.5, 0], [4.5, 0]])
@@ -106,12 +107,13 @@ def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray):
 
 
 def batches_of_like_length(lengths, batch_size, generator):
-    """Return one pass over texts of such lengths [N], as a list of batches of their indices.
+    """Return one pass over texts of these lengths [N], as a list of batches of their indices.
 
-    Each batch has ``batch_size`` texts or fewer. The order is random, by ``generator``, and texts
-    of like length go together, since a batch is as long as its longest.
+    Each batch has at most ``batch_size`` texts. The ``generator`` draws a random order. Texts of
+    similar length share a batch, because a batch is padded to its longest text.
     """
-    order, batches = torch.randperm(len(lengths), generator=generator).numpy(), []
+    order = torch.randperm(len(lengths), generator=generator).numpy()
+    batches = []
     for start in range(0, len(order), 32 * batch_size):
         chunk = order[start : start + 32 * batch_size]
         chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
@@ -130,28 +132,27 @@ class ClusterBERT(TextEstimator):
     - ``embeddings``: a dictionary with a float32 array [N + others, D] for each stage, by the names
       ``start``, ``domain adaptation``, ``clustering`` and ``hardening``. The paper clusters these,
       with k-means.
-    - ``clusters``: int array [N], the head's own after the last stage; None after stage 1.
-    - ``curve``: a frame with a row an epoch: ``stage`` and ``epoch`` (before 0 in the warm-up), the
-      mean losses ``reconstruction`` (Eq. 1) and ``clustering`` (Eq. 3), nan where one has no
+    - ``clusters``: int array [N], the head's clusters after the last stage; None after stage 1.
+    - ``curve``: a frame with a row per epoch: ``stage``, ``epoch`` (below 0 in the warm-up), the
+      mean losses ``reconstruction`` (Eq. 1) and ``clustering`` (Eq. 3), nan for a loss without
       weight, and ``used``, the number of clusters that the targets use.
-    - ``diverged``: why it stopped early, or an empty text.
+    - ``diverged``: the reason for an early stop, or an empty text.
     - ``pieces``: the texts as ``tokenize`` cuts them.
 
     Args:
         k: the number of clusters.
         backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
             has saved a BERT or RoBERTa and its tokenizer.
-        recipe: a ``Recipe``; default: the paper's, as far as it says.
-        seed: settles the order of the texts, the words deleted, dropout, k-means and the weights
-            that are new.
-        device: as torch names it; on a GPU it computes in bfloat16 where that does no harm
-            (autocast), on a CPU in float32.
-        progress: name of a progress bar, None for none.
-        folder: where a checkpoint is kept after each stage and, within one, every ten minutes; a
-            later call with the same texts, seed and recipe goes on from it. Stage 1 is shared by
-            recipes that differ later. None keeps none. A damaged one is a CacheError.
+        recipe: a ``Recipe``. The default is the paper's, as far as the paper gives one.
+        seed: determines the order of the texts, the deleted words, dropout, k-means and the new
+            weights.
+        device: as torch names it. A GPU computes in bfloat16 (autocast), a CPU in float32.
+        progress: the name of a progress bar, None for none.
+        folder: where a checkpoint is kept after each stage and, within a stage, every ten minutes.
+            A later call with the same texts, seed and recipe continues from it. Recipes that
+            differ only in later stages share stage 1. None keeps no checkpoint.
         assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
-            or ``head`` (the head's own clusters, after stage 2 or 3; before it, a ValueError).
+            or ``head`` (the head's clusters, after stage 2 or 3).
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
@@ -178,16 +179,17 @@ class ClusterBERT(TextEstimator):
         return self.recipe or Recipe()
 
     def fit(self, texts: list[str], y=None, *, others: list[str] = (), stages: int = 3):
-        """Fine-tune on N texts, up to a stage: 1 (which is TSDAE alone), 2 or 3; ``y`` is ignored.
+        """Fine-tune on N texts and return self; ``y`` is ignored.
 
-        Returns self. ``others`` are texts that are embedded after each stage, too, and never
-        trained on. A loss that is not finite ends the training without an error (``diverged``);
-        targets that use fewer than half of the clusters are warned of.
+        ``stages`` is the last stage: 1 (TSDAE alone), 2 or 3. ``others`` are texts that are
+        embedded after each stage, and never trained on. A loss that is not finite ends the training
+        without an error (``diverged``). Targets that use fewer than half of the clusters cause a
+        warning.
 
         Raises:
-            ValueError: texts that are none, k that is not a whole number from 1 to N, another
-                pooling than ``cls`` and ``mean``, an unknown ``assign`` or number of stages.
-            BackboneError: a backbone that is not here, or cannot decode.
+            ValueError: no list of texts, a k that is not a whole number from 1 to N, a pooling
+                other than ``cls`` and ``mean``, an unknown ``assign`` or number of stages.
+            BackboneError: a backbone that is not on this machine, or cannot decode.
             CacheError: a checkpoint that is damaged or cannot be written.
         """
         if stages not in (1, 2, 3):
@@ -200,10 +202,7 @@ class ClusterBERT(TextEstimator):
             _fitting.check_clusters(self.k, len(texts), "texts")
             self._others = self._cut(others) if len(others) else None
         self._build()
-        self.embeddings, self.clusters, self.diverged, self._rows = {}, None, "", []
-        self._centers = self._labels = None
-        self._asked = self.k, named_seed(self.seed, "kmeans")  # whatever is set before it is done
-        self.seconds = 0.0
+        self._forget_results()
         for stage in range(self._restore(stages), stages + 1):
             started = time.perf_counter()
             with self._sources(STAGES[stage]):
@@ -216,9 +215,19 @@ class ClusterBERT(TextEstimator):
         self.curve = pd.DataFrame(self._rows)
         return self
 
+    def _forget_results(self):
+        self.embeddings = {}
+        self.clusters = None
+        self.diverged = ""
+        self.seconds = 0.0
+        self._rows = []
+        self._centers = self._labels = None
+        # k-means runs when labels are first asked for, with the parameters of this fit.
+        self._kmeans_settings = self.k, named_seed(self.seed, "kmeans")
+
     @property
     def labels_(self) -> np.ndarray:
-        """The clusters of the texts that it was fitted on, int array [N]."""
+        """The clusters of the fitted texts, int array [N]."""
         self._check_fitted()
         if self.assign == "head":
             return self.clusters
@@ -226,15 +235,15 @@ class ClusterBERT(TextEstimator):
         return self._labels
 
     def _cluster(self):
-        """Find the centroids of the last embeddings, once somebody asks for them."""
+        """Run k-means on the last embeddings, when its centroids are first needed."""
         if self._centers is None:
             vectors = list(self.embeddings.values())[-1][: len(self.pieces)]
-            kmeans = _fitting.k_means(vectors, *self._asked)
+            kmeans = _fitting.k_means(vectors, *self._kmeans_settings)
             self._centers = kmeans.cluster_centers_
             self._labels = self._assign(vectors)
 
     def _assign(self, vectors):
-        """Return the clusters of embeddings [N, D], int array [N], by what ``assign`` asks for."""
+        """Return the clusters of embeddings [N, D] as ``assign`` says, int array [N]."""
         from sklearn.metrics import pairwise_distances_argmin
 
         if self.assign == "head":
@@ -258,7 +267,7 @@ class ClusterBERT(TextEstimator):
                 part.requires_grad_(False)
 
     def _trained(self):
-        """Return all parameters that can learn, by name: what a checkpoint has to hold."""
+        """Return all trainable parameters by name; a checkpoint holds these."""
         parts = {
             "encoder": self.encoder.named_parameters(),
             "decoder": self.decoder.new_parameters.items(),
@@ -269,15 +278,15 @@ class ClusterBERT(TextEstimator):
 
     @contextlib.contextmanager
     def _sources(self, stage):
-        """Start a stage with an optimiser and random sources of its own.
+        """Give a stage its own optimiser and random sources for the time of the block.
 
-        So it is the same whether or not the stages before ran in this process.
+        Its result is then the same whether or not earlier stages ran in this process.
         """
         trained = self._trained().items()
-        brought_along = [value for name, value in trained if name.startswith("encoder.")]
+        pretrained = [value for name, value in trained if name.startswith("encoder.")]
         new = [value for name, value in trained if not name.startswith("encoder.")]
         rate, new_rate = self._recipe.learning_rate, self._recipe.new_rate
-        self._optimizer = _fitting.adam_at_two_rates(brought_along, rate, new, new_rate)
+        self._optimizer = _fitting.adam_at_two_rates(pretrained, rate, new, new_rate)
         self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
         self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
         seed = named_seed(self.seed, f"dropout, {stage}")
@@ -285,7 +294,7 @@ class ClusterBERT(TextEstimator):
             yield
 
     def _epochs(self, stage):
-        """List a stage's epochs: number, lambda of Eq. 4, whether targets are made before it."""
+        """List a stage's epochs: number, lambda of Eq. 4, whether new targets come first."""
         recipe = self._recipe
         if stage == 1:
             return [(epoch, 0, False) for epoch in range(-recipe.warm_up, recipe.adaptation_epochs)]
@@ -296,9 +305,9 @@ class ClusterBERT(TextEstimator):
         return [(epoch, recipe.hardening_weight, True) for epoch in range(recipe.hardening_epochs)]
 
     def _train_stage(self, stage):
-        """Go through a stage's epochs, from where a killed process had come to.
+        """Train a stage, from its checkpoint if a killed process left one.
 
-        Returns the checkpoint that it was kept in, which can go once the stage has one of its own.
+        Returns that checkpoint, which can be removed once the finished stage is saved.
         """
         path = self._checkpoint(stage, ", under way") if self.folder else None
         parts = {"optimizer": self._optimizer, "deletion": self._deletion} | self._trained()
@@ -316,9 +325,9 @@ class ClusterBERT(TextEstimator):
         return saved
 
     def _targets(self, stage, epoch, before):
-        """Return targets q [N, k] for the clean texts: k-means in stage 2, then Eq. 5.
+        """Return targets q [N, k] for the clean texts: k-means in stage 2, Eq. 5 in stage 3.
 
-        Those of k-means are 0 and 1, and numbered as the targets ``before``; where these are None,
+        Targets of k-means are 0 or 1, and numbered like the targets ``before``. If these are None,
         the head starts from the centroids.
         """
         if stage == 3:
@@ -347,46 +356,71 @@ class ClusterBERT(TextEstimator):
     def _epoch(self, stage, epoch, weight, targets, saved, resumed=None):
         """Pass once over the texts with Eq. 4, ``weight`` being lambda.
 
-        Before epoch 0 only what is new in the decoder learns. ``saved`` is the stage's checkpoint,
-        ``resumed`` what it held of this epoch.
+        ``saved`` is the stage's checkpoint, and ``resumed`` its content if it is of this epoch.
         """
         self.encoder.train()
         self.decoder.train()
-        lengths = np.array([len(ids) for ids in self.pieces.ids])
         first, sums, drawn_from = 0, torch.zeros(2), self._order.get_state()
         if resumed:
             first, sums, drawn_from = resumed["batch"], resumed["sums"], resumed["drawn_from"]
             self._order.set_state(drawn_from)
         sums = sums.to(self._device)
+        lengths = np.array([len(ids) for ids in self.pieces.ids])
         batches = batches_of_like_length(lengths, self._recipe.batch_size, self._order)
         name = self.progress and f"{self.progress}: {STAGES[stage]} {epoch}"
-        brought_along = self._optimizer.param_groups[0]["params"]
-        for parameter in brought_along:
-            parameter.requires_grad_(epoch >= 0)
-        for i in progress_bar(name, first, len(batches), unit="batch"):
-            chosen = torch.as_tensor(batches[i], device=self._device)
-            losses = self._losses(batches[i], weight, None if targets is None else targets[chosen])
-            take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])
-            sums = sums + torch.stack(losses).detach()
-            place = {"epoch": epoch, "batch": i + 1, "drawn_from": drawn_from}
-            saved.save_if_due(**place, sums=sums, targets=targets, rows=self._rows)
-        for parameter in brought_along:
+        with self._warm_up_if(epoch < 0):
+            for i in progress_bar(name, first, len(batches), unit="batch"):
+                sums = sums + self._step(batches[i], weight, targets)
+                saved.save_if_due(
+                    epoch=epoch,
+                    batch=i + 1,
+                    drawn_from=drawn_from,
+                    sums=sums,
+                    targets=targets,
+                    rows=self._rows,
+                )
+        self._end_epoch(stage, epoch, weight, targets, (sums / len(batches)).tolist())
+
+    @contextlib.contextmanager
+    def _warm_up_if(self, is_warm_up):
+        """Train only the new parameters within the block, if this is the warm-up."""
+        pretrained = self._optimizer.param_groups[0]["params"]
+        for parameter in pretrained:
+            parameter.requires_grad_(not is_warm_up)
+        yield
+        for parameter in pretrained:
             parameter.requires_grad_(True)
-        reconstruction, clustering = (sums / len(batches)).tolist()
-        row = {"stage": stage, "epoch": epoch}
-        row["reconstruction"] = reconstruction if weight < 1 else math.nan
-        row["clustering"] = clustering if weight else math.nan
-        row["used"] = math.nan if targets is None else len(targets.argmax(dim=1).unique())
-        self._rows.append(row)
+
+    def _step(self, batch, weight, targets):
+        """Take a step of Eq. 4 on a batch of texts; return both losses, [2] on the device."""
+        if targets is not None:
+            targets = targets[to_device(torch.from_numpy(batch), self._device)]
+        losses = self._losses(batch, weight, targets)
+        take_step(self._optimizer, weight * losses[1] + (1 - weight) * losses[0])
+        return torch.stack(losses).detach()
+
+    def _end_epoch(self, stage, epoch, weight, targets, losses):
+        """Add a row to the curve; record a loss that is not finite, warn of unused clusters."""
+        reconstruction, clustering = losses
+        used = math.nan if targets is None else len(targets.argmax(dim=1).unique())
+        self._rows.append(
+            {
+                "stage": stage,
+                "epoch": epoch,
+                "reconstruction": reconstruction if weight < 1 else math.nan,
+                "clustering": clustering if weight else math.nan,
+                "used": used,
+            }
+        )
         where = f"in epoch {epoch} of stage {stage}"
         if not math.isfinite(loss := reconstruction + clustering):
             self.diverged = f"the loss was {loss} {where} ({STAGES[stage]})"
-        elif row["used"] < self.k / 2:
-            sentence = f"only {row['used']} of {self.k} clusters are in use {where}"
-            warnings.warn(sentence, stacklevel=2)
+        elif used < self.k / 2:
+            sentence = f"only {used} of {self.k} clusters are in use {where}"
+            warnings.warn(sentence, stacklevel=5)  # points at the call of fit
 
     def _losses(self, batch, weight, targets):
-        """Return Eqs. 1 and 3 of a batch of texts; the one that has no weight is 0."""
+        """Return Eqs. 1 and 3 of a batch of texts; a loss without weight is 0."""
         pieces, ratio = self.pieces, self._recipe.deletion
         clean = [pieces.ids[i] for i in batch]
         noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
@@ -402,23 +436,27 @@ class ClusterBERT(TextEstimator):
     # ------------------------------------------------ checkpoints of whole stages
 
     def _checkpoint(self, stage, suffix=""):
-        """Name a stage's checkpoint after all that settles it."""
+        """Name a stage's checkpoint after everything that determines it."""
         later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
-        facts = {name: own for name, own in asdict(self._recipe).items() if name not in later}
-        facts |= {"backbone": backbones.cache_key(self.backbone), "torch": torch.__version__}
-        facts |= {"device": self._device.type, "seed": self.seed, "words": "of the texts"}
-        facts |= {"k": self.k} if stage > 1 else {}
+        facts = {name: value for name, value in asdict(self._recipe).items() if name not in later}
+        facts["backbone"] = backbones.cache_key(self.backbone)
+        facts["torch"] = torch.__version__
+        facts["device"] = self._device.type
+        facts["seed"] = self.seed
+        facts["words"] = "of the texts"
+        if stage > 1:
+            facts["k"] = self.k
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for pieces in (self.pieces, self._others):
             for ids in pieces.ids if pieces else ():
                 digest.update(ids.tobytes() + b"|")
-        if self._others:  # or a text trained on would be as good as one that is embedded alone
+        if self._others:  # the same texts, split otherwise, are another training
             digest.update(f"{len(self.pieces)} of them".encode())
         name = f"{Path(self.backbone).name}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
         return Path(self.folder) / name
 
     def _end_stage(self, stage, started):
-        """Embed all texts as the stage leaves them, and keep what it has made."""
+        """Embed all texts after a stage, and save the stage."""
         texts = [self.pieces, self._others] if self._others else [self.pieces]
         self.embeddings[STAGES[stage]] = np.concatenate([self._encode(own) for own in texts])
         if stage > 1:
@@ -438,25 +476,25 @@ class ClusterBERT(TextEstimator):
         with told_as(CacheError, what, advice, of=OSError):
             with whole_file(path) as file:
                 torch.save(made, file)
-            if stage == 3:  # that of stage 1 stays: other recipes go on from there
+            if stage == 3:  # stage 1 stays: other recipes continue from it
                 self._checkpoint(2).unlink(missing_ok=True)
 
     def _restore(self, stages):
-        """Go back to the last stage that has a checkpoint; returns the number of the next."""
+        """Restore the last stage that has a checkpoint; return the number of the next stage."""
         numbers = range(stages, 0, -1) if self.folder else ()
         stage = next((number for number in numbers if self._checkpoint(number).exists()), None)
         if stage is None:
             return 0
         path = self._checkpoint(stage)
         what, advice = f"the checkpoint {path} is damaged", "remove it, and the stage runs again"
-        with told_as(CacheError, what, advice):  # nearly anything can be raised by one
+        with told_as(CacheError, what, advice):  # a damaged file can raise nearly any error
             made = torch.load(path, map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, value in self._trained().items():
                     value.copy_(made["weights"][name])
             self.embeddings = {name: own.numpy() for name, own in made["embeddings"].items()}
             self._rows, clusters = made["rows"], made["clusters"]
-            self.seconds = made.get("seconds", math.nan)  # unknown of files made before it was kept
+            self.seconds = made.get("seconds", math.nan)  # older checkpoints lack it
             self.clusters = None if clusters is None else clusters.numpy()
         return stage + 1
 
