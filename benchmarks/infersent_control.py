@@ -30,7 +30,7 @@ import torch
 
 from snnl_book import data, embeddings, results
 from snnl_book.embeddings import nli, sentences, words
-from snnl_book.experiments import codes, tasks
+from snnl_book.experiments import codes, draws, tasks
 from snnl_book.experiments.cells import TEXTS
 from snnl_book.experiments.runner import one_thread
 from snnl_lib import metrics
@@ -223,7 +223,7 @@ def of_embedding(method, scaling=None):
     """Score an embedding of the records, of full size, with its vectors scaled in some way."""
     parts = [list(part) for part in (task().train_x, task().test_x)]
     vectors = [embeddings.embed(texts, method) for texts in parts]
-    dev = embeddings.facts(method).get("nli_dev_acc", np.nan)
+    dev = draws.encoder_scores(method).get("nli_dev_acc", np.nan)
     found = scores(*(scaling(*vectors) if scaling else vectors))
     return found | {"nli_dev_acc": dev, "units": nli.UNITS}
 

@@ -1,8 +1,8 @@
 """Texts to vectors (Secs. 1.1-1.4 of the text paper), cached on disk.
 
-``words`` has tf-idf, mean and SIF-weighted word vectors, ``sentences`` InferSent's encoders,
-``transformers`` the pretrained ones. What tells them apart needs none of the packages that compute
-them, so that listing runs stays quick.
+``words`` has tf-idf, mean and SIF-weighted word vectors, ``sentences`` InferSent's encoders, and
+``transformers`` pretrained transformers. This module imports none of the packages that compute
+them, so that commands that only list runs start quickly.
 """
 
 from functools import partial
@@ -23,15 +23,15 @@ METHODS = (
     *("infersent", "infersent-nli", "infersent-random", "infersent-random1", "infersent-random2"),
     *TRANSFORMERS,
 )
-PUBLISHED = {  # InferSent's weights and the vectors of the words they know, and where they are from
+PUBLISHED = {  # InferSent's weights and word vectors, and where to get them
     "infersent1.pkl": "https://dl.fbaipublicfiles.com/infersent/infersent1.pkl",
     "glove.840B.300d.txt": "https://nlp.stanford.edu/projects/glove/",
 }
-REVISION = 5  # raise when a change can move an embedding: it is part of the cache key
+REVISION = 5  # part of the cache key: raise it when a change can move an embedding
 
 
 class EmbeddingError(SnnlError):
-    """An unknown embedding, or one whose weights are not there or not what they should be."""
+    """An unknown embedding, or one whose weights are missing or unusable."""
 
 
 def embed(
@@ -39,44 +39,45 @@ def embed(
 ) -> np.ndarray:
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
-    - ``spacy``: the mean of the 300-d vectors of a document's words, a word without a vector
-      counting as zero, as spaCy's own ``Doc.vector`` does (but for 65 words such as "number" and
-      "agent" that spaCy keeps under numbers of their own and that count as unknown here).
-    - ``spacy-word``: each text is one word, taken as it is; only a word whose vector is its own has
-      one, since the table gives most rarer words the vector of a more frequent neighbour.
-    - ``tfidf``: the ``max_features`` most frequent words of ``fit_texts``, weighted by tf-idf, rows
-      of unit length (Sec. 1.2), by scikit-learn: words of two characters and more, no stop words.
-    - ``sif``: the mean of the same 300-d vectors over all known words, a word weighted by 1e-3 /
-      (1e-3 + its share of the running words of ``fit_texts``), less what all ``fit_texts`` have in
-      common (``words.sentence_vectors``).
+    - ``spacy``: the mean of the 300-d vectors of a document's words. A word without a vector counts
+      as zero, as in spaCy's ``Doc.vector``. 65 words such as "number" and "agent", which spaCy
+      stores under numbers of its own, count as unknown here.
+    - ``spacy-word``: each text is one word, not preprocessed. In spaCy's table most rare words
+      share the vector of a more frequent word; here they count as unknown.
+    - ``tfidf``: the ``max_features`` most frequent words of ``fit_texts``, weighted by tf-idf, with
+      rows of unit length (Sec. 1.2). scikit-learn counts words of two or more characters, without
+      stop words.
+    - ``sif``: the weighted mean of the same 300-d vectors over all known words. A word's weight is
+      1e-3 / (1e-3 + its share of the running words of ``fit_texts``). The common component of
+      ``fit_texts`` is removed (``words.sentence_vectors``).
     - ``sif-corpus``: the same with 48-d vectors made from ``fit_texts`` alone, for words that a
       general table confuses.
     - ``infersent``, ``infersent-nli``, ``infersent-random``: 4,096 numbers from a sentence encoder
-      over the words' vectors (Sec. 1.4), kept in float16 as they are made, so that an interrupted
-      call goes on.
-    - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a transformer as
-      published, the texts as they are; ``minilm-cls`` takes the vector of the first piece where
-      ``minilm`` takes the mean (``transformers.SentenceEncoder``).
-    - the path of a folder with another transformer, also with ``-cls`` or ``-mean`` after it
+      over the words' vectors (Sec. 1.4). Vectors are saved in float16 batch by batch, so that an
+      interrupted call continues. ``infersent-random1`` and ``infersent-random2`` are the random
+      encoder with other weights (``seed_of_random_encoder``).
+    - ``minilm``, ``roberta-base``, ``nli-roberta-base``, ``vascl-roberta-large``: a published
+      transformer; the texts are not preprocessed. ``minilm-cls`` takes the vector of the first
+      piece where ``minilm`` takes the mean (``transformers.SentenceEncoder``).
+    - the path of a folder with another transformer, also followed by ``-cls`` or ``-mean``
       (``backbones.parse``).
 
     Args:
         texts: N strings, as published.
         method: one of the names above.
-        fit_texts: what ``tfidf`` and ``sif`` count words in; default: ``texts``.
-        max_features: D of ``tfidf``, at most.
-        device: where a sentence encoder runs.
+        fit_texts: the texts whose words ``tfidf`` and ``sif`` count. The default is ``texts``.
+        max_features: the largest D of ``tfidf``.
+        device: the device of a sentence encoder.
 
     Returns:
-        float32 array [N, D]; a document without any known word is a row of zeros, which
-        ``has_words`` finds.
+        float32 array [N, D]. A document without any known word is a row of zeros, which
+        ``has_words`` detects.
 
     Raises:
-        EmbeddingError: an unknown method, weights that are not there.
+        EmbeddingError: an unknown method, or missing weights.
         BackboneError: a folder without settings, tokenizer or weights.
         CacheError: a cache file that is damaged or cannot be written.
-        ValueError: an empty list, or ``fit_texts`` without a word that could be counted or has a
-            vector.
+        ValueError: an empty list, or ``fit_texts`` without a word to count or a word vector.
 
     >>> texts = ["Rain again", "rain, rain and wind", "It is"]
     >>> embed(texts, "tfidf").round(2)
@@ -86,8 +87,8 @@ def embed(
     """
     method = str(method)
     paths = method, method.removesuffix("-cls"), method.removesuffix("-mean")
-    of_folder = method not in METHODS and any(Path(path).is_dir() for path in paths)
-    if not of_folder and method not in METHODS:
+    is_folder = method not in METHODS and any(Path(path).is_dir() for path in paths)
+    if not is_folder and method not in METHODS:
         known = f"{', '.join(METHODS)}, or give the path of a transformer's folder"
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {known}")
     if isinstance(texts, str) or not len(texts):
@@ -98,11 +99,11 @@ def embed(
         return sentences.embed_texts(texts, method, device)
     if method == "spacy-word":
         return words.mean_vectors(words.own_rows(texts))
-    if of_folder or method in TRANSFORMERS:
+    if is_folder or method in TRANSFORMERS:
         from snnl_book.embeddings import transformers
 
         name, pooling = backbones.parse(method)
-        facts = {"method": f"{Path(name).name}-{pooling}" if of_folder else method}
+        facts = {"method": f"{Path(name).name}-{pooling}" if is_folder else method}
         facts["backbone"] = backbones.cache_key(name)
         compute = partial(transformers.embed_texts, texts, name, pooling, device)
         return cached_vectors(facts, [texts], compute, device)
@@ -119,10 +120,10 @@ def embed(
 
 
 def cached_vectors(facts: dict, corpora: list[list], compute, device="cpu") -> np.ndarray:
-    """Return the array that ``compute()`` makes of some texts, from the cache if it is there.
+    """Return the array that ``compute()`` makes from some texts, from the cache if possible.
 
-    The facts, of which ``method`` begins the file's name, the texts and the type of device
-    determine the array.
+    The facts, the texts (``corpora``) and the type of device determine the array and its file's
+    name, which starts with ``facts["method"]``.
     """
     import torch
 
@@ -132,9 +133,9 @@ def cached_vectors(facts: dict, corpora: list[list], compute, device="cpu") -> n
 
 
 def has_words(embedding: np.ndarray) -> np.ndarray:
-    """Tell which documents say something: the rows of an embedding [N, D] that are not all zeros.
+    """Return which rows of an embedding [N, D] are not all zeros, as bool array [N].
 
-    Returns a bool array [N].
+    The other rows are documents without a known word.
 
     >>> has_words(embed(["Rain again", "rain, rain and wind", "It is"], "tfidf"))
     array([ True,  True, False])
@@ -143,9 +144,9 @@ def has_words(embedding: np.ndarray) -> np.ndarray:
 
 
 def fingerprint(method: str) -> str:
-    """Name the resource behind an embedding, for the fingerprint of a record.
+    """Return a name for the files behind an embedding, for the fingerprint of a record.
 
-    Raises SnnlError if it is not at hand.
+    Raises SnnlError if they are not on this machine.
     """
     if method in ("tfidf", "sif-corpus", "pixels"):
         return method
@@ -156,7 +157,7 @@ def fingerprint(method: str) -> str:
         return f"{cache.file_fingerprint(weights)}-glove"
     vectors = data.package_fingerprint(VECTORS_PACKAGE)
     if method.startswith("infersent-random"):
-        return f"{vectors}-random{draw_of(method)}"
+        return f"{vectors}-random{seed_of_random_encoder(method)}"
     if method == "infersent-nli":
         if not nli.trained_files()[0].exists():
             nli.pairs_folder()  # to train it on
@@ -164,20 +165,20 @@ def fingerprint(method: str) -> str:
     return vectors
 
 
-def draw_of(method: str) -> int:
-    """Return the seed of a random encoder's weights, which ends the name of the method.
+def seed_of_random_encoder(method: str) -> int:
+    """Return the seed of a random encoder's weights: the number at the end of its name, or 0.
 
-    >>> draw_of("infersent-random"), draw_of("infersent-random2")
+    >>> seed_of_random_encoder("infersent-random"), seed_of_random_encoder("infersent-random2")
     (0, 2)
     """
     return int(method.removeprefix("infersent-random") or 0)
 
 
 def published_files() -> tuple:
-    """Find the published InferSent weights and GloVe vectors (two Paths).
+    """Return the Paths of the published InferSent weights and GloVe vectors.
 
-    The user must bring them: the licence and 5 GB keep them from being fetched. Raises
-    EmbeddingError if they are not there.
+    Users provide them; their licence and their size of 5 GB rule out a download. Raises
+    EmbeddingError if they are missing.
     """
     what = "the published InferSent weights"
     files = " and ".join(f"{name} ({address})" for name, address in PUBLISHED.items())

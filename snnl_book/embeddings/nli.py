@@ -1,6 +1,6 @@
-"""What ``infersent-nli`` is trained on and how, and where its weights are kept.
+"""How ``infersent-nli`` is trained, on which pairs, and where its weights are cached.
 
-Here and not in ``sentences``, which imports torch: to tell encoders apart, none need be loaded.
+``sentences`` imports torch and this module does not, so that naming an encoder stays quick.
 """
 
 import hashlib
@@ -16,23 +16,23 @@ from snnl_book.embeddings.words import VECTORS_PACKAGE, word_rows
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
 RECIPE = dict(units=UNITS, hidden=512, epochs=3, batch_size=256, learning_rate=5e-4, seed=42)
 RECIPE |= {"precision": "bfloat16"}  # of products; weights and sums stay float32
-"""How ``infersent-nli`` is trained: Adam, the epoch with the best accuracy on SNLI dev is kept."""
+"""The settings of ``infersent-nli``. It is trained by Adam; the best epoch on SNLI dev is kept."""
 
 PAIRS = {
     "train": "0a964b8b1a6cdad189eb308ae1d29c519d0ade0da24ab3630ed8b28cd2bd0987",
     "dev": "4c4cdb13d058b080912d9438b26d22874a68d19d9ce3d55fb42d44ef317b1f5d",
     "test": "ae036f536db737f8ff1bd5236631d7d7b4a836eb0bf1694e5dbfe1a692fcc017",
 }
-PAIR_SOURCES = ("snli", "snli-cad", "mnli", "sick")  # those with three-way labels given by people
+PAIR_SOURCES = ("snli", "snli-cad", "mnli", "sick")  # those with three human-made labels
 
 
 def pairs_fingerprint() -> str:
-    """Name the inference pairs that ``infersent-nli`` is trained on."""
+    """Return a name for the inference pairs that ``infersent-nli`` is trained on."""
     return hashlib.sha256(json.dumps([PAIRS, PAIR_SOURCES]).encode()).hexdigest()[:8]
 
 
 def pairs_folder() -> Path:
-    """Find the folder of the inference pairs. Raises DataError if there is none."""
+    """Return the folder of the inference pairs. Raises DataError if there is none."""
     files, what = [f"{split}.parquet" for split in PAIRS], "the inference pairs"
     columns = "columns premise, hypothesis, label (and source in train)"
     put = f"put train.parquet, dev.parquet and test.parquet with {columns} there"
@@ -41,7 +41,7 @@ def pairs_folder() -> Path:
 
 
 def load_pairs() -> dict:
-    """Load the inference pairs: frames ``train``, ``dev`` and ``test``.
+    """Load the inference pairs as frames ``train``, ``dev`` and ``test``.
 
     Each has ``premise``, ``hypothesis`` and ``label``: 0 entailment, 1 neutral, 2 contradiction.
     dev and test are SNLI's own; train is the part of the file from ``PAIR_SOURCES`` (48,523 pairs).
@@ -60,8 +60,9 @@ def load_pairs() -> dict:
 def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
     """Return the pairs of ``load_pairs`` as ``sentences.train_nli`` takes them.
 
-    Sentences are rows of the word vectors: lower-cased words of letters and digits, stop words
-    kept, words without a vector passed over; pairs left with nothing are dropped.
+    A sentence is an array of row numbers in the table of word vectors. Words are lower-cased and
+    consist of letters and digits; stop words stay, and words without a vector are skipped. A pair
+    with an empty sentence is dropped.
     """
     pairs = {}
     for split, frame in load_pairs().items():
@@ -76,13 +77,13 @@ def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
 
 
 def trained_key() -> str:
-    """Name the encoder that ``RECIPE``, the pairs and the word vectors make."""
+    """Return a name for the encoder, from ``RECIPE``, the pairs and the word vectors."""
     settings = [RECIPE, pairs_fingerprint(), data.package_fingerprint(VECTORS_PACKAGE)]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def trained_files() -> tuple[Path, Path]:
-    """Name the files of the trained encoder: its weights, and its scores as JSON."""
+    """Return the Paths of the trained encoder's weights and of its scores as JSON."""
     stem = data.cache_dir() / "infersent" / f"nli-{trained_key()}"
     return stem.with_suffix(".pt"), stem.with_suffix(".json")
 
@@ -90,7 +91,7 @@ def trained_files() -> tuple[Path, Path]:
 def trained_scores() -> dict[str, float]:
     """Return the accuracies of the trained encoder on SNLI.
 
-    Raises DataError if their file was lost while the vectors were kept.
+    Raises DataError if their file is missing or damaged.
     """
     _, scores = trained_files()
     try:

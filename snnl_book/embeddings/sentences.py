@@ -1,10 +1,10 @@
 """InferSent (Conneau et al., 2017; Secs. 1.4 and 3.1 of the text paper), in three forms.
 
-It is a bidirectional LSTM over word vectors, max-pooled. Each form is named as what it is wherever
-it appears: ``infersent`` (the published weights, where the user has them), ``infersent-nli``
-(trained here on natural-language-inference pairs) and ``infersent-random`` (never trained, as in
-Wieting and Kiela, 2019). A document is an integer array of the rows of a word-vector table, in
-order; a row below 0 is a word without a vector.
+InferSent is a bidirectional LSTM over word vectors, max-pooled. The forms have different names:
+``infersent`` (the published weights, if the user has them), ``infersent-nli`` (trained here on
+pairs for natural language inference) and ``infersent-random`` (not trained, as in Wieting and
+Kiela, 2019). A document is an integer array of row numbers in a table of word vectors, in order; a
+number below 0 is a word without a vector.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ from snnl_book.embeddings import nli, words
 from snnl_lib.checkpoint import Checkpoint, whole_file
 from snnl_lib.training import build, named_seed, take_step
 
-REVISION = 1  # raise when a change can move a sentence vector: what was cached is computed again
+REVISION = 1  # raise it when a change can move a sentence vector; cached ones are then ignored
 
 
 class EncoderError(embeddings.EmbeddingError):
-    """Weights that are not there, or are not what they should be."""
+    """Weights that are missing, or not those of an InferSent encoder."""
 
 
 # ---------------------------------------------------------------- the encoder
@@ -40,22 +40,22 @@ class EncoderError(embeddings.EmbeddingError):
 class InferSent(nn.Module):
     """The encoder: ``forward(words [B, T, D], lengths [B] on the CPU)`` -> [B, 2 * units].
 
-    A sentence's vector is the maximum of the states over it. Positions at or after its length do
-    not count, whatever they hold; lengths are at least 1.
+    A sentence's vector is the maximum of its states. Positions at or after its length are ignored;
+    lengths are at least 1.
     """
 
     def __init__(self, word_size=300, units=nli.UNITS):
         super().__init__()
         self.units = units
-        # Named as in the published weights.
+        # The name in the published weights.
         self.enc_lstm = nn.LSTM(word_size, units, bidirectional=True, batch_first=True)
 
     def forward(self, words, lengths):
         lengths, steps = lengths.to(words.device)[:, None], torch.arange(words.shape[1])
         steps = steps.to(words.device)
         beyond = steps >= lengths
-        # Each direction by itself, the second on reversed documents: a packed sequence computes
-        # both step by step, which takes a CPU three times as long.
+        # The two directions run separately, the second on reversed documents. A packed sequence
+        # would compute both step by step, three times as slowly on a CPU.
         turned = torch.where(beyond, steps, lengths - 1 - steps)[..., None].expand_as(words)
         weights, start = self.enc_lstm._flat_weights, words.new_zeros(1, len(words), self.units)
         states = [
@@ -66,9 +66,9 @@ class InferSent(nn.Module):
 
 
 def random_encoder(seed=0, word_size=300, units=nli.UNITS) -> InferSent:
-    """Build an encoder that is never trained.
+    """Return an encoder with random weights, uniform in ±1/sqrt(units).
 
-    Its weights are uniform in ±1/sqrt(units), PyTorch's own and Wieting and Kiela's choice.
+    That is PyTorch's default, and what Wieting and Kiela (2019) chose.
     """
     return build(InferSent, word_size, units, seed=seed).eval()
 
@@ -76,11 +76,10 @@ def random_encoder(seed=0, word_size=300, units=nli.UNITS) -> InferSent:
 def load_encoder(path: Path) -> InferSent:
     """Load an encoder from the published ``infersent1.pkl`` or a file of ``save_encoder``.
 
-    Raises EncoderError if the file is not there, damaged, or holds other tensors than the encoder
-    has.
+    Raises EncoderError if the file is missing, damaged, or holds other tensors than the encoder's.
     """
     if not path.exists():
-        raise EncoderError(f"the weights {path} are not there")
+        raise EncoderError(f"the file of weights {path} does not exist")
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
         word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
@@ -93,7 +92,7 @@ def load_encoder(path: Path) -> InferSent:
 
 
 def save_encoder(encoder: InferSent, path: Path) -> None:
-    """Save an encoder's weights, whole or not at all."""
+    """Save an encoder's weights, completely or not at all."""
     with whole_file(path) as file:
         torch.save(encoder.state_dict(), file)
 
@@ -111,8 +110,8 @@ def encode(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Encode documents in batches of similar length.
 
-    Yields (indices of a batch, float32 vectors [B, 2 * units]). ``documents`` hold rows of
-    ``table`` [V, D]; words without a vector are passed over, and a document without any is zeros.
+    Yields (indices of a batch, float32 vectors [B, 2 * units]). ``documents`` hold row numbers of
+    ``table`` [V, D]. Words without a vector are skipped, and a document without any is zeros.
     """
     documents = [document[document >= 0] for document in documents]
     encoder, table = encoder.to(device).eval(), torch.as_tensor(table, device=device)
@@ -133,10 +132,10 @@ def encode(
 def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
     """Embed texts by one of the three forms, as ``embeddings.embed`` does.
 
-    Each document is encoded once and kept. Raises EmbeddingError for weights that are not there,
-    CacheError for a damaged file of vectors.
+    Each document is encoded once and cached. Raises EmbeddingError for missing weights, CacheError
+    for a damaged file of vectors.
     """
-    if method == "infersent":  # has word vectors and marks of its own
+    if method == "infersent":  # the published weights know other word vectors, and sentence marks
         documents = [("<s>", *data.preprocess(text).split(), "</s>") for text in texts]
         contents = [" ".join(document).encode() for document in documents]
     else:
@@ -154,16 +153,17 @@ def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
 
 def _encode(documents, method, device):
     if method.startswith("infersent-random"):
-        encoder, table = random_encoder(embeddings.draw_of(method)), words.word_vectors()
+        seed = embeddings.seed_of_random_encoder(method)
+        encoder, table = random_encoder(seed), words.word_vectors()
     elif method == "infersent-nli":
         encoder, table = load_encoder(trained_weights(device)), words.word_vectors()
     else:
         weights, glove = embeddings.published_files()
         encoder, (documents, table) = load_encoder(weights), _read_glove(glove, documents)
-        # <s> and </s> alone say nothing.
+        # A document of <s> and </s> alone has no words.
         documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]
     batches = encode(encoder, documents, table, device=device)
-    if not sys.stderr.isatty():  # no bar, not even a disabled one: see training.progress_bar
+    if not sys.stderr.isatty():  # even a disabled bar would take a lock: training.progress_bar
         yield from batches
         return
     with tqdm(total=len(documents), desc=method, unit="doc", leave=False) as bar:
@@ -173,13 +173,13 @@ def _encode(documents, method, device):
 
 
 def _read_glove(path, documents):
-    """Read the vectors of the words that occur: (documents as rows, table)."""
+    """Read the vectors of the documents' words; return (documents as row numbers, table)."""
     row_of = dict.fromkeys(chain.from_iterable(documents), -1)
     table = []
     with path.open(encoding="utf-8") as file:
         for line in file:
             word, _, numbers = line.rstrip().partition(" ")
-            # The file has entries of two words: "email name@domain.com 0.1 ...".
+            # Some entries have two words: "email name@domain.com 0.1 ...".
             if word in row_of and numbers.count(" ") == 299:
                 row_of[word] = len(table)
                 table.append(np.array(numbers.split(" "), dtype=np.float32))
@@ -217,11 +217,11 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
         pairs: dict of ``train``, ``dev`` and ``test``, each (premises, hypotheses, labels):
             documents as for ``encode``, each with a known word, and int labels 0 entailment, 1
             neutral, 2 contradiction.
-        table: word vectors [V, D], which stay as they are.
-        recipe: what differs from ``nli.RECIPE``.
-        progress: called with one line an epoch.
-        checkpoint: file from which a training that was killed goes on, and which goes at its end;
-            None keeps none.
+        table: word vectors [V, D], which are not trained.
+        recipe: settings that differ from ``nli.RECIPE``.
+        progress: is called with one line per epoch.
+        checkpoint: a file from which a killed training continues, removed at its end. None keeps
+            no file.
 
     Returns (encoder of the epoch with the best dev accuracy, ``{"nli_dev_acc", "nli_test_acc",
     "nli_epoch"}``). Raises ValueError if a document has no known word, TypeError for what
@@ -239,7 +239,7 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
 
     def logits(split, index):
         sides = (_batch([side[i] for i in index], table, device) for side in split[:2])
-        # Without AVX-512 oneDNN refuses an LSTM in bfloat16, which torch itself computes.
+        # Without AVX-512, oneDNN refuses an LSTM in bfloat16; torch's own kernels compute it.
         able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
         kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
         with torch.autocast(torch.device(device).type, getattr(torch, precision)), kernels:
@@ -287,7 +287,7 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
 
 
 def _batches_by_length(documents, batch_size, order=None):
-    """Put documents of similar length together; with ``order``, of fifty batches drawn by it."""
+    """Return batches of documents of similar length, shuffled by the generator ``order`` if any."""
     lengths = torch.tensor([len(document) for document in documents])
     if order is None:
         return lengths.argsort(stable=True).split(batch_size)
@@ -305,7 +305,7 @@ def _check_pairs(premises, hypotheses, labels):
 
 
 def trained_weights(device: str = "cpu") -> Path:
-    """Return the file of the trained encoder's weights; trains it first if need be."""
+    """Return the file of the trained encoder's weights; train the encoder first if necessary."""
     weights, _ = nli.trained_files()
     if not weights.exists():
         train_infersent_nli(device=device)
@@ -313,10 +313,10 @@ def trained_weights(device: str = "cpu") -> Path:
 
 
 def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:
-    """Train the encoder of ``infersent-nli``, keep it in the cache and return its accuracies.
+    """Train the encoder of ``infersent-nli``, cache it, and return its accuracies.
 
-    These are on SNLI dev and test. With another recipe than ``nli.RECIPE``, or fewer ``pairs`` (a
-    small version, for a CPU), it is trained and scored, and not kept.
+    The accuracies are on SNLI dev and test. With other settings than ``nli.RECIPE``, or fewer
+    ``pairs`` (a small version, for a CPU), the encoder is trained and scored, but not cached.
     """
     is_kept = not recipe and pairs is None
     rows = nli.pairs_as_rows()
@@ -330,5 +330,5 @@ def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, floa
     if is_kept:
         with whole_file(scores_file) as file:
             file.write(json.dumps(scores).encode())
-        save_encoder(encoder, weights)  # last: the weights' presence says that both are there
+        save_encoder(encoder, weights)  # last: if the weights exist, the scores do too
     return scores

@@ -1,6 +1,6 @@
 """Transformers that turn a text into one vector (ClusterBERT paper, Secs. 3.1 and 4.1).
 
-An encoder is a backbone with its weights and a pooling. It is used as published, or fine-tuned by
+An encoder is a backbone with weights and a pooling, used as published or fine-tuned by
 ``clusterbert`` and ``sccl``.
 """
 
@@ -113,11 +113,11 @@ class SentenceEncoder(nn.Module):
 
 
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
-    """Load a backbone with its published weights, in float32 and ready for use (``eval``).
+    """Load a backbone with its published weights, in float32 and in evaluation mode.
 
     ``name`` is one of ``BACKBONES`` or the path of a folder. ``pooling`` is ``cls`` or ``mean``;
-    default: the one it was trained with. Raises BackboneError for an unknown name and for weights
-    that are not here or damaged, ValueError for an unknown pooling.
+    the default is the one the backbone was trained with. Raises BackboneError for an unknown name
+    and for missing or damaged weights, ValueError for an unknown pooling.
 
     >>> load_encoder("minilm").pooling, load_encoder("minilm", "cls").pooling
     ('mean', 'cls')
@@ -136,13 +136,13 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
 
 
 def load_language_model(name: str):
-    """Load a backbone as a causal language model that can also look at a vector from outside.
+    """Load a backbone as a causal language model with an attention to a vector from outside.
 
-    What its weights lack starts at random. Raises BackboneError if the weights are not here, or of
-    a kind that cannot decode.
+    Parameters without published weights start at random. Raises BackboneError if the weights are
+    missing, or the transformer cannot decode.
     """
     with open_backbone(name) as (transformers, folder):
-        # A config of its own: a shared one would make the encoder causal.
+        # The encoder keeps a configuration of its own: sharing this one would make it causal.
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         config.is_decoder = config.add_cross_attention = True
         try:
@@ -169,11 +169,11 @@ def encode(
     """Return the embeddings of N texts as float32 array [N, D], without dropout.
 
     Args:
-        encoder: is moved to the device, and is trained or not afterwards as before.
-        pieces: of ``tokenize``, with the same backbone.
+        encoder: is moved to the device. Its training or evaluation mode stays as it was.
+        pieces: the texts, from ``tokenize`` with the same backbone.
         batch_size: texts at a time.
         device: as torch names it.
-        progress: name of a progress bar, None for none.
+        progress: the name of a progress bar, None for none.
 
     >>> texts = ["how to sort a list", "sorting lists", "rain is expected"]
     >>> vectors = encode(load_encoder("minilm"), tokenize(texts, "minilm"))

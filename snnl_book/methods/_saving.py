@@ -1,6 +1,7 @@
-"""What all estimators here share: scikit-learn's parameters, and folders in which they are kept.
+"""The base of all estimators here: scikit-learn's parameters, saving and loading.
 
-A folder holds numbers as safetensors and all else as JSON, and nothing that runs when it is read.
+A model is saved as a folder with numbers in safetensors and everything else in JSON. Nothing in it
+runs when it is loaded.
 """
 
 import json
@@ -22,18 +23,20 @@ from snnl_lib import SnnlError, __version__
 
 FACTS, TENSORS = "snnl_model.json", "model.safetensors"
 KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
-"""What of a fitted estimator is kept as it is, where there is such a thing."""
+"""Attributes of a fitted estimator that are saved in JSON as they are, if it has them."""
 
 
 def check_place(folder) -> Path:
-    """Return a folder's full path; raise SnnlError if it holds what ``save`` must not replace, or
-    cannot be written.
+    """Return a folder's full path.
+
+    Raises SnnlError if the folder holds anything but a saved model, or cannot be written.
     """
     folder = Path(folder).resolve()
-    theirs = folder.exists() and not (folder / FACTS).is_file()
-    if theirs and (not folder.is_dir() or any(folder.iterdir())):
+    is_saved_model = (folder / FACTS).is_file()
+    is_empty_folder = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_saved_model and not is_empty_folder:
         advice = "name another folder, or remove it"
-        raise SnnlError(f"{folder} is there, and is no model saved before: {advice}")
+        raise SnnlError(f"{folder} exists and is not a saved model: {advice}")
     with full_disk_told(folder):
         tempfile.TemporaryFile(dir=next(p for p in folder.parents if p.exists())).close()
     return folder
@@ -41,7 +44,7 @@ def check_place(folder) -> Path:
 
 @contextmanager
 def as_it_was_on_error(estimator):
-    """Leave an estimator as it was, fitted or not, where the block raises an error."""
+    """Restore an estimator's attributes if the block raises an error."""
     before = dict(vars(estimator))
     try:
         yield
@@ -52,17 +55,18 @@ def as_it_was_on_error(estimator):
 
 
 class Estimator(TransformerMixin, BaseEstimator):
-    """What can be saved and loaded.
+    """An estimator with ``save`` and ``load``.
 
-    A subclass says what of it is kept (``_saved_parts``), and takes it back (``_load_parts``).
+    A subclass returns its tensors and facts in ``_saved_parts`` and restores them in
+    ``_load_parts``.
     """
 
     def save(self, folder) -> None:
-        """Keep what was fitted in a ``folder``, for ``load``: parameters and weights, no pickle.
+        """Save parameters and weights in a ``folder``, for ``load``; no pickle is used.
 
-        It is there as a whole or not at all, and takes the place of a model saved there before.
-        Losses and embeddings of the training are not kept. Raises NotFittedError before ``fit``,
-        SnnlError for a folder that holds anything else or cannot be written.
+        The folder is written completely or not at all, and replaces a model saved there before.
+        Losses and embeddings of the training are not saved. Raises NotFittedError before ``fit``,
+        and SnnlError for a folder that holds anything but a saved model or cannot be written.
         """
         require("safetensors")
         from safetensors.torch import save_file
@@ -89,24 +93,24 @@ class Estimator(TransformerMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder, device="cpu"):
-        """Return the estimator that ``save`` has kept in a ``folder``, on a ``device``.
+        """Return the estimator that ``save`` wrote into a ``folder``, on a ``device``.
 
-        It predicts and transforms as before. Raises SnnlError for a folder that holds no such
-        model, one of another class, or one that is damaged.
+        It predicts and transforms as before. Raises SnnlError if the folder holds no model, a model
+        of another class, or a damaged one.
         """
         require("safetensors")
         from safetensors.torch import load_file
 
         folder, name = Path(folder).resolve(), cls.__name__
         if not (folder / FACTS).is_file():
-            raise SnnlError(f"{folder} holds no {name}: name a folder that {name}.save has written")
+            raise SnnlError(f"{folder} holds no {name}: name a folder that {name}.save wrote")
         with told_as(SnnlError, f"{folder / FACTS} is damaged", "save the model again"):
             facts = json.loads((folder / FACTS).read_text())
             kind, parameters, kept = facts["class"], facts["parameters"], facts["kept"]
         if kind != name:
-            raise SnnlError(f"{folder} holds a {kind}, no {name}: load it with {kind}.load")
+            raise SnnlError(f"{folder} holds a {kind}, not a {name}: load it with {kind}.load")
         with told_as(SnnlError, f"the {name} in {folder} is damaged", "save it again", why=repr):
-            model = cls(**{key: _own(value) for key, value in parameters.items()})
+            model = cls(**{key: _from_json(value) for key, value in parameters.items()})
             model.device = device
             for key, value in kept.items():
                 setattr(model, key, np.array(value) if isinstance(value, list) else value)
@@ -119,25 +123,24 @@ class Estimator(TransformerMixin, BaseEstimator):
         return tags
 
     def _save_further(self, folder):
-        """Keep in the folder what neither tensors nor JSON can hold."""
+        """Write further files into the folder; a subclass may need some."""
 
     def _training(self, **data):
-        """Name the training that a checkpoint is of, by the parameters and what else settles it."""
-        passing = ("device", "progress", "checkpoint")
-        own = {
-            name: own for name, own in self.get_params(deep=False).items() if name not in passing
-        }
-        own = json.dumps(own, default=_plain, sort_keys=True)
-        return key(data | {"class": type(self).__name__, "parameters": own})
+        """Return a name for a training, from its parameters and ``data``, for its checkpoint."""
+        parameters = self.get_params(deep=False)
+        for without_effect in ("device", "progress", "checkpoint"):
+            parameters.pop(without_effect, None)
+        parameters = json.dumps(parameters, default=_plain, sort_keys=True)
+        return key(data | {"class": type(self).__name__, "parameters": parameters})
 
     def _check_fitted(self):
         advice = "call fit first, or load a saved one"
         check_is_fitted(self, msg=f"this %(name)s is not fitted: {advice}")
 
     def _validated(self, X, reset=False, **labels):
-        """Return X as a float32 array [N, D] of finite numbers, of the fitted width.
+        """Return X as a float32 array [N, D] of finite numbers, as wide as the fitted X.
 
-        With ``y`` among the ``labels`` both are returned. Raises ValueError in one sentence.
+        With ``y`` among the ``labels``, X and y are returned. Raises ValueError in one sentence.
         """
         if not reset:
             self._check_fitted()
@@ -153,14 +156,14 @@ class Estimator(TransformerMixin, BaseEstimator):
 
 
 def _plain(value):
-    """Return what JSON can hold in place of a value that it cannot."""
+    """Return a value that JSON can hold in place of one that it cannot."""
     if is_dataclass(value):
         return asdict(value)
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def _own(value):
-    """Undo what JSON makes of a parameter."""
+def _from_json(value):
+    """Return a parameter as it was before JSON: a Recipe from a dictionary, a tuple from a list."""
     if isinstance(value, dict):
         return Recipe(**value)
     return tuple(value) if isinstance(value, list) else value

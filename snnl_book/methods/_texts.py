@@ -1,4 +1,4 @@
-"""What the estimators that take texts share: a transformer, and how it is kept in a folder."""
+"""The base of the estimators that take texts: a transformer, and how it is saved."""
 
 import numpy as np
 import torch
@@ -8,11 +8,11 @@ from snnl_book.embeddings.backbones import load_tokenizer, tokenize
 from snnl_book.embeddings.transformers import encode, load_encoder
 from snnl_book.methods._saving import Estimator
 
-BACKBONE = "backbone"  # the folder within a saved model's, as transformers reads it
+BACKBONE = "backbone"  # a folder within a saved model, in the format of transformers
 
 
 class TextEstimator(ClusterMixin, Estimator):
-    """An estimator with an ``encoder`` and a way to ``_assign`` embeddings to clusters."""
+    """An estimator with an ``encoder`` that assigns embeddings to clusters by ``_assign``."""
 
     @property
     def _device(self):
@@ -21,7 +21,7 @@ class TextEstimator(ClusterMixin, Estimator):
     def predict(self, texts: list[str]) -> np.ndarray:
         """Return the clusters of any N texts, as int array [N] of numbers in [0, k).
 
-        Raises ValueError for texts that are none, NotFittedError before ``fit``.
+        Raises ValueError for anything but a list of texts, NotFittedError before ``fit``.
         """
         return self._assign(self.transform(texts))
 
@@ -34,7 +34,7 @@ class TextEstimator(ClusterMixin, Estimator):
         return encode(self.encoder, self._cut(texts), device=self.device)
 
     def _cut(self, texts, anew=False):
-        """Return the texts as pieces; the tokenizer stays what it was when the model was fitted."""
+        """Return the texts as pieces, cut by the tokenizer of the fit unless ``anew``."""
         if isinstance(texts, str) or not hasattr(texts, "__len__"):
             raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
         if anew or not hasattr(self, "_tokenizer"):
@@ -46,7 +46,7 @@ class TextEstimator(ClusterMixin, Estimator):
 
         transformer = self.encoder.transformer
         weights, words = transformer.state_dict(), transformer.get_input_embeddings()
-        if hasattr(words, "whole"):  # of ClusterBERT, whose word embedding is in two parts
+        if hasattr(words, "whole"):  # ClusterBERT's word embedding has two parts
             name = next(name for name, part in transformer.named_modules() if part is words)
             weights = {key: own for key, own in weights.items() if not key.startswith(f"{name}.")}
             weights[f"{name}.weight"] = words.whole()

@@ -1,7 +1,7 @@
 """AE(D), the autoencoder whose hidden layers the soft nearest neighbor loss disentangles.
 
-It is the text paper's way to codes that cluster well (Sec. 3.4, Eqs. 7 and 8), as scikit-learn's
-estimator: labelled rows train it, and ``transform`` gives the codes of any others.
+The text paper uses it for codes that cluster well (Sec. 3.4, Eqs. 7 and 8). Here it is a
+scikit-learn estimator: ``fit`` trains it on labelled rows, ``transform`` returns codes of any rows.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -23,28 +23,28 @@ UNLABELLED = -1
 class DisentangledAutoencoder(Estimator):
     """An autoencoder trained on reconstruction (Eq. 3) plus alpha times Eq. 4 of its hidden layers.
 
-    The defaults are those of the text paper's AE(D) as it is run here. After ``fit``: ``curve`` has
-    a row for each epoch (``training.train``), ``diverged`` says why it stopped early, or nothing;
-    ``n_features_in_`` is D. Parameters are checked by ``fit``, which raises ValueError.
+    The defaults are those of our runs of the text paper's AE(D). After ``fit``: ``curve`` has a row
+    for each epoch (``training.train``), ``diverged`` is the reason for an early stop, or an empty
+    text, and ``n_features_in_`` is D. ``fit`` checks the parameters and raises ValueError.
 
     Args:
-        alpha: weight of Eq. 4; above 0 it draws classes apart, 0 leaves a plain autoencoder.
+        alpha: the weight of Eq. 4. Above 0 it separates the classes; 0 is a plain autoencoder.
         temperature: T of Eq. 4, a number above 0, or ``annealed`` (Eq. 6).
         epochs: passes over the rows.
         code_size: c, units of the code, which lie in (0, 1).
         hidden_sizes: units of the layers on the way to the code, and reversed on the way back.
         learning_rate: of Adam.
         batch_size: rows in a batch; Eq. 4 looks for neighbours within it.
-        layers: which layers Eq. 4 sees: ``sum`` (all), ``min`` (the least entangled one) or names
-            of some (``Autoencoder``), such as ``["code"]``.
-        scaling: inputs are scaled to [0, 1], which Eq. 3 needs, by the smallest and largest value
-            of each ``feature`` or of all (``global``) in the rows that it was fitted on, and those
-            of other rows clipped; ``none`` takes values that lie there already.
-        ignore_index: a label that means "no label", such as -1, beside None, which always does.
-            Such rows are reconstructed, and Eq. 4 does not see them.
-        seed: settles the initial weights and the order of the rows.
+        layers: the layers that Eq. 4 is applied to: ``sum`` (all), ``min`` (the least entangled
+            one) or a list of names (``Autoencoder``), such as ``["code"]``.
+        scaling: how inputs are scaled to [0, 1], which Eq. 3 needs: by the smallest and largest
+            value of each ``feature``, or of all features (``global``), in the fitted rows. Values
+            of other rows are clipped. ``none`` expects values in [0, 1].
+        ignore_index: a label that means "no label", such as -1. None always means that. Such rows
+            are reconstructed, and Eq. 4 ignores them.
+        seed: determines the initial weights and the order of the rows.
         device: as torch names it.
-        progress: name of a progress bar, None for none.
+        progress: the name of a progress bar, None for none.
 
     >>> x = np.repeat(np.eye(4), 20, axis=0)
     >>> y = np.repeat(["even", "odd", "even", None], 20)
@@ -71,8 +71,8 @@ class DisentangledAutoencoder(Estimator):
     def fit(self, X, y):
         """Train on X [N, D] and labels y [N], whole numbers or strings. Returns self.
 
-        Raises ValueError for an X that is empty or not finite, for labels that are none, and for
-        parameters out of their range.
+        Raises ValueError for an X that is empty or not finite, for a y that is not labels, and for
+        parameters out of range.
         """
         X, y = self._validated(X, y=y, reset=True)
         labels, scaled = self._numbered(y), self._fit_scaling(X)
@@ -97,7 +97,7 @@ class DisentangledAutoencoder(Estimator):
         return forward(self.autoencoder, scaled, layer="code")
 
     def _numbered(self, y):
-        """Return labels as int64 array [N], ``UNLABELLED`` where there is none."""
+        """Return labels as int64 array [N], with ``UNLABELLED`` for rows without a label."""
         known = np.array([label is not None and label != self.ignore_index for label in y])
         kind = type_of_target(y[known].tolist()) if known.any() else "none"
         if kind not in ("binary", "multiclass"):

@@ -1,5 +1,6 @@
-"""Does an embedding keep its meaning (Sec. 4.4 of the ClusterBERT paper)? Candidates are ranked by
-their cosine to a query.
+"""Does fine-tuning damage an embedding (Sec. 4.4 of the ClusterBERT paper)?
+
+Candidates are ranked by their cosine similarity to a query, and the rankings are scored.
 """
 
 from itertools import compress
@@ -10,16 +11,16 @@ from snnl_book.data import Retrieval
 from snnl_book.methods.tsdae import kept_words
 from snnl_lib.metrics import check_points, query_scores
 
-CHUNK = 256  # queries at a time, for the memory
+CHUNK = 256  # queries at a time, to bound the memory
 
 
 def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
-    """Make a ranking task of any texts: find each of the distinct ones, among all, by what
-    ``delete_words`` leaves of it (``map`` is ``mrr`` here).
+    """Make a ranking task from any texts: find each distinct text among all by a noisy version.
 
-    A ``ratio`` of 0.6 is that of the TSDAE paper; the ClusterBERT paper, which trains by such
-    noise, names none. The ``seed`` settles the words deleted. Raises ValueError for fewer than two
-    distinct texts, a text without a word, and a ratio outside [0, 1].
+    ``delete_words`` makes the noise. Each query has one relevant text, so that ``map`` equals
+    ``mrr``. The ``ratio`` of 0.6 is the TSDAE paper's; the ClusterBERT paper trains with such noise
+    and gives no ratio. The ``seed`` determines the deleted words. Raises ValueError for fewer than
+    two distinct texts, a text without a word, and a ratio outside [0, 1].
 
     >>> denoise(["rain fell again on the town today", "wind"]).queries
     ['rain the town today', 'wind']
@@ -34,10 +35,10 @@ def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
 
 
 def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
-    """Delete each word of a text with the chance ``ratio``; one drawn by ``random`` stays where
-    none would. Words are what white space parts.
+    """Delete each word of a text with probability ``ratio``; at least one random word stays.
 
-    Raises ValueError for a text without a word, and a ratio outside [0, 1].
+    Words are separated by white space. Raises ValueError for a text without a word, and a ratio
+    outside [0, 1].
 
     >>> random = np.random.default_rng(0)
     >>> delete_words("rain fell again on the town", 0.5, random)
@@ -55,16 +56,15 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
     """Rank each query's candidates by cosine similarity and score the rankings.
 
     Args:
-        task: what to rank.
-        embed: a function from a list of distinct strings to an array with as many rows [M, D];
-            called once, with the texts and the queries. A row of zeros has the cosine 0 to all
-            others.
+        task: the queries and their candidates.
+        embed: a function from a list of M distinct strings to an array [M, D]. It is called once,
+            with all texts and queries. A row of zeros has the cosine 0 to all others.
 
     Returns:
-        ``map`` and ``mrr`` of ``metrics.retrieval_scores``, and ``queries``, how many there were.
+        ``map`` and ``mrr`` of ``metrics.retrieval_scores``, and ``queries``, their number.
 
     Raises:
-        ValueError: ``embed`` returned no finite array with a row for each text.
+        ValueError: ``embed`` did not return a finite array with a row for each text.
 
     >>> task = denoise(["rain", "wind"], ratio=0)
     >>> letters = lambda texts: np.array([[text.count("r"), text.count("w")] for text in texts])
@@ -91,8 +91,8 @@ def evaluate_queries(task: Retrieval, embed) -> dict[str, list[float]]:
 def _rankings(task, texts, queries):
     for start in range(0, len(queries), CHUNK):
         part = slice(start, start + CHUNK)
-        # A matrix product can round equal rows differently: cosines that agree in 12 digits are
-        # ties.
+        # A matrix product can round equal rows differently, so cosines that agree in 12 digits
+        # count as ties.
         cosines = np.round(queries[part] @ texts.T, 12)
         rows = zip(cosines, task.candidates[part], task.relevant[part], strict=True)
         for row, candidates, relevant in rows:

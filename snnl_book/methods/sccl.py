@@ -1,6 +1,6 @@
 """SCCL: supporting clustering with contrastive learning (Zhang et al., 2021).
 
-A rival of ClusterBERT; equation numbers are those of its paper.
+The ClusterBERT paper compares itself with SCCL. Equation numbers are those of the SCCL paper.
 """
 
 import math
@@ -28,11 +28,11 @@ STEPS_PER_ROW = 100  # of the curve
 
 
 def contrastive_loss(first: torch.Tensor, second: torch.Tensor, temperature: float = 0.5):
-    """Compute Eqs. 1-2: how well each text's view is told from the views of the other texts.
+    """Compute Eqs. 1-2: the cross entropy of finding each view's partner among all other views.
 
-    Row i of ``first`` and of ``second``, both [B, P], are views of the same text; they are compared
-    by cosine. ``temperature`` is above 0; the paper has 0.5. Returns a number, the mean over all
-    views.
+    Row i of ``first`` and row i of ``second``, both [B, P], are views of the same text. Views are
+    compared by cosine. ``temperature`` is above 0; the paper has 0.5. Returns a number, the mean
+    over all views.
 
     >>> apart = torch.eye(2)
     >>> loss, by_hand = contrastive_loss(apart, apart, temperature=1.0), math.log(math.e + 2) - 1
@@ -54,9 +54,9 @@ def _projection(units):
 class SCCL(TextEstimator):
     """Contrast two views of each text and sharpen its soft assignment to k centroids (Eqs. 3-7).
 
-    The views are "deletion and dropout": the text with a fifth of its words deleted, read twice
-    under the backbone's dropout, while the paper prefers words put in by another transformer. The
-    targets' cluster sizes are those of the batch (Sec. 3.2).
+    The two views of a text come from "deletion and dropout": a fifth of its words is deleted, and
+    the backbone's dropout is active. The paper prefers views in which another transformer replaces
+    words. The targets use the cluster sizes within the batch (Sec. 3.2).
 
     A scikit-learn estimator that takes texts. After ``fit``:
 
@@ -64,26 +64,25 @@ class SCCL(TextEstimator):
     - ``labels_``, also ``clusters``: int array [N], each text's nearest centroid.
     - ``curve``: a frame with a row every 100 steps: ``step``, and the mean ``contrastive`` and
       ``clustering`` losses since the row before.
-    - ``diverged``: why it stopped early, or an empty text.
+    - ``diverged``: the reason for an early stop, or an empty text.
 
     Args:
         k: the number of clusters.
         backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
             has saved a transformer and its tokenizer.
         pooling: ``cls`` or ``mean``; default: the backbone's own.
-        steps: batches it is trained on, 1,000 in the ClusterBERT paper.
-        batch_size: 400 in SCCL's own experiments; never more than there are texts.
+        steps: the number of batches, 1,000 in the ClusterBERT paper.
+        batch_size: 400 in SCCL's own experiments, and at most the number of texts.
         deletion: share of words deleted, in [0, 1].
         weight: eta of Eq. 7, the weight of the clustering loss.
         learning_rate, new_rate: of the backbone, and of projection and centroids (1e-5 and 100
             times that in the ClusterBERT paper).
-        seed: settles the order of the texts, the words deleted, dropout, k-means and the
+        seed: determines the order of the texts, the deleted words, dropout, k-means and the
             projection's first weights.
-        device: as torch names it; on a GPU it computes in bfloat16 where that does no harm
-            (autocast), on a CPU in float32.
-        progress: name of a progress bar, None for none.
-        checkpoint: file from which a training that was killed goes on, and which goes at its end;
-            None keeps none.
+        device: as torch names it. A GPU computes in bfloat16 (autocast), a CPU in float32.
+        progress: the name of a progress bar, None for none.
+        checkpoint: a file from which a killed training continues, removed at its end. None keeps
+            no file.
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> model = SCCL(2, steps=1, seed=42).fit(texts)
@@ -112,47 +111,63 @@ class SCCL(TextEstimator):
         A loss that is not finite ends the training without an error (``diverged``).
 
         Raises:
-            ValueError: texts that are none, k that is not a whole number from 1 to N, or another
-                pooling than ``cls`` and ``mean``.
-            BackboneError: a backbone that is not here.
+            ValueError: no list of texts, a k that is not a whole number from 1 to N, or a pooling
+                other than ``cls`` and ``mean``.
+            BackboneError: a backbone that is not on this machine.
         """
         with as_it_was_on_error(self):
             pieces = self._cut(texts, anew=True)
             _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)
-        new = [*self._projection.parameters(), self._centroids]
-        own, rate, new_rate = [*self.encoder.parameters()], self.learning_rate, self.new_rate
-        optimizer = _fitting.adam_at_two_rates(own, rate, new, new_rate)
-        shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
+        optimizer = _fitting.adam_at_two_rates(
+            [*self.encoder.parameters()],
+            self.learning_rate,
+            [*self._projection.parameters(), self._centroids],
+            self.new_rate,
+        )
         deletion = np.random.default_rng(named_seed(self.seed, "deletion"))
-        parts = {"encoder": self.encoder, "projection": self._projection}
-        parts |= {"centroids": self._centroids, "optimizer": optimizer, "deletion": deletion}
-        saved = Checkpoint(self.checkpoint, self._training(texts=list(texts)), **parts)
+        saved = Checkpoint(
+            self.checkpoint,
+            self._training(texts=list(texts)),
+            encoder=self.encoder,
+            projection=self._projection,
+            centroids=self._centroids,
+            optimizer=optimizer,
+            deletion=deletion,
+        )
         self.diverged = ""
         with _fitting.separate_random_numbers(self._device, named_seed(self.seed, "dropout")):
-            self.encoder.train()
-            reached = saved.restore() or {"step": 0, "rows": [], "sums": torch.zeros(2)}
-            start, rows, sums = reached["step"], reached["rows"], reached["sums"].to(self._device)
-            order = batches(len(texts), min(self.batch_size, len(texts)), shuffling)
-            bar = progress_bar(self.progress, start, self.steps)
-            for step, batch in zip(bar, islice(order, start, None), strict=False):
-                losses = self._losses(pieces, batch.tolist(), deletion)
-                take_step(optimizer, losses[0] + self.weight * losses[1])
-                sums = sums + torch.stack(losses).detach()
-                if (step + 1) % STEPS_PER_ROW == 0 or step + 1 == self.steps:
-                    means = (sums / (step % STEPS_PER_ROW + 1)).tolist()
-                    rows.append({"step": step + 1, "contrastive": means[0], "clustering": means[1]})
-                    sums = torch.zeros_like(sums)
-                    if not math.isfinite(sum(means)):
-                        where = f"within the {STEPS_PER_ROW} steps before step {step + 1}"
-                        self.diverged = f"the loss was {sum(means)} {where}"
-                        break
-                saved.save_if_due(step=step + 1, rows=rows, sums=sums)
+            rows = self._train(pieces, optimizer, deletion, saved)
         saved.remove()
         self.curve = pd.DataFrame(rows)
         self.embeddings = encode(self.encoder, pieces, device=self._device)
         self.labels_ = self.clusters = self._assign(self.embeddings)
         return self
+
+    def _train(self, pieces, optimizer, deletion, saved):
+        """Take all steps, from the checkpoint if there is one; return the rows of the curve."""
+        self.encoder.train()
+        state = saved.restore() or {"step": 0, "rows": [], "sums": torch.zeros(2)}
+        rows, sums = state["rows"], state["sums"].to(self._device)
+        shuffling = torch.Generator().manual_seed(named_seed(self.seed, "batches"))
+        order = batches(len(pieces), min(self.batch_size, len(pieces)), shuffling)
+        bar = progress_bar(self.progress, state["step"], self.steps)
+        for step, batch in zip(bar, islice(order, state["step"], None), strict=False):
+            losses = self._losses(pieces, batch.tolist(), deletion)
+            take_step(optimizer, losses[0] + self.weight * losses[1])
+            sums = sums + torch.stack(losses).detach()
+            if (step + 1) % STEPS_PER_ROW == 0 or step + 1 == self.steps:
+                contrastive, clustering = (sums / (step % STEPS_PER_ROW + 1)).tolist()
+                rows.append(
+                    {"step": step + 1, "contrastive": contrastive, "clustering": clustering}
+                )
+                sums = torch.zeros_like(sums)
+                if not math.isfinite(loss := contrastive + clustering):
+                    where = f"within the {STEPS_PER_ROW} steps before step {step + 1}"
+                    self.diverged = f"the loss was {loss} {where}"
+                    break
+            saved.save_if_due(step=step + 1, rows=rows, sums=sums)
+        return rows
 
     def _assign(self, vectors):
         """Return the nearest centroid of each of the embeddings [N, D], int array [N]."""

@@ -1,4 +1,4 @@
-"""TSDAE, ClusterBERT's Eq. 1: an embedding learns to write a text of which it saw some words.
+"""TSDAE, ClusterBERT's Eq. 1: a decoder predicts a text from the embedding of a noisy copy.
 
 Wang et al., *TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder for Unsupervised
 Sentence Embedding Learning*, 2021.
@@ -14,10 +14,10 @@ from snnl_book.embeddings.transformers import SentenceEncoder, load_language_mod
 
 
 def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndarray:
-    """Draw which of a text's words stay when each is deleted with probability ``ratio``.
+    """Draw which of a text's words stay if each is deleted with probability ``ratio``.
 
-    ``count`` is the number of words, 1 or more; ``ratio`` lies in [0, 1]; ``random`` draws. Where
-    none would stay, one does, drawn too (Wang et al., 2021). Returns a bool array [count].
+    ``count`` is the number of words, 1 or more; ``ratio`` lies in [0, 1]; ``random`` draws. If all
+    would be deleted, a random one stays (Wang et al., 2021). Returns a bool array [count].
 
     >>> kept_words(3, 1.0, np.random.default_rng(42)).sum()
     np.int64(1)
@@ -28,7 +28,7 @@ def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndar
 
 
 def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random) -> np.ndarray:
-    """Delete words of a text, all pieces of a word at once, and return the pieces that stay.
+    """Delete words of a text, each with all its pieces, and return the pieces that stay.
 
     ``ids`` and ``words`` are those of one text of ``Pieces``, int arrays [L]; ``ratio`` and
     ``random`` are as in ``kept_words``. A text without words stays empty.
@@ -89,22 +89,22 @@ def _causal_mask(mask):
 
 
 class Decoder(nn.Module):
-    """The decoder of TSDAE: the encoder's own layers, made causal, and in each one attention more.
+    """The decoder of TSDAE: the encoder's layers made causal, each with one more attention.
 
-    That attention looks at the sentence embedding and nothing else. All weights that the encoder
-    has are shared with it (Wang et al., 2021); ``new_parameters`` (name -> parameter) are the
-    others, which start at random. The output layer knows the pieces that occur in the texts alone,
-    which are all that can be a target; these are also all that learn in the word embedding, which
-    it changes in the encoder.
+    The additional attention sees only the sentence embedding. The decoder shares all weights of the
+    encoder (Wang et al., 2021). ``new_parameters`` (name -> parameter) are the other weights, which
+    start at random. The output layer only has the pieces that occur in the texts, because no others
+    can be a target. In the word embedding, which the decoder replaces in the encoder too, only
+    these pieces learn.
 
     Args:
         name: a backbone.
-        encoder: of the same backbone, by ``load_encoder``.
-        pieces: of all texts that will be written.
+        encoder: an encoder of the same backbone, from ``load_encoder``.
+        pieces: the pieces of all texts that the decoder is trained to write.
 
     Raises:
-        BackboneError: weights that are not here, or a kind of transformer that cannot decode: BERT
-            and RoBERTa can.
+        BackboneError: weights that are not on this machine, or a transformer that cannot decode
+            (BERT and RoBERTa can).
 
     >>> from snnl_book.embeddings.backbones import tokenize
     >>> from snnl_book.embeddings.transformers import load_encoder
