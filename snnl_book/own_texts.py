@@ -1,7 +1,6 @@
-"""Cluster texts of your own: read a file of texts, choose how many clusters, cluster them, and see
-what is in each.
+"""Cluster your own texts: read a file, choose the number of clusters, cluster, and describe them.
 
-``python -m snnl_book cluster`` does all of it from the command line. Nothing here needs a label.
+``python -m snnl_book cluster`` does all of this from the command line. No labels are needed.
 """
 
 import json
@@ -18,7 +17,7 @@ from snnl_book.recipes import STAGES, Recipe
 from snnl_lib import SnnlError
 from snnl_lib.seeds import named_seed
 
-if TYPE_CHECKING:  # the command line, which imports this, must not wait for pandas
+if TYPE_CHECKING:  # importing pandas would slow down the command line
     import pandas as pd
 
 METHODS = {
@@ -27,25 +26,25 @@ METHODS = {
     "minilm": "k-means on MiniLM's sentence vectors, as published",
     "clusterbert": "MiniLM fine-tuned on the texts by ClusterBERT, then k-means",
 }
-"""What ``cluster_texts`` can do."""
+"""The methods of ``cluster_texts``."""
 
 CANDIDATES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 20, 22, 25, 30, 35, 40, 50, 60, 80, 100)
-LOOKED_AT = 2000  # texts that choose k, at most
-TEXTS_A_CLUSTER = 20  # on average at least, for a k that is chosen: the silhouette of tiny ones
-# rises with k on any corpus
+SAMPLE_SIZE = 2000  # the largest number of texts from which k is chosen
+# Below this average size of a cluster, the silhouette rises with k on any corpus.
+LEAST_TEXTS_PER_CLUSTER = 20
 
 
 class TextsError(SnnlError):
-    """A file of texts that cannot be read, or texts that cannot be clustered as asked."""
+    """A file of texts that cannot be read, or texts that cannot be clustered."""
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """What ``cluster_texts`` found.
+    """The result of ``cluster_texts``.
 
-    - ``clusters``: int array [N], numbers from 0 to k - 1.
-    - ``vectors``: float32 array [N, D], what was clustered.
-    - ``model``: the fitted ``ClusterBERT``, which predicts and saves; None of the other methods.
+    - ``clusters``: int array [N] of numbers from 0 to k - 1.
+    - ``vectors``: float32 array [N, D], the vectors that were clustered.
+    - ``model``: the fitted ``ClusterBERT``, which can predict and be saved; None for other methods.
     """
 
     clusters: np.ndarray
@@ -57,7 +56,7 @@ class Clustering:
 
 
 def _lines(path):
-    # Not splitlines, which also cuts at characters within a text; utf-8-sig drops a mark before it.
+    # splitlines would also split at other characters; utf-8-sig drops a byte-order mark.
     return path.read_text("utf-8-sig").removesuffix("\n").split("\n")
 
 
@@ -66,12 +65,11 @@ def _reason(error):
 
 
 def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFrame", str]:
-    """Read a file with a text in each row: at ``path``, .csv, .tsv, .jsonl (a JSON object a line),
-    or .txt (a text a line).
+    """Read a file with one text per row: .csv, .tsv, .jsonl (a JSON object per line) or .txt.
 
-    ``column`` names the texts, which may be left out where there is but one column. Returns the
-    table, its values as the file has them, and the name of the column. Raises TextsError for a file
-    that is not there, cannot be read as what its ending says, is empty, or has no such column.
+    ``column`` is the column of the texts, and may be omitted if there is only one. Returns the
+    table, with unchanged values, and the name of the column. Raises TextsError for a file that does
+    not exist, is empty, does not have the format of its ending, or has no such column.
 
     >>> path = getfixture("tmp_path") / "texts.txt"
     >>> _ = path.write_text("red wine\\nsort a list\\n")
@@ -98,31 +96,39 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     try:
         table = readers[path.suffix](path)
         if len(table.columns) == 1 and path.suffix in (".csv", ".tsv"):
-            table = readers[path.suffix](path, skip_blank_lines=False)  # which are empty texts
+            table = readers[path.suffix](
+                path, skip_blank_lines=False
+            )  # a blank line is an empty text
     except (OSError, ValueError) as error:
         raise TextsError(f"{path} could not be read ({_reason(error)}): {advice}") from error
-    if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too many for row names
+    if not isinstance(table.index, pd.RangeIndex):  # pandas uses surplus fields as an index
         raise TextsError(f"{path}: a row has more fields than the header: quote texts with commas")
+    return table, _column_of_texts(table, column, path)
+
+
+def _column_of_texts(table, column, path):
     if column is None and len(table.columns) == 1:
         column = table.columns[0]
     if column not in table.columns:
-        said = "name the column of the texts" if column is None else f"it has no column {column!r}"
-        raise TextsError(f"{path}: {said}: choose one of {', '.join(map(str, table.columns))}")
+        problem = "name the column of the texts"
+        if column is not None:
+            problem = f"it has no column {column!r}"
+        raise TextsError(f"{path}: {problem}: choose one of {', '.join(map(str, table.columns))}")
     if table[column].fillna("").astype(str).str.strip().eq("").all():
-        raise TextsError(f"{path} has no text in its column {column}: give one that has")
-    return table, column
+        raise TextsError(f"{path} has no text in its column {column}: name another column")
+    return column
 
 
 # ---------------------------------------------------------------- how many clusters
 
 
 def silhouettes(vectors: np.ndarray, *, seed: int = 42) -> "pd.DataFrame":
-    """Compute how clear clusterings of vectors [N, D] into more and more clusters are.
+    """Compute the silhouette of clusterings of vectors [N, D] for several numbers of clusters.
 
-    Of at most 2,000 vectors, drawn by the ``seed``, k-means makes each number of ``CANDIDATES``
-    clusters that leaves twenty to each on average. Returns a frame with a row for each: ``k`` and
-    ``silhouette``, the mean silhouette by cosine distance, in [-1, 1]. Raises TextsError for fewer
-    than 40 vectors.
+    The ``seed`` draws at most 2,000 vectors. k-means clusters them for each k of ``CANDIDATES``
+    with at least twenty vectors per cluster on average. Returns a frame with a row for each:
+    ``k`` and ``silhouette``, the mean silhouette by cosine distance, in [-1, 1]. Raises TextsError
+    for fewer than 40 vectors.
 
     >>> table = silhouettes(np.eye(3)[np.arange(60) % 3] + 0.01 * np.arange(60)[:, None] / 60)
     >>> table.round(2).to_numpy().tolist()
@@ -132,33 +138,35 @@ def silhouettes(vectors: np.ndarray, *, seed: int = 42) -> "pd.DataFrame":
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    if len(vectors) < 2 * TEXTS_A_CLUSTER:
-        least = 2 * TEXTS_A_CLUSTER
-        raise TextsError(
-            f"k is chosen from at least {least} texts, and there are {len(vectors)}: name k"
-        )
+    least = 2 * LEAST_TEXTS_PER_CLUSTER
+    if len(vectors) < least:
+        raise TextsError(f"choosing k needs at least {least} texts, got {len(vectors)}: name k")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = (vectors / np.where(lengths > 0, lengths, 1))[_drawn(len(vectors), seed)]
+    vectors = (vectors / np.where(lengths > 0, lengths, 1))[_sample(len(vectors), seed)]
     rows = []
-    for k in (k for k in CANDIDATES if k * TEXTS_A_CLUSTER <= len(vectors)):
-        found = KMeans(k, n_init=4, random_state=named_seed(seed, "kmeans")).fit_predict(vectors)
-        clear = len(np.unique(found)) > 1
-        score = silhouette_score(vectors, found, metric="cosine") if clear else np.nan
+    for k in CANDIDATES:
+        if k * LEAST_TEXTS_PER_CLUSTER > len(vectors):
+            break
+        kmeans = KMeans(k, n_init=4, random_state=named_seed(seed, "kmeans"))
+        clusters = kmeans.fit_predict(vectors)
+        score = np.nan  # equal vectors form a single cluster
+        if len(np.unique(clusters)) > 1:
+            score = silhouette_score(vectors, clusters, metric="cosine")
         rows.append({"k": k, "silhouette": float(score)})
     return pd.DataFrame(rows)
 
 
-def _drawn(count, seed):
-    """Draw at most ``LOOKED_AT`` of so many rows."""
-    return np.random.default_rng(named_seed(seed, "subset")).permutation(count)[:LOOKED_AT]
+def _sample(count, seed):
+    """Draw at most ``SAMPLE_SIZE`` of ``count`` row numbers."""
+    return np.random.default_rng(named_seed(seed, "subset")).permutation(count)[:SAMPLE_SIZE]
 
 
 def best_k(table: "pd.DataFrame") -> int:
-    """Choose the number of clusters from a table of ``silhouettes``: that of the largest.
+    """Return the k with the largest silhouette in a table of ``silhouettes``.
 
-    A rule of thumb that knows nothing of what the clusters are for: on the book's corpora it finds
-    nearly the number of classes of some, and a fraction or a multiple of it on others (the chapter
-    *Cluster your own texts* has the numbers). Raises TextsError where no silhouette is defined.
+    This is a rule of thumb, and it ignores what the clusters are for. On some of the book's corpora
+    it comes close to the number of classes, on others it finds a fraction or a multiple of it (see
+    the chapter *Cluster your own texts*). Raises TextsError if no silhouette is defined.
 
     >>> centers = 10 * np.eye(5)[np.repeat(np.arange(5), 40)]
     >>> best_k(silhouettes(centers + np.random.default_rng(0).normal(size=(200, 5)), seed=1))
@@ -184,11 +192,11 @@ def cluster_texts(
 ) -> Clustering:
     """Cluster N texts into k clusters by one of ``METHODS``.
 
-    ClusterBERT starts from the mean of MiniLM's pieces, as MiniLM was trained; ``folder`` keeps its
-    checkpoints, from which an interrupted call goes on, ``progress`` names its bar. ``seed``
-    settles k-means, and of ClusterBERT all the rest; ``device`` is where a transformer runs. Raises
-    TextsError for an unknown method or texts that are none, ValueError for a k that is not a whole
-    number from 1 to N.
+    ClusterBERT starts from the mean of MiniLM's pieces, because MiniLM was trained so. Its
+    checkpoints are saved in ``folder``, from which an interrupted call continues, and ``progress``
+    names its progress bar. ``seed`` determines k-means and everything random in ClusterBERT. A
+    transformer runs on ``device``. Raises TextsError for an unknown method, empty texts or a
+    training that diverges, and ValueError for a k that is not a whole number from 1 to N.
 
     >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
     >>> a, b, c, d = cluster_texts(texts, 2, "tfidf").clusters
@@ -215,9 +223,9 @@ def cluster_texts(
 
 
 def embed_texts(texts: Sequence[str], method: str, device: str = "cpu") -> np.ndarray:
-    """Return the vectors [N, D] of texts from which ``cluster_texts`` starts by that method.
+    """Return the vectors [N, D] of texts from which ``cluster_texts`` starts with a method.
 
-    ``device`` is where a transformer runs. Raises TextsError for an unknown method.
+    A transformer runs on ``device``. Raises TextsError for an unknown method.
 
     >>> embed_texts(["a list", "red wine"], "tfidf").shape
     (2, 3)
@@ -234,11 +242,10 @@ def _check_method(method):
 
 
 def typical_minutes(count: int, method: str) -> float:
-    """Estimate how many minutes ``cluster_texts`` by a ``method`` takes on one CPU core for as many
-    texts as ``count``.
+    """Estimate how many minutes ``cluster_texts`` takes on one CPU core for ``count`` texts.
 
-    By what ``python -m benchmarks.own_texts`` measured with the most texts, as if time grew with
-    their number; nan where nothing is recorded.
+    The estimate is proportional to the largest measurement of ``python -m benchmarks.own_texts``.
+    It is nan for a ``method`` without a measurement.
 
     >>> typical_minutes(10, "minilm") < typical_minutes(1000, "minilm")
     True
@@ -255,12 +262,12 @@ def typical_minutes(count: int, method: str) -> float:
 def describe_clusters(
     texts: Sequence[str], clusters: np.ndarray, vectors: np.ndarray, *, words=5, nearest=3
 ) -> "pd.DataFrame":
-    """Show what is in each cluster: a row a cluster, the largest first.
+    """Describe each cluster by its size, words and texts: a row per cluster, the largest first.
 
-    ``texts`` are N strings, ``clusters`` their numbers [N], ``vectors`` [N, D] what was clustered.
-    The columns: ``cluster``, ``size``, ``words`` (a list of as many as ``words``, whose mean TF-IDF
-    in the cluster exceeds that in all texts most; English stop words are left out) and ``nearest``
-    (the texts nearest to the cluster's mean, by Euclidean distance).
+    ``texts`` are N strings, ``clusters`` [N] their clusters, ``vectors`` [N, D] what was clustered.
+    Columns are ``cluster``, ``size``, ``words`` and ``nearest``. ``words`` lists the words whose
+    mean TF-IDF in the cluster most exceeds that in all texts, without English stop words.
+    ``nearest`` lists the texts nearest to the cluster's mean, by Euclidean distance.
 
     >>> texts = ["a list", "lists, a list", "red wine", "a red wine"]
     >>> shown = describe_clusters(texts, np.array([0, 0, 1, 1]), np.eye(4), words=1, nearest=1)
@@ -272,11 +279,11 @@ def describe_clusters(
     names, weights = word_weights(texts)
     overall, rows = weights.mean(axis=0), []
     for cluster, size in pd.Series(clusters).value_counts().sort_index(kind="stable").items():
-        own = np.flatnonzero(clusters == cluster)
-        more = np.asarray(weights[own].mean(axis=0) - overall).ravel()
-        top = [str(names[i]) for i in np.argsort(-more, kind="stable")[:words] if more[i] > 0]
-        apart = np.linalg.norm(vectors[own] - vectors[own].mean(axis=0), axis=1)
-        close = [texts[i] for i in own[np.argsort(apart, kind="stable")[:nearest]]]
+        members = np.flatnonzero(clusters == cluster)
+        excess = np.asarray(weights[members].mean(axis=0) - overall).ravel()
+        top = [str(names[i]) for i in np.argsort(-excess, kind="stable")[:words] if excess[i] > 0]
+        distances = np.linalg.norm(vectors[members] - vectors[members].mean(axis=0), axis=1)
+        close = [texts[i] for i in members[np.argsort(distances, kind="stable")[:nearest]]]
         rows.append({"cluster": cluster, "size": size, "words": top, "nearest": close})
     return pd.DataFrame(rows).sort_values("size", ascending=False, kind="stable", ignore_index=True)
 

