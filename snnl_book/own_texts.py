@@ -96,9 +96,8 @@ def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFra
     try:
         table = readers[path.suffix](path)
         if len(table.columns) == 1 and path.suffix in (".csv", ".tsv"):
-            table = readers[path.suffix](
-                path, skip_blank_lines=False
-            )  # a blank line is an empty text
+            # A blank line of a single column is an empty text.
+            table = readers[path.suffix](path, skip_blank_lines=False)
     except (OSError, ValueError) as error:
         raise TextsError(f"{path} could not be read ({_reason(error)}): {advice}") from error
     if not isinstance(table.index, pd.RangeIndex):  # pandas uses surplus fields as an index

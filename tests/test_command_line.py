@@ -577,7 +577,7 @@ def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(
         run = ("run", "clustering", *TINY[:2], "--dataset", name, "--models", "pca")
         for arguments in (run, (*run, "--jobs", "2"), ("data", "fetch", name)):
             message = refused(*arguments)
-            assert message.startswith(f"the data set '{name}' is out of reach: go online")
+            assert message.startswith(f"the data set '{name}' is unavailable: go online")
             assert f"python -m snnl_book data fetch {name}" in message
     folders = (empty_cache, results_folder)
     assert not [path for folder in folders for path in folder.rglob("*") if path.is_file()]

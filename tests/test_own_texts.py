@@ -78,7 +78,7 @@ def blobs(k, each=40, seed=0):
 def test_k_is_that_of_clusters_that_lie_apart(k):
     table = own_texts.silhouettes(blobs(k), seed=3)
     assert own_texts.best_k(table) == k
-    assert table["k"].max() <= k * 40 / own_texts.TEXTS_A_CLUSTER
+    assert table["k"].max() <= k * 40 / own_texts.LEAST_TEXTS_PER_CLUSTER
     assert table["silhouette"].between(-1, 1).all()
 
 
@@ -91,7 +91,7 @@ def test_k_is_chosen_by_directions_and_neither_by_lengths_nor_by_order():
 
 
 def test_of_many_vectors_a_part_chooses_k(monkeypatch):
-    monkeypatch.setattr(own_texts, "LOOKED_AT", 120)
+    monkeypatch.setattr(own_texts, "SAMPLE_SIZE", 120)
     table = own_texts.silhouettes(blobs(4, each=100), seed=3)
     assert table["k"].max() == 6 and own_texts.best_k(table) == 4
 

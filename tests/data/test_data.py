@@ -590,7 +590,7 @@ def test_a_data_set_may_lie_in_a_folder_of_another_name(
     with pytest.raises(
         DataError,
         match=(
-            f"'{name}' is out of reach.* put .*{file}.* into a folder {folder}/ and set SNNL_DATA"
+            f"'{name}' is unavailable.* put .*{file}.* into a folder {folder}/ and set SNNL_DATA"
             " to its parent"
         ),
     ):
@@ -721,7 +721,7 @@ def test_a_good_download_loads_with_titles_and_descriptions_joined_and_classes_f
 def test_a_download_with_a_wrong_checksum_is_refused_and_not_kept(publisher, empty_cache, wrong):
     right = publisher.files[wrong]
     publisher.files[wrong] = right + b'"2","One more","It is not official."\n'
-    with pytest.raises(DataError, match=f"(?s)'ag_news' is out of reach.*{wrong}"):
+    with pytest.raises(DataError, match=f"(?s)'ag_news' is unavailable.*{wrong}"):
         load_dataset("ag_news")
     assert wrong not in [path.name for path in files_under(empty_cache)]
     assert not [path for path in files_under(empty_cache) if path.name not in OFFICIAL], (
@@ -744,7 +744,7 @@ def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
     with pytest.raises(
         DataError,
         match=(
-            r"(?s)'ag_news' is out of reach.*train.csv is damaged or not the published file \(git"
+            r"(?s)'ag_news' is unavailable.*train.csv is damaged or not the published file \(git"
             r" [0-9a-f]{40}, expected"
         ),
     ):
@@ -759,7 +759,7 @@ def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
 
 def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache):
     publisher.breaks_off = True
-    with pytest.raises(DataError, match="'ag_news' is out of reach"):
+    with pytest.raises(DataError, match="'ag_news' is unavailable"):
         load_dataset("ag_news")
     assert files_under(empty_cache) == []
     publisher.breaks_off = False
@@ -861,7 +861,7 @@ def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do
     with pytest.raises(DataError) as caught:
         load_dataset("ag_news")
     said = str(caught.value)
-    assert said.startswith("the data set 'ag_news' is out of reach") and "\n" not in said
+    assert said.startswith("the data set 'ag_news' is unavailable") and "\n" not in said
     for place in (
         str(tmp_path / "data"),
         str(empty_cache),

@@ -231,7 +231,7 @@ def test_a_bare_machine_gives_the_same_scores_from_a_pack(
 def test_a_bare_machine_says_what_a_pack_lacks(packed, bare, results_folder):
     only = ("run", "clustering", "--profile", "tiny", "--dataset", "newsgroups20")
     status, _, error = bare(*only, SNNL_DATA=str(packed), SNNL_RESULTS=str(results_folder))
-    assert status == 2 and "error: the data set 'newsgroups20' is out of reach" in error
+    assert status == 2 and "error: the data set 'newsgroups20' is unavailable" in error
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_images_out_of_reach_leave_the_other_runs_and_are_an_error_where_there_a
 ):
     images_only = specs("images", "tiny", "auto", 42)
     with pytest.raises(
-        DataError, match=r"the data set '(mnist|fashion_mnist|emnist_balanced)' is out of reach"
+        DataError, match=r"the data set '(mnist|fashion_mnist|emnist_balanced)' is unavailable"
     ):
         runnable(images_only, "cpu")
     points = specs("annealing", "tiny", "auto", 42)

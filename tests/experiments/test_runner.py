@@ -297,7 +297,7 @@ def test_a_mistake_in_the_code_is_no_failed_run_but_an_error(packages, results_f
 
 
 def test_data_out_of_reach_is_no_failed_run_but_an_error(empty_cache, no_network, results_folder):
-    with pytest.raises(DataError, match="'newsgroups4' is out of reach"):
+    with pytest.raises(DataError, match="'newsgroups4' is unavailable"):
         list(run_all([tiny("clustering", "pca")], "cpu"))
     assert not list(results_folder.rglob("*.csv"))
 
