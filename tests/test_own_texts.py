@@ -97,7 +97,7 @@ def test_of_many_vectors_a_part_chooses_k(monkeypatch):
 
 
 def test_too_few_vectors_and_vectors_all_alike_choose_no_k():
-    with pytest.raises(TextsError, match="at least 40 texts, and there are 39: name k"):
+    with pytest.raises(TextsError, match="at least 40 texts, got 39: name k"):
         own_texts.silhouettes(blobs(3, each=13))
     with pytest.warns(match="distinct clusters"):
         table = own_texts.silhouettes(np.ones((60, 3)))
