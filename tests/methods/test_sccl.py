@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from test_clusterbert import TITLES
 
@@ -32,11 +31,6 @@ def test_the_contrastive_loss_is_equations_1_and_2_by_hand():
     assert contrastive_loss(torch.tensor(first), torch.tensor(second)).item() == pytest.approx(
         total / 6
     )
-
-
-def test_views_that_agree_have_a_smaller_loss_than_views_that_do_not():
-    views = F.one_hot(torch.arange(4)).float()
-    assert contrastive_loss(views, views) < contrastive_loss(views, views.roll(1, dims=0))
 
 
 def fit(name, k=2, **settings):
@@ -87,11 +81,8 @@ def seen(roberta, monkeypatch):
     and assignments ``q`` of what is clustered, ``targets``.
     """
     found = {"views": [], "clean": [], "q": [], "targets": []}
-    contrast, assign, sharpen = (
-        sccl.contrastive_loss,
-        sccl.soft_assignment,
-        sccl.target_distribution,
-    )
+    contrast, assign = sccl.contrastive_loss, sccl.soft_assignment
+    sharpen = sccl.target_distribution
 
     def noting_views(first, second):
         found["views"].append((first.detach(), second.detach()))
@@ -226,13 +217,10 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypa
     assert len(found.curve) == 1
 
 
-@pytest.mark.parametrize("k", [0, 9, 2.0])
-def test_a_number_of_clusters_that_cannot_be_is_refused(roberta, k):
-    with pytest.raises(
-        ValueError,
-        match="number of clusters must be a whole number from 1 to the number of texts, 8",
-    ):
-        fit(roberta, k=k)
+def test_a_number_of_clusters_that_cannot_be_is_refused(roberta):
+    for k in (0, 9, 2.0):
+        with pytest.raises(ValueError, match=f"from 1 to the number of texts, 8, got {k!r}"):
+            fit(roberta, k=k)
 
 
 def test_a_refused_fit_leaves_what_was_fitted(roberta, monkeypatch):
