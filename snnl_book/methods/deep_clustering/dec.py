@@ -180,8 +180,9 @@ class IDEC(DEC):
     number of points. The authors' code takes the mean over the D features in Eq. 9. A ``gamma`` of
     0.1 D has the same effect here, because Adam ignores a common factor. As printed, the centroids
     hardly count, and codes that the pretraining left moving drift away from them. The optimiser is
-    Adam with a ``learning_rate`` of 0.001, as in the authors' code for MNIST. The other parameters,
-    and what ``fit`` leaves, are DEC's.
+    Adam with a ``learning_rate`` of 0.001, as in the authors' code for MNIST. ``k``, ``seed``,
+    ``max_steps``, ``update_interval``, ``tolerance``, ``device``, ``progress``, ``checkpoint``,
+    ``pretrain_epochs`` and ``code_size`` are DEC's, and so are the attributes after ``fit``.
 
     >>> from snnl_book.methods.deep_clustering import pretrain
     >>> x = np.repeat(np.eye(3), 20, axis=0)  # three points, twenty times each
