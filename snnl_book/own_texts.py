@@ -67,9 +67,10 @@ def _reason(error):
 def read_table(path: str | Path, column: str | None = None) -> tuple["pd.DataFrame", str]:
     """Read a file with one text per row: .csv, .tsv, .jsonl (a JSON object per line) or .txt.
 
-    ``path`` is the file. ``column`` is the column of the texts, and may be omitted if there is only one. Returns the
-    table, with unchanged values, and the name of the column. Raises TextsError for a file that does
-    not exist, is empty, does not have the format of its ending, or has no such column.
+    ``path`` is the file. ``column`` is the column of the texts, and may be omitted if there is only
+    one. Returns the table, with unchanged values, and the name of the column. Raises TextsError for
+    a file that does not exist, is empty, does not have the format of its ending, or has no such
+    column.
 
     >>> path = getfixture("tmp_path") / "texts.txt"
     >>> _ = path.write_text("red wine\\nsort a list\\n")

@@ -166,7 +166,7 @@ def fingerprint(method: str) -> str:
 
 
 def seed_of_random_encoder(method: str) -> int:
-    """Return the seed of a random encoder's weights: the number at the end of its name, or 0.
+    """Return the seed of a random encoder's weights: the number that ends the ``method``, or 0.
 
     >>> seed_of_random_encoder("infersent-random"), seed_of_random_encoder("infersent-random2")
     (0, 2)

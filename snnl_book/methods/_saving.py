@@ -108,9 +108,8 @@ class Estimator(TransformerMixin, BaseEstimator):
             facts = json.loads((folder / FACTS).read_text())
             kind, parameters, kept = facts["class"], facts["parameters"], facts["kept"]
         if kind != name:
-            raise SnnlError(
-                f"{folder} holds a model of class {kind}, not {name}: load it with {kind}.load"
-            )
+            problem = f"{folder} holds a model of class {kind}, not {name}"
+            raise SnnlError(f"{problem}: load it with {kind}.load")
         with told_as(SnnlError, f"the {name} in {folder} is damaged", "save it again", why=repr):
             model = cls(**{key: _from_json(value) for key, value in parameters.items()})
             model.device = device

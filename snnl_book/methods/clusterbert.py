@@ -152,7 +152,7 @@ class ClusterBERT(TextEstimator):
             A later call with the same texts, seed and recipe continues from it. Recipes that
             differ only in later stages share stage 1. None keeps no checkpoint.
         assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
-            or ``head`` (the head's clusters, after stage 2 or 3).
+            or ``head`` (the head's clusters, after stage 2 or 3; a ValueError before).
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
