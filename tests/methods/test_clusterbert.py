@@ -489,7 +489,8 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         waits = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default}
-        is_on_device = isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
+        first = args[0] if args else None
+        is_on_device = isinstance(first, torch.Tensor) and first.is_floating_point()
         is_index = func in (aten.index.Tensor, aten.index_put_.default)
         by_mask = is_index and any(i is not None and i.dtype == torch.bool for i in args[1])
         if is_on_device and (func in waits or by_mask):
