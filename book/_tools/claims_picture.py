@@ -14,11 +14,7 @@ from snnl_book.report import claims, figures
 from snnl_book.report.contrasts import FRACTIONS, base
 
 PAPERS = {"text": "text paper", "image": "image paper", "ClusterBERT": "ClusterBERT"}
-_SIGNS = {
-    "as the paper says": ("#0072B2", "o", ("reproduced", "matches")),
-    "the opposite, another size, or another number": ("#D55E00", "X", ("contradicted", "differs")),
-    "undecided": ("#767676", "|", ("undecided",)),
-}
+_SIGNS = {"holds": ("#0072B2", "o"), "fails": ("#D55E00", "X"), "open": ("#767676", "|")}
 _SPAN = 45  # points to either side that the picture of all claims shows
 
 
@@ -32,22 +28,20 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     """
     import matplotlib.pyplot as plt
 
-    signs = {word: (colour, mark) for colour, mark, words in _SIGNS.values() for word in words}
     figure, axis = plt.subplots(figsize=(9.5, 0.3 * len(judged) + 1.8))
     axis.axvline(0, color="black", linewidth=1)
     for y, claim in enumerate(judged.itertuples()):
         known = [each for each in claim.contrasts if base(each["metric"]) in FRACTIONS]
-        known = [each for each in known if each["units"] and each["verdict"] in signs]
+        known = [each for each in known if each["units"] and each["direction"] in _SIGNS]
         for place, each in enumerate(known):
-            colour, mark = signs[each["verdict"]]
+            colour, mark = _SIGNS[each["direction"]]
             level = each["value"] if each["test"].startswith(("= v", "at least v")) else 0
             mean, low, high = (100 * (each[name] - level) for name in ("mean", "low", "high"))
             spot = y + 0.5 * (place + 0.5) / len(known) - 0.25
             axis.hlines(spot, max(low, -_SPAN), min(high, _SPAN), color=colour, linewidth=1.4)
             mark = mark if abs(mean) <= _SPAN else ">" if mean > 0 else "<"
             axis.plot(np.clip(mean, -_SPAN, _SPAN), spot, mark, color=colour, markersize=4.5)
-        kind = re.sub(r" \((?!\d).*", "", claim.kind)  # without the reason, but with its counts
-        axis.text(_SPAN + 3, y, kind, va="center", fontsize=8)
+        axis.text(_SPAN + 3, y, claim.kind, va="center", fontsize=8)
     for paper, first in (~judged["paper"].duplicated()).groupby(judged["paper"]):
         y = first.to_numpy().argmax() + judged.index.get_loc(first.index[0])
         axis.axhline(y - 0.5, color="black", linewidth=0.8)
@@ -62,7 +56,7 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     axis.text(_SPAN + 3, -1.1, "verdict", fontsize=9, weight="bold")
     handles = [
         plt.Line2D([], [], color=colour, marker=mark, label=label)
-        for label, (colour, mark, _) in _SIGNS.items()
+        for label, (colour, mark) in _SIGNS.items()
     ]
     below = (0, -2 / len(judged))  # the axis' label takes two lines of claims
     axis.legend(handles=handles, loc="upper left", bbox_to_anchor=below, ncols=3, fontsize=8)

@@ -29,12 +29,9 @@ from snnl_lib import SnnlError
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
 SHOWN_SCORES = 6  # on the pages of runs; the files have them all
-VERDICTS = ("reproduced", "matches", "partly", "mixed", "contradicted", "differs")
-VERDICTS += ("undecided", "no fair test", "not attempted")
 NUMBERS = ("none", "one", "two", "three", "four")
 TAG = r"\\\\tag\{(\d+)\}"  # of an equation, in a notebook's JSON
-OTHER = "other than by rule 2"
-SAME = "The contrasts are those of rule 1, judged by the tests and words of rule 2."
+SAME = "The comparisons are those of rule 1."
 
 
 def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
@@ -59,61 +56,54 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
 def claims_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Judge all claims by their records: tables of each paper's, of verdicts, of what changed since
-    rule 1, of what verdicts hang on, and the numbers that pages say.
+    """Judge all claims by their records: tables of each paper's, of the verdicts of all rules, and
+    the numbers that pages print.
 
     Raises SnnlError if a claim names a chapter that does not show its verdict.
     """
     _refuse_untold(registered_claims(), chapters)
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
-    shown, more = claims.verdicts(judged), claims.grounds(judged).assign(records=BUILT)
-    for table in (shown, more):
-        table.insert(len(table.columns) - 1, "page", judged["chapter"])
-    tables = {"headline": shown[judged["headline"]], "verdicts": _counts(judged)}
+    shown = claims.verdicts(judged).assign(claim=whole)
+    tables = {"verdicts": _counts(judged), "claims-contrasts": claims.tested(judged)}
+    headline = shown.assign(claim=judged["claim"])
+    headline.insert(len(headline.columns) - 1, "page", judged["chapter"])
+    tables["headline"] = headline[judged["headline"]].drop(columns=["size", "grade"])
     for paper in claims.PAPERS:
         own, name = judged["paper"] == paper, f"claims-{paper.lower()}"
-        tables[name] = shown.assign(claim=whole).loc[own].drop(columns="page")
-        tables[f"{name}-more"] = more[own]
-    tables["claims-contrasts"] = claims.tested(judged)
-    tables["claims-settings"] = moved = claims.by_setting().assign(records=BUILT)
+        tables[name] = shown[own]
+        tables[f"{name}-more"] = _more(judged[own])
     links = {chapter: f"{chapter}.html" for chapter in judged["chapter"]}
-    for name, html in (("picture", svg_of(judged, links)), ("settings", _movable(judged, moved))):
-        results.write_atomically(folder / "tables" / f"claims-{name}.html", html)
-    tables["claims-sensitivity"] = _sensitivity()
-    changed = _changed(judged)
-    for kind, own in changed.groupby("kind"):
-        tables[f"claims-{kind}"] = own.drop(columns="kind")
-    tables["said"] = _said(judged, changed["kind"].value_counts())
+    results.write_atomically(folder / "tables" / "claims-picture.html", svg_of(judged, links))
+    tables["claims-rules"] = _by_rules(judged)
+    tables["said"] = _said(judged)
     return tables
 
 
-def _movable(judged, moved):
-    """Make the controls of ``verdicts.js``, hidden until it runs, with every verdict they show."""
-    rows = {
-        f"claims-tab-{paper.lower()}": own["name"].tolist()
-        for paper, own in judged.groupby("paper", sort=False)
-    }
-    verdicts: dict[str, dict[str, str]] = {}
-    for row in moved.itertuples():
-        verdicts.setdefault(f"{row.margin:g} {row.seeds}", {})[row.name] = row.verdict
-
-    def choice(name, label, options, usual):
-        tags = "".join(
-            f'<option value="{escape(value)}"{marked}>{escape(words)}</option>'
-            for value, words in options.items()
-            for marked in [" selected" * (value == usual)]
-        )
-        return f'<label>{label} <select data-setting="{name}">{tags}</select></label>'
-
-    points = {f"{margin:g}": f"{margin:g} points" for margin in moved["margin"].unique()}
-    seeds = {name: name for name in moved["seeds"].unique()}
-    controls = choice("margin", "Margin", points, "1.5") + choice("seeds", "Seeds", seeds, "all")
-    data = json.dumps({"rows": rows, "verdicts": verdicts}).replace("<", "\\u003c")
-    return (
-        f'<div id="verdict-settings" hidden>{controls} <output aria-live="polite"></output></div>'
-        f'<script type="application/json" id="verdict-data">{data}</script>'
+def _more(judged):
+    """Say for each claim what its verdict was under other readings, and what would change it."""
+    readings = [
+        "; ".join(f"{says}: {kind}" for says, kind in found.items()) or "–"
+        for found in judged["readings"]
+    ]
+    return pd.DataFrame(
+        {
+            "claim": judged["claim"],
+            "other readings": readings,
+            "what would change our mind": judged["changes"],
+            "page": judged["chapter"],
+            "records": BUILT,
+        }
     )
+
+
+def _by_rules(judged):
+    """Set the verdicts of all rules next to each other, with what changed in the declaration."""
+    columns = {"claim": judged["claim"]}
+    columns |= {name: judged[name] for name in claims.RULES}
+    columns["rule 3 now"] = judged["kind"]
+    columns["what changed in what is compared"] = judged["changed"].replace("", SAME)
+    return pd.DataFrame(columns).assign(records=BUILT)
 
 
 def _refuse_untold(claimed, chapters):
@@ -135,62 +125,22 @@ def _refuse_untold(claimed, chapters):
         raise SnnlError(f"the chapter {claim.chapter} of the claim {claim.name} {wrong}")
 
 
-def first_word(verdict: str) -> str:
-    """Return the first words of a verdict of either rule, without reason, count or grade.
-
-    >>> first_word("partly (1 of 4), with a stand-in"), first_word("not attempted: no time")
-    ('partly', 'not attempted')
-    """
-    return re.split(r" \(|[:;,] ", verdict)[0]
-
-
 def _counts(judged):
-    """Count the kinds of verdicts, a column a paper."""
-    kinds = judged["kind"].map(first_word)
-    if odd := {*kinds} - {*VERDICTS}:
-        raise SnnlError(f"the page of claims knows no verdict {min(odd)!r}")
+    """Count the verdicts, one column per paper."""
+    kinds = judged["kind"].map(claims.word)
     counts = pd.crosstab(kinds, judged["paper"], margins=True, margins_name="all three")
     columns = [*claims.PAPERS, "all three"]
-    counts = counts.reindex(index=[*VERDICTS, "all three"], columns=columns, fill_value=0)
+    counts = counts.reindex(index=[*claims.VERDICTS, "all three"], columns=columns, fill_value=0)
     counts = counts.rename(index={"all three": "claims"}).rename_axis("verdict").reset_index()
     return counts.assign(records=BUILT)
 
 
-def _sensitivity():
-    """Count the verdicts of rule 2 and of what else they hang on, a column each."""
-    table = claims.sensitivity().rename(columns={"fragile": OTHER}).set_index("judged with")
-    kinds = [kind for kind in VERDICTS if kind in table]
-    table = table[[*kinds, OTHER, "which"]].rename(columns={"which": "these claims"}).T
-    return table.rename_axis("verdict").reset_index().assign(records=BUILT)
-
-
-def _changed(judged):
-    """Set the verdicts of both rules beside each other, with what changed in the declaration.
-
-    ``kind``: moved if the first words differ (kept if they do not), added if rule 1 had no such
-    claim.
-    """
-    before, after = judged["verdict_1"], judged["kind"]
-    same = before.map(first_word) == after.map(first_word)
-    kinds = same.map({True: "kept", False: "moved"}).where(before != "–", "added")
-    return pd.DataFrame(
-        {
-            "claim": judged["claim"],
-            "by rule 1": before,
-            "by rule 2": judged["verdict"],
-            "what changed": judged["changed"].replace("", SAME),
-            "records": BUILT,
-            "kind": kinds,
-        }
-    )
-
-
-def _said(judged, changed):
+def _said(judged):
     """The numbers that pages say in their prose (the role ``said``), by name."""
     own = judged.set_index("name")
     cells = own.loc["disentangling-classifies-better", "contrasts"]
     lower = sorted(-each["mean"] for each in cells if each["mean"] < 0)
-    decided = sum(each["mean"] < 0 and each["verdict"] == "contradicted" for each in cells)
+    decided = sum(each["mean"] < 0 and each["direction"] == "fails" for each in cells)
     start = own.loc["before-its-start", "contrasts"][0]
     names = ("clustering", "clustering-rivals")
     codes = pd.concat([report.recorded(name, "ag_news") for name in names])
@@ -201,9 +151,7 @@ def _said(judged, changed):
     few, many = (textbook[textbook.index.str.endswith(f" {n} labels")] for n in ("100", "10,000"))
     said = {
         "claims": f"{len(judged)}",
-        "claims-1": f"{changed.get('moved', 0) + changed.get('kept', 0)}",
-        "claims-moved": f"{changed.get('moved', 0)}",
-        "claims-added": f"{changed.get('added', 0)}",
+        "smallest": _smallest(judged),
         "acc-ae": f"{scores['AE']:.3f}",
         "acc-ae-d": f"{scores['AE(D)']:.3f}",
         "acc-lda": f"{scores['linear discriminant analysis']:.3f}",
@@ -222,6 +170,23 @@ def _said(judged, changed):
         "start-interval": start["interval"],
     }
     return pd.DataFrame({"name": [*said], "text": [*said.values()]})
+
+
+def _smallest(judged):
+    """Say which differences in accuracy our runs of the text classifiers can show."""
+    rows = [
+        each
+        for own in judged.query("chapter == '05_text_classification'")["contrasts"]
+        for each in own
+        if each["metric"] == "acc" and each["test"].startswith("> 0") and each["units"] >= 5
+    ]
+    halves = sorted((each["high"] - each["low"]) / 2 for each in rows)
+    if not halves:
+        return ""
+    return (
+        f"With 7,600 test documents and our seeds, the comparisons of text classifiers can show"
+        f" differences in accuracy from {halves[0]:.3f} (the most precise) to {halves[-1]:.3f}."
+    )
 
 
 # ---------------------------------------------------------------- equations

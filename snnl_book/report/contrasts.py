@@ -1,6 +1,6 @@
-"""Rule 2 for one contrast: an interval over units, and the verdict on it. Plain numbers only.
+"""Rule 3 for one comparison, in plain numbers: an interval, a direction, a size.
 
-Rule 2 is printed on the book's page of claims; the words here are its words.
+The book's page of claims prints the rule; the words here are its words.
 """
 
 import math
@@ -12,14 +12,12 @@ from scipy import stats
 
 from snnl_book.paper.declared import LOWER_IS_BETTER  # noqa: F401 - used with the tests here
 
-POINTS, SHARE = 0.015, 0.10  # within: 1.5 points, and 10 % of scores that are no fractions
-SLIM, WIDE = (0.03, 0.20), (0.05, 0.20)  # marginal, sharply: so many points, such a share
-HALF_WIDTH = (0.03, 0.20)  # the widest interval of a value that matches
-FEWEST = 3  # units
-FLAT = 1e-6  # a spread, beside numbers of size 1, that says nothing
+POINTS, SHARE = 0.015, 0.10  # "as": 1.5 points, or 10 % of scores that are not fractions
+SLIM, WIDE = (0.03, 0.20), (0.05, 0.20)  # marginal, sharply: in points, or as a share
+HALF_WIDTH = (0.03, 0.20)  # the widest interval with which a number holds
+FEWEST = 3  # units that decide something
+FLAT = 1e-6  # a spread, relative to numbers of size 1, that says nothing
 FRACTIONS = {*"acc f1_micro f1_macro nmi nmi_geometric ari sil map mrr neighbours".split()}
-DOCUMENTS = {"acc", "f1_micro", "f1_macro", "map", "mrr"}
-"""Scores that are shares, or means of shares, of documents that all seeds have in common."""
 
 
 def base(metric: str) -> str:
@@ -38,8 +36,9 @@ def base(metric: str) -> str:
 class Estimate(NamedTuple):
     """The mean of some units and its 95 % interval, nan where there is none.
 
-    ``p`` is the two-sided p-value of a mean of 0, of the same interval; ``flat`` says that the
-    units hardly differ, so that their spread is no evidence.
+    ``p`` is the two-sided p-value of a mean of 0 that belongs to the interval. ``spread`` is the
+    standard deviation between units. ``flat`` says that nothing varies, so that the interval is no
+    evidence.
     """
 
     mean: float
@@ -47,15 +46,27 @@ class Estimate(NamedTuple):
     high: float
     units: int
     p: float
+    spread: float = math.nan
     flat: bool = False
 
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
 
-def estimate(values, floor: float = 0.0) -> Estimate:
-    """Estimate a mean with its 95 % t-interval over units, at least ``floor`` to either side.
+
+def estimate(values, documents: float = 0.0) -> Estimate:
+    """Estimate a mean with its 95 % interval over new units and new documents.
+
+    Args:
+        values: the values of the units.
+        documents: the half-width that the documents alone give (``documents.half_width``).
 
     >>> found = estimate([0.1, 0.2, 0.3])
     >>> round(found.low, 3), round(found.high, 3), round(found.p, 3)
     (-0.048, 0.448, 0.074)
+    >>> round(estimate([0.1, 0.2, 0.3], documents=0.1).high, 3)
+    0.468
     """
     values = np.asarray(values, dtype=float)
     count = len(values)
@@ -64,33 +75,20 @@ def estimate(values, floor: float = 0.0) -> Estimate:
         return Estimate(mean, math.nan, math.nan, count, math.nan)
     spread = float(values.std(ddof=1))
     t = float(stats.t.ppf(0.975, count - 1))
-    half = max(t * spread / math.sqrt(count), floor)
-    flat = spread < FLAT * max(1.0, abs(mean)) and not floor
-    # The p-value that belongs to the interval, so that both say the same.
+    half = math.hypot(t * spread / math.sqrt(count), documents)
+    flat = spread < FLAT * max(1.0, abs(mean)) and not documents
     p = float(2 * stats.t.sf(abs(mean) * t / half, count - 1)) if half else math.nan
-    return Estimate(mean, mean - half, mean + half, count, p, flat)
+    return Estimate(mean, mean - half, mean + half, count, p, spread, flat)
 
 
 NOTHING = estimate([])
 
 
-def floor(weights, means, documents) -> float:
-    """Return the half-width that the documents alone give a weighted sum of shares of them.
-
-    That of independent documents, 1.96 binomial standard errors: records hold no answers to each
-    document, and a paired bootstrap over these would be narrower. All three are lists, one entry a
-    row: weight, mean share in [0, 1], number of documents.
-    """
-    shares = np.clip(means, 0, 1)
-    variances = np.square(weights) * shares * (1 - shares) / np.asarray(documents, dtype=float)
-    return float(stats.norm.ppf(0.975) * math.sqrt(variances.sum()))
-
-
 def best_of(values, n: int) -> np.ndarray:
     """Turn runs into jackknife pseudo-values of the mean best over all subsets of ``n`` of them.
 
-    Their mean is that mean best, and their spread its uncertainty. Of just ``n`` runs there is no
-    spread, and their best alone is returned; of fewer nothing is.
+    Their mean is that mean best, and their spread its uncertainty. ``n`` runs have no spread: their
+    best alone is returned. Fewer runs return nothing.
 
     >>> best_of([0.1, 0.2, 0.3], 2).mean().round(4)  # of 0.2, 0.3 and 0.3
     np.float64(0.2667)
@@ -103,109 +101,136 @@ def best_of(values, n: int) -> np.ndarray:
     return count * _mean_best(values, n) - (count - 1) * np.array(without)
 
 
+def best_weights(values, n: int) -> np.ndarray:
+    """Return the weight of each run in the mean best over all subsets of ``n`` of them.
+
+    >>> best_weights([0.3, 0.1, 0.2], 2).round(4)
+    array([0.6667, 0.    , 0.3333])
+    """
+    values = np.asarray(values, dtype=float)
+    subsets = [math.comb(place, n - 1) for place in range(len(values))]  # whose best it is
+    weights = np.empty(len(values))
+    weights[np.argsort(values, kind="stable")] = subsets
+    return weights / math.comb(len(values), n)
+
+
 def _mean_best(values, n):
-    ordered = np.sort(values)
-    subsets = [math.comb(place, n - 1) for place in range(len(ordered))]  # whose best it is
-    return float(np.dot(ordered, subsets) / math.comb(len(ordered), n))
+    return float(np.dot(best_weights(values, n), values))
 
 
-def judge(
+def direction(
     found: Estimate,
     test: str,
     words: str = "",
     fraction: bool = True,
     scale: float = math.nan,
     value: float = 0.0,
-    points: float = POINTS,
 ) -> str:
-    """Judge an estimate by a test: ``reproduced``, ``contradicted`` or ``undecided``; of a value
-    ``matches``, ``differs`` or ``undecided``.
+    """Return whether a comparison ``holds``, ``fails`` or is ``open``.
 
     Args:
         test, words: as declared: "> 0", "within", "= v" or "at least v".
         fraction: whether the score is a fraction, so that points mean something.
-        scale: what a share is one of: the mean of the baselines, or the value.
-        value: of "= v" and "at least v".
-        points: the margin of "within" and "= v".
+        scale: what a share is taken of: the mean of the rivals, or the value.
+        value: the number of "= v" and "at least v".
 
-    >>> judge(estimate([0.1, 0.11, 0.12]), "> 0", "sharply")
-    'reproduced'
+    >>> direction(estimate([0.1, 0.11, 0.12]), "> 0", "sharply")
+    'holds'
     """
     if found.units < FEWEST or found.flat or math.isnan(found.low):
-        return "undecided"
+        return "open"
 
     def size(points, share):
         return points if fraction else share * abs(scale)
 
     low, high = found.low - value, found.high - value
+    margin = size(POINTS, SHARE)
     if test == "= v":
-        margin, half = size(points, SHARE), (found.high - found.low) / 2
         near = abs(found.mean - value) <= margin
-        if near and half <= size(*HALF_WIDTH):
-            return "matches"
-        return "differs" if not near and (low > 0 or high < 0) else "undecided"
-    if words == "on par":  # at least the value, but for the margin
-        margin = size(points, SHARE)
-        inside, outside = low >= -margin, high < -margin
+        holds = near and found.half <= size(*HALF_WIDTH)
+        fails = not near and (low > 0 or high < 0)
+    elif words == "on par":  # at least the value, but for the margin
+        holds, fails = low >= -margin, high < -margin
     elif words in ("marginal", "slim"):
-        inside, outside = low > 0 and high < size(*SLIM), high < 0 or low > size(*SLIM)
+        holds, fails = low > 0 and high < size(*SLIM), high < 0 or low > size(*SLIM)
     elif words:  # sharply, by a wide margin: whichever is easier, of fractions
         least = WIDE[1] * abs(scale)
         least = np.nanmin([WIDE[0], least]) if fraction else least
-        inside, outside = low >= least, high < least
+        holds, fails = low >= least, high < least
     elif test == "within":
-        margin = size(points, SHARE)
-        inside, outside = -margin < low and high < margin, low > margin or high < -margin
+        holds, fails = -margin < low and high < margin, low > margin or high < -margin
     elif test == "at least v":
-        inside, outside = low >= 0, high < 0
+        holds, fails = low >= 0, high < 0
     else:
-        inside, outside = low > 0, high < 0
-    return "reproduced" if inside else "contradicted" if outside else "undecided"
+        holds, fails = low > 0, high < 0
+    return "holds" if holds else "fails" if fails else "open"
 
 
-def rank(verdicts: list[str], place: int = 1) -> str:
+def size(found: Estimate, reported: float, runs: int) -> str:
+    """Compare the size of a difference with the one that a paper reports.
+
+    The paper's number is noisy too: with as many runs as it has and our own deviation between
+    units. Returns ``as reported``, ``not resolved`` (our interval reaches the paper's number, and
+    is too wide to tell it from nothing), ``opposite``, ``smaller`` or ``larger``; nothing where
+    there are too few units, or the paper reports no difference.
+
+    Args:
+        found: our difference.
+        reported: the paper's difference, with the same sign convention.
+        runs: how many runs the paper's number is a mean of.
+
+    >>> found = estimate([0.010, 0.012, 0.014])
+    >>> size(found, 0.012, runs=5), size(found, 0.05, runs=5), size(found, -0.05, runs=5)
+    ('as reported', 'smaller', 'opposite')
+    """
+    if found.units < FEWEST or found.flat or math.isnan(found.low) or not reported:
+        return ""
+    sign = math.copysign(1, reported)
+    mean, reported = sign * found.mean, abs(reported)
+    theirs = stats.t.ppf(0.975, found.units - 1) * found.spread / math.sqrt(runs)
+    half = math.hypot(found.half, theirs)
+    if abs(mean - reported) <= half:
+        return "as reported" if half < reported / 2 else "not resolved"
+    if mean + half < 0:
+        return "opposite"
+    return "smaller" if mean < reported else "larger"
+
+
+def rank(directions: list[str], place: int = 1) -> str:
     """Judge "the winner has this place" from its comparisons with each rival (``> 0``).
 
-    Reproduced when exactly ``place - 1`` rivals are wholly above it and all others wholly below,
-    contradicted when too many are above it, or below.
+    Holds when exactly ``place - 1`` rivals are wholly above it and all others wholly below, fails
+    when too many are above it, or below.
     """
-    above, below = verdicts.count("contradicted"), verdicts.count("reproduced")
-    rivals = len(verdicts)
+    above, below = directions.count("fails"), directions.count("holds")
+    rivals = len(directions)
     if above > place - 1 or below > rivals - place + 1:
-        return "contradicted"
-    decided = above == place - 1 and below == rivals - place + 1
-    return "reproduced" if decided else "undecided"
+        return "fails"
+    return "holds" if above == place - 1 and below == rivals - place + 1 else "open"
 
 
-def more_than_half(verdicts: list[str]) -> str:
-    """Judge "in more than half of these cells" from the verdicts on each (``> 0``)."""
-    half = len(verdicts) / 2
-    if verdicts.count("reproduced") > half:
-        return "reproduced"
-    return "contradicted" if verdicts.count("contradicted") >= half else "undecided"
+def more_than_half(directions: list[str]) -> str:
+    """Judge "in more than half of these cells" from the comparisons of each (``> 0``)."""
+    half = len(directions) / 2
+    if directions.count("holds") > half:
+        return "holds"
+    return "fails" if directions.count("fails") >= half else "open"
 
 
-SIGNS = {"reproduced": 1, "matches": 1, "contradicted": -1, "differs": -1, "undecided": 0}
-"""What a verdict is for or against; those that are missing here test nothing."""
+def combine(directions: list[str]) -> str:
+    """Combine the comparisons of a claim into its verdict, one of seven.
 
+    Comparisons that are ``not tested`` or ``unfair`` count as open, unless all are not tested.
 
-def combine(verdicts: list[str]) -> str:
-    """Combine the verdicts on a claim's contrasts.
-
-    >>> combine(["reproduced", "reproduced", "undecided"])
-    'partly (2 of 3)'
-    >>> combine(["reproduced", "contradicted", "undecided"])
-    'mixed'
+    >>> combine(["holds", "holds", "open"]), combine(["fails", "unfair"])
+    ('holds in part (2 of 3)', 'fails in part (1 of 2)')
+    >>> combine(["holds", "fails"]), combine(["open", "not tested"]), combine(["not tested"])
+    ('mixed', 'open', 'not tested')
     """
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    signs = [SIGNS.get(verdict) for verdict in verdicts]
-    won, lost, count = signs.count(1), signs.count(-1), len(signs)
-    if won and lost:
+    count, held, failed = len(directions), directions.count("holds"), directions.count("fails")
+    if held and failed:
         return "mixed"
-    if won == count or lost == count:
-        return "reproduced" if won else "contradicted"
-    if won or lost:
-        return f"{'partly' if won else 'contradicted'} ({won or lost} of {count})"
-    tested = {"undecided", "no fair test"} & {*verdicts}
-    return "undecided" if "undecided" in tested else max(tested, default=verdicts[0])
+    if held or failed:
+        word, number = ("holds", held) if held else ("fails", failed)
+        return word if number == count else f"{word} in part ({number} of {count})"
+    return "not tested" if {*directions} <= {"not tested"} else "open"

@@ -31,7 +31,7 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
 
     Returns a row for each code and reading: model, reading ("main setting", or the words after the
     comma of its label), the means of the six scores as they are shown, distance (their mean
-    ``distance``), matches (of how many rule 2 says that the paper's mean ``matches``), nearest (in
+    ``distance``), matches (of how many rule 3 says that the paper's mean holds), nearest (in
     how many this reading is the nearest of all), runs and records.
 
     >>> from snnl_book.report.select import recorded
@@ -47,11 +47,11 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
         for label, ours in own.groupby("label", sort=False):
             scores = {name: ours[ours["metric"] == name] for name in METRICS}
             means = {name: by_unit(found).mean() for name, found in scores.items()}
-            judged = [judge_value(scores[name], name, theirs[name]).verdict for name in METRICS]
+            judged = [judge_value(scores[name], name, theirs[name]).direction for name in METRICS]
             row = {"model": model, "reading": label.partition(", ")[2] or "main setting"}
             row |= {name: show_number(mean, name) for name, mean in means.items()}
             row["apart"] = [distance(mean, theirs[name]) for name, mean in means.items()]
-            row |= {"distance": np.mean(row["apart"]), "matches": judged.count("matches")}
+            row |= {"distance": np.mean(row["apart"]), "matches": judged.count("holds")}
             runs = count_runs(ours[ours["metric"] == "acc"])
             rows.append(row | {"runs": runs, "records": behind(ours)})
     columns = ["model", "reading", *METRICS, "distance", "matches", "nearest", "runs", "records"]

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from snnl_book import data, results
+from snnl_book import answers, data, results
 from snnl_book.experiments import EXPERIMENTS, specs
 from snnl_book.experiments.cells import DRAWN
 from snnl_book.paper import ClaimError, declared
 from snnl_book.report.contrasts import base
+from snnl_book.report.documents import set_of
 from snnl_book.report.select import cell_of, record_cells
 from snnl_book.results import Spec
 
@@ -67,14 +68,18 @@ def _named_cells(items, dataset):  # a claim asks for its rows thousands of time
 
 
 class Run(NamedTuple):
-    """What a record says of one metric, and what its run rests on."""
+    """What a record says about one metric.
+
+    ``encoder`` names the draw of a random encoder, or is empty. ``classes`` is True where the
+    answers behind the score are classes and not clusters.
+    """
 
     value: float
     status: str
-    documents: float
     encoder: str
     record: str
     stale: bool
+    classes: bool = False
 
 
 class Book:
@@ -135,10 +140,15 @@ def runs_of(made: dict[int, dict], metric: str) -> dict[int, Run]:
         seed: Run(
             scores.get(seed, math.nan),
             run["status"],
-            run["scores"].get("queries", run["n_test"] or run["n_train"]),
             "".join(re.findall(r"-(random\d+)", run["fingerprint"])),
             f"{run['experiment']}/{run['key']}",
             run["stale"],
+            _are_classes(metric, run["scores"]),
         )
         for seed, run in made.items()
     }
+
+
+def _are_classes(metric, scores):
+    name = set_of(metric)
+    return answers.metric_of(name, "f1_micro") in scores or name.endswith("neighbours_")

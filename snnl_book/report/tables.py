@@ -15,6 +15,9 @@ _INFERSENT = ("infersent-nli", "infersent-random", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
 """Our embeddings, and the columns of the paper's tables beside which they stand."""
 
+VALUE_WORDS = {"holds": "matches", "fails": "differs", "open": "open", "unfair": "collapsed"}
+"""What a table says about a mean beside the paper's, by its direction under rule 3."""
+
 COMPUTED, QUOTED = "computed on this page", "quoted"
 """Where a row of a table comes from that no record is behind: what the chapter does when it is
 executed, or a source that the page names.
@@ -82,7 +85,7 @@ def beside_paper(
 
     ``number`` is that of the table, 1 to 4; ``embedding``: ``spacy`` or ``infersent``; ``metrics``
     takes some of the table's (default: all). Where some of a model's runs collapsed, a second row
-    leaves these out. Verdicts are those of rule 2 on a value (``judge_value``).
+    leaves these out. Verdicts are those of rule 3 on a value (``judge_value``).
 
     >>> from snnl_book.report.select import recorded
     >>> table = beside_paper(4, recorded("clustering", "ag_news"), metrics=["acc"])
@@ -119,7 +122,7 @@ def _beside(label, metric, paper, ours):
     }
     values = by_unit(ours)
     if values.empty:
-        verdict = "not attempted" if ours.empty else "no run ended with a number"
+        verdict = "not tested" if ours.empty else "no run ended with a number"
         return row | {"our verdict": verdict}
     theirs, mean = paper.loc["mean", "value"], values.mean()
     runs = ours["value"]
@@ -133,7 +136,7 @@ def _beside(label, metric, paper, ours):
         "sd": show_number(runs.std(), metric),
         "our best": show_number(best, metric),
         "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
-        "our verdict": judge_value(ours, metric, theirs).verdict,
+        "our verdict": VALUE_WORDS[judge_value(ours, metric, theirs).direction],
     }
 
 
@@ -156,7 +159,7 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
     """Turn ``beside_paper`` or ``paper_tables`` into the paper's shape: a row a model, a column a
     score, our mean with half of its 95 % interval, and beneath it the paper's mean.
 
-    A score whose mean differs from the paper's, by rule 2, is marked with ≠. What a row is besides
+    A score whose mean differs from the paper's, by rule 3, is marked with ≠. What a row is besides
     its model (``vectors``, ...) stays.
 
     >>> from snnl_book.report.select import recorded

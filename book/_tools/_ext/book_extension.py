@@ -323,5 +323,4 @@ def setup(app):
     app.add_directive("runs-of", RunsOf)
     app.add_role("said", Said())
     app.add_css_file(STYLE)
-    app.add_js_file("verdicts.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,184 @@
+"""What the documents of a test set add to an interval, by the delete-one jackknife."""
+
+import math
+from functools import cache
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from snnl_book import answers, results
+from snnl_book.report.contrasts import base
+
+COUNTED = {*answers.COUNTED, *answers.OF_QUERIES}
+"""Scores that count documents or queries, so that other documents would give another score."""
+NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard errors
+
+
+@cache
+def influences(
+    experiment: str, key: str, metric: str, classes: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return by how much a run's score changes when one document is left out.
+
+    Args:
+        experiment, key: name the run, as records do.
+        metric: one of its scores that count documents.
+        classes: whether the answers are classes and not clusters.
+
+    Returns (rows, changes): the row numbers of the documents, int [N] in ascending order, and the
+    change of the score without each, float [N]. None if the run has no answers for this score.
+    """
+    given = results.load_answers(experiment, key)
+    if base(metric) in answers.OF_QUERIES:
+        if metric not in given:
+            return None
+        values = given[metric]
+        return np.arange(len(values)), (values.mean() - values) / (len(values) - 1)
+    name = set_of(metric)
+    if name not in given:
+        return None
+    rows, labels = results.load_rows(experiment, key)
+    return rows, changes(labels, given[name], base(metric), classes)
+
+
+def set_of(metric: str) -> str:
+    """Return the name of the set of scores that a metric belongs to, as records name it.
+
+    >>> set_of("acc"), set_of("head_nmi"), set_of("nmi_geometric_2")
+    ('', 'head_', '_2')
+    """
+    score = base(metric)
+    return metric[len(score) :] if metric.startswith(score) else metric[: -len(score)]
+
+
+def changes(labels, given, score: str, classes: bool = False) -> np.ndarray:
+    """Return by how much a score changes when one document is left out, float [N].
+
+    It depends on nothing but how many documents each pair of class and cluster has.
+
+    Args:
+        labels: the true classes, int [N].
+        given: the classes or clusters that were given to the documents, int [N].
+        score: one of ``answers.COUNTED``.
+        classes: whether ``given`` are classes, so that accuracy is the share of equal ones.
+
+    >>> changes([0, 0, 1, 1], [0, 0, 1, 0], "acc", classes=True).round(3)  # 2 of 3 or 3 of 3
+    array([-0.083, -0.083, -0.083,  0.25 ])
+    """
+    both = np.concatenate([labels, given])
+    row_names, column_names = [np.unique(both if classes else part) for part in (labels, given)]
+    cell_of = np.searchsorted(row_names, labels), np.searchsorted(column_names, given)
+    table = np.zeros((len(row_names), len(column_names)))
+    np.add.at(table, cell_of, 1)
+    full, without = _scores(table, score, classes)
+    return (without - full)[cell_of]
+
+
+def _scores(table, score, classes):
+    """Return a score of a table [classes, clusters], and [classes, clusters] without one document
+    of each of its cells.
+    """
+    if score in ("acc", "f1_micro"):
+        return _accuracy(table, classes)
+    if score == "f1_macro":
+        return _f1_macro(table)
+    own, fewer = table.sum(1), table.sum(0)
+    pairs = _pair_sums if score == "ari" else _entropy_sums
+    # Leaving out a document changes its cell, its row and its column.
+    sums = [pairs(part).sum() for part in (table, own, fewer)]
+    left = [pairs(part) - pairs(np.maximum(part - 1, 0)) for part in (table, own, fewer)]
+    parts = sums[0] - left[0], sums[1] - left[1][:, None], sums[2] - left[2][None, :]
+    measure = {"ari": _ari, "nmi": _nmi, "nmi_geometric": _nmi_geometric}[score]
+    with np.errstate(divide="ignore", invalid="ignore"):  # of cells without documents
+        return measure(*sums, table.sum()), measure(*parts, table.sum() - 1)
+
+
+def _accuracy(table, classes):
+    """The share of the largest matching; leaving out an unmatched document does not change it."""
+    count = table.sum()
+    if classes:
+        matched, best = (np.arange(len(table)),) * 2, np.trace(table)
+        fewer = np.full(len(table), best - 1)
+    else:
+        matched = linear_sum_assignment(-table)
+        best = table[matched].sum()
+        fewer = np.array([_best_without_one(table, cell) for cell in zip(*matched, strict=True)])
+    without = np.full(table.shape, best)
+    without[matched] = fewer
+    return best / count, without / (count - 1)
+
+
+def _best_without_one(table, cell):
+    smaller = table.copy()
+    smaller[cell] -= 1
+    return smaller[linear_sum_assignment(-smaller)].sum()
+
+
+def _f1_macro(table):
+    """The mean over classes that occur of 2 true positives / (row sum + column sum)."""
+
+    def of(counts):
+        sums = counts.sum(0) + counts.sum(1)
+        return (2 * np.diag(counts)[sums > 0] / sums[sums > 0]).mean()
+
+    without = np.zeros(table.shape)
+    for cell in zip(*np.nonzero(table), strict=True):
+        smaller = table.copy()
+        smaller[cell] -= 1
+        without[cell] = of(smaller)
+    return of(table), without
+
+
+def _pair_sums(counts):
+    return counts * (counts - 1) / 2
+
+
+def _entropy_sums(counts):
+    return counts * np.log(np.maximum(counts, 1))
+
+
+def _ari(both, classes, clusters, count):
+    expected = classes * clusters / (count * (count - 1) / 2)
+    return (both - expected) / ((classes + clusters) / 2 - expected)
+
+
+def _information(both, classes, clusters, count):
+    entropies = [np.log(count) - part / count for part in (classes, clusters)]
+    return (both - classes - clusters) / count + np.log(count), *entropies
+
+
+def _nmi(both, classes, clusters, count):
+    shared, first, second = _information(both, classes, clusters, count)
+    return shared / ((first + second) / 2)
+
+
+def _nmi_geometric(both, classes, clusters, count):
+    shared, first, second = _information(both, classes, clusters, count)
+    return shared / np.sqrt(first * second)
+
+
+def half_width(weighted: list[list[tuple[float, tuple[np.ndarray, np.ndarray]]]]) -> float:
+    """Return the half-width that new documents alone give a weighted sum of scores.
+
+    Args:
+        weighted: for each unit a list of (weight, influences) of its runs.
+
+    Units that hold the same documents move together, so each document's influence is summed over
+    all runs that hold it. Returns 0 if units share at most half of their documents: then the
+    spread between units has the documents in it already.
+
+    >>> rows, one = np.arange(4), np.array([0.1, -0.1, 0.1, -0.1])
+    >>> half_width([[(0.5, (rows, one))], [(0.5, (rows, one))]]).round(3)  # two equal units
+    np.float64(0.339)
+    """
+    held = [np.unique(np.concatenate([rows for _, (rows, _) in unit])) for unit in weighted]
+    common = set(held[0].tolist()).intersection(*(rows.tolist() for rows in held[1:]))
+    if len(common) <= min(len(rows) for rows in held) / 2:
+        return 0.0
+    documents = np.unique(np.concatenate(held))
+    total = np.zeros(len(documents))
+    for unit in weighted:
+        for weight, (rows, change) in unit:
+            total[np.searchsorted(documents, rows)] += weight * change
+    count = len(documents)
+    return NORMAL * math.sqrt((count - 1) / count * np.square(total - total.mean()).sum())
