@@ -179,7 +179,7 @@ def size(found: Estimate, reported: float, runs: int) -> str:
         reported: the paper's difference, with the same sign convention.
         runs: how many runs the paper's number is a mean of.
 
-    >>> found = estimate([0.010, 0.012, 0.014])
+    >>> found = estimate([0.011, 0.012, 0.013])
     >>> size(found, 0.012, runs=5), size(found, 0.05, runs=5), size(found, -0.05, runs=5)
     ('as reported', 'smaller', 'opposite')
     """

@@ -16,19 +16,19 @@ NORMAL = 1.959964  # 95 % of a normal distribution lie within so many standard e
 
 @cache
 def influences(
-    experiment: str, key: str, metric: str, classes: bool
+    experiment: str, key: str, metric: str, classes: bool, profile: str = "full"
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return by how much a run's score changes when one document is left out.
 
     Args:
-        experiment, key: name the run, as records do.
+        experiment, key, profile: name the run, as records do.
         metric: one of its scores that count documents.
         classes: whether the answers are classes and not clusters.
 
     Returns (rows, changes): the row numbers of the documents, int [N] in ascending order, and the
     change of the score without each, float [N]. None if the run has no answers for this score.
     """
-    given = results.load_answers(experiment, key)
+    given = results.load_answers(experiment, key, profile)
     if base(metric) in answers.OF_QUERIES:
         if metric not in given:
             return None
@@ -37,7 +37,7 @@ def influences(
     name = set_of(metric)
     if name not in given:
         return None
-    rows, labels = results.load_rows(experiment, key)
+    rows, labels = results.load_rows(experiment, key, profile)
     return rows, changes(labels, given[name], base(metric), classes)
 
 
@@ -168,8 +168,8 @@ def half_width(weighted: list[list[tuple[float, tuple[np.ndarray, np.ndarray]]]]
     spread between units has the documents in it already.
 
     >>> rows, one = np.arange(4), np.array([0.1, -0.1, 0.1, -0.1])
-    >>> half_width([[(0.5, (rows, one))], [(0.5, (rows, one))]]).round(3)  # two equal units
-    np.float64(0.339)
+    >>> round(half_width([[(0.5, (rows, one))], [(0.5, (rows, one))]]), 3)  # two equal units
+    0.339
     """
     held = [np.unique(np.concatenate([rows for _, (rows, _) in unit])) for unit in weighted]
     common = set(held[0].tolist()).intersection(*(rows.tolist() for rows in held[1:]))

@@ -156,7 +156,7 @@ class _Block:
         if contrasts.base(metric) not in documents.COUNTED or run.status in LOST:
             return np.array([], dtype=int), np.array([])
         experiment, key = run.record.split("/", 1)
-        return documents.influences(experiment, key, metric, run.classes)
+        return documents.influences(experiment, key, metric, run.classes, run.profile)
 
 
 def judge_contrast(contrast: Contrast, book: Book, setting: Setting, runs: int = 1) -> Judged:

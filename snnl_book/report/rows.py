@@ -80,6 +80,7 @@ class Run(NamedTuple):
     record: str
     stale: bool
     classes: bool = False
+    profile: str = "full"
 
 
 class Book:
@@ -144,6 +145,7 @@ def runs_of(made: dict[int, dict], metric: str) -> dict[int, Run]:
             f"{run['experiment']}/{run['key']}",
             run["stale"],
             _are_classes(metric, run["scores"]),
+            run.get("profile", "full"),
         )
         for seed, run in made.items()
     }
