@@ -324,3 +324,11 @@ def nearest_share(points, labels, neighbours=10):
         distances[i] = np.inf
         shares.append((labels[np.argsort(distances)[:neighbours]] == labels[i]).mean())
     return np.mean(shares)
+
+
+@pytest.fixture
+def without_answers(monkeypatch):
+    """Made-up records have no answers, unless a test gives them some."""
+    from snnl_book.report import documents
+
+    monkeypatch.setattr(documents, "influences", lambda *run: None)

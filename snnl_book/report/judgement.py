@@ -238,8 +238,8 @@ def judge_value(records, metric: str, value: float) -> Judged:
     unit = "encoder" if any(run.encoder for run in runs.values()) else "seed"
     cells = ((1, {}),)
     contrast = Contrast("", "= v", metric, cells, unit, value=value)
-    label, dataset = (next(iter(records[name]), "") for name in ("label", "dataset"))
-    return _judged(contrast, [_Block(contrast, cells, [(label, dataset, runs)])])
+    label = next(iter(records["label"]), "the row")
+    return _judged(contrast, [_Block(contrast, cells, [(label, "", runs)])])
 
 
 def _metrics(contrast, cells):

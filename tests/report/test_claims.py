@@ -73,7 +73,9 @@ def test_earlier_verdicts_are_kept(judged):
     assert kept.to_dict() == claims.earlier("rule 1") and len(kept) == 42
     for rule in ("rule 2", "rule 3 before"):
         found = judged.loc[judged[rule] != "–"].set_index("name")[rule].to_dict()
-        assert found == claims.earlier(rule) and len(found) > 40
+        kept = claims.earlier(rule)
+        kept.pop("lost-in-chs", None)  # declared anew as chs-without-the-collapsed-run
+        assert found == kept and len(found) > 40
     assert {claims.word(kind) for kind in claims.earlier("rule 3 before").values()} <= {
         *claims.VERDICTS
     }

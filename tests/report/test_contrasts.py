@@ -40,8 +40,9 @@ def test_its_p_value_says_what_the_interval_says():
     edge = np.array([-1, 0, 1]) + 4.302653 / np.sqrt(3)  # t(0.975, 2); the lower bound is 0
     found = estimate(edge)
     assert found.low == pytest.approx(0, abs=1e-6) and found.p == pytest.approx(0.05, abs=1e-6)
-    # and with a floor that is wider
-    assert estimate([0.1, 0.11, 0.12], 0.11).p == pytest.approx(0.05, abs=1e-6)
+    units = estimate([0.1, 0.11, 0.12])
+    documents = np.sqrt(0.11**2 - units.half**2)  # the whole half-width is the mean
+    assert estimate([0.1, 0.11, 0.12], documents).p == pytest.approx(0.05, abs=1e-6)
 
 
 def test_a_beats_b_holds_wholly_above_0_fails_wholly_below_and_is_open_otherwise():

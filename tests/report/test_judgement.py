@@ -63,10 +63,7 @@ def judged(records, *contrasts, **facts):
     return claims.judge(pd.concat(records), claims=[claim(*contrasts, **facts)]).iloc[0]
 
 
-@pytest.fixture(autouse=True)
-def without_answers(monkeypatch):
-    """Made-up records have no answers, unless a test gives them some."""
-    monkeypatch.setattr(documents, "influences", lambda *run: None)
+pytestmark = pytest.mark.usefixtures("without_answers")
 
 
 BEATS = contrast((1, AED), (-1, AE))

@@ -7,6 +7,8 @@ from test_report import runs
 from snnl_book import report
 from snnl_book.report.readings import METRICS, distance
 
+pytestmark = pytest.mark.usefixtures("without_answers")
+
 PAPER = {"dbi": 0.38, "sil": 0.76, "chs": 24172.28, "nmi": 0.68, "ari": 0.72, "acc": 0.88}  # AE(D)
 
 

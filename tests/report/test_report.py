@@ -11,6 +11,8 @@ from snnl_book.data.readers import Split
 from snnl_book.experiments.cells import ALL
 from snnl_book.report.judgement import judge_value
 
+pytestmark = pytest.mark.usefixtures("without_answers")
+
 
 def runs(label, values, metric="acc", status="ok"):
     rows = [
@@ -204,25 +206,25 @@ def test_a_seed_that_only_one_side_has_is_left_out():
     )
 
 
-def verdict(value, values, metric="acc", **facts):
-    return judge_value(runs("A", values, metric).assign(**facts), metric, value).verdict
+def direction(value, values, metric="acc", **facts):
+    return judge_value(runs("A", values, metric).assign(**facts), metric, value).direction
 
 
 def test_a_value_beside_a_row_is_judged_as_a_claim_is():
-    assert verdict(0.8149, [0.79, 0.8, 0.81]) == "matches"
-    assert verdict(0.8351, [0.79, 0.8, 0.81]) == "differs"
-    assert verdict(0.8, [0.5, 0.8, 1.1]) == "undecided"  # a wide interval matches nothing
-    assert verdict(11_092, [90, 9_000, 8.4e9], "chs") == "undecided"
-    assert verdict(2.71, [2.70, 2.71, 2.72], "dbi") == "matches"  # an index: by its shares
-    assert verdict(0.8, [0.79, 0.8]) == "undecided"
-    assert verdict(0.3, [0.25, 0.26, 0.25], status="collapsed") == "no fair test"
+    assert direction(0.8149, [0.79, 0.8, 0.81]) == "holds"
+    assert direction(0.8351, [0.79, 0.8, 0.81]) == "fails"
+    assert direction(0.8, [0.5, 0.8, 1.1]) == "open"  # a wide interval matches nothing
+    assert direction(11_092, [90, 9_000, 8.4e9], "chs") == "open"
+    assert direction(2.71, [2.70, 2.71, 2.72], "dbi") == "holds"  # an index: by its shares
+    assert direction(0.8, [0.79, 0.8]) == "open"
+    assert direction(0.3, [0.25, 0.26, 0.25], status="collapsed") == "unfair"
 
 
 def test_seeds_of_one_random_encoder_are_no_units():
     encoders = [f"ab-random{number}" for number in (0, 0, 0)]
-    assert verdict(0.8, [0.79, 0.8, 0.81], fingerprint=encoders) == "undecided"
+    assert direction(0.8, [0.79, 0.8, 0.81], fingerprint=encoders) == "open"
     encoders = [f"ab-random{number}" for number in (0, 1, 2)]
-    assert verdict(0.8, [0.79, 0.8, 0.81], fingerprint=encoders) == "matches"
+    assert direction(0.8, [0.79, 0.8, 0.81], fingerprint=encoders) == "holds"
 
 
 def test_records_of_several_experiments_may_share_an_index():
@@ -423,7 +425,7 @@ def test_a_missing_row_is_shown_as_not_attempted_and_an_odd_run_is_named():
     )
     table = report.beside_paper(4, ours).set_index(["model", "metric"])
     assert len(table) == 12
-    assert table.loc[("AE(D)", "acc"), "our verdict"] == "not attempted"
+    assert table.loc[("AE(D)", "acc"), "our verdict"] == "not tested"
     assert table.loc[("AE", "acc"), "runs"] == "1, 1 collapsed"
     assert table.loc[("Orig.", "acc"), "our mean"] == "0.785"
     assert table.loc[("LC(D)", "acc"), "runs"] == "1, 1 diverged"
