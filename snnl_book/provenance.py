@@ -103,6 +103,8 @@ def results_dir(profile: str = "full") -> Path:
 def chapters_dir(profile: str = "full") -> Path:
     """Return the folder for the records that a chapter makes, never the committed ``results``.
 
+    ``profile`` is the one that the chapter runs in.
+
     >>> chapters_dir("tiny") == results_dir("tiny")
     True
     """

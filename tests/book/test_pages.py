@@ -437,7 +437,7 @@ def test_the_command_of_a_group_names_its_runs_and_no_others(
     assert len(commands) == len(own.groupby(["embedding", "model", "fingerprint"])) > 8
     asked = []
     monkeypatch.setattr(
-        __main__, "_carry_out", lambda specs, *_: asked.extend(map(experiments.key, specs)) or 0
+        __main__, "_run_all", lambda specs, *_: asked.extend(map(experiments.key, specs)) or 0
     )
     monkeypatch.setattr(__main__.experiments, "runnable", lambda specs, *_: specs)
     monkeypatch.setattr(__main__.experiments, "key", keyed(records))
