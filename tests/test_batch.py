@@ -372,9 +372,7 @@ def test_a_build_folder_that_refuses_is_one_sentence(small_book):
     process = snakemake(small_book, *BOOK)
     said, _ = process.communicate(timeout=300)
     assert (
-        process.returncode == 1
-        and f"{small_book / '_build'} could not be written" in said
-        and "Traceback" not in said
+        process.returncode == 1 and str(small_book / "_build") in said and "Traceback" not in said
     )
 
 

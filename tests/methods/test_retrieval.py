@@ -347,7 +347,11 @@ def test_equal_vectors_are_equal_though_a_matrix_product_may_round_them_differen
         texts, relevant = [f"t{i}" for i in range(count)], np.array([0, count // 2])
         task = Retrieval(["q"], texts, [np.arange(count)], [relevant], "drawn")
         one, other = np.random.default_rng(width).normal(size=(2, width))
-        vectors = lambda texts, pair=(other, one): np.array([pair[text == "q"] for text in texts])  # noqa: E731
+        pair = other, one
+
+        def vectors(texts, pair=pair):
+            return np.array([pair[text == "q"] for text in texts])
+
         expected = retrieval_scores([(np.zeros(count), np.isin(np.arange(count), relevant))])
         assert evaluate(task, vectors) == expected | {"queries": 1}
 
