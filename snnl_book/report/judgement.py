@@ -11,7 +11,7 @@ from snnl_book.report.rows import Book, Run, runs_of
 from snnl_book.results import Spec
 
 LOST = ("diverged", "failed")
-BELOW_PUBLISHED = 0.03  # a rival of ours this far below its published score is no fair rival
+BELOW_PUBLISHED = 0.03  # a rival of ours this far below its published score is not a fair one
 
 
 @dataclass(frozen=True)
