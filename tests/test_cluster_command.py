@@ -59,7 +59,10 @@ REFUSED = [
     ((*TITLE, "--save", "model"), "--save needs --method clusterbert"),
     ((*TITLE, "--model", "nowhere"), "nowhere"),
     ((*TITLE, "--model", "nowhere", "--k", "3"), "leave out --k, --method and --seeds"),
-    ((*TITLE, "--method", "clusterbert", "--save", "README.md"), "README.md is there, and is no"),
+    (
+        (*TITLE, "--method", "clusterbert", "--save", "README.md"),
+        "README.md exists and is not a saved model",
+    ),
 ]
 
 
