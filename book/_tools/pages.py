@@ -64,7 +64,8 @@ def claims_made(
     _refuse_untold(registered_claims(), chapters)
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
-    shown = claims.verdicts(judged).assign(claim=whole)
+    levels = judged["grade"].str.replace(r" \(.*?\)(?=,|$)", "", regex=True)
+    shown = claims.verdicts(judged).assign(claim=whole, grade=levels)
     tables = {"verdicts": _counts(judged), "claims-contrasts": claims.tested(judged)}
     headline = shown.assign(claim=judged["claim"])
     headline.insert(len(headline.columns) - 1, "page", judged["chapter"])
@@ -81,7 +82,9 @@ def claims_made(
 
 
 def _more(judged):
-    """Say for each claim what its verdict was under other readings, and what would change it."""
+    """Say for each claim how close its runs are, its verdict under other readings, and what would
+    change it.
+    """
     readings = [
         "; ".join(f"{says}: {kind}" for says, kind in found.items()) or "–"
         for found in judged["readings"]
@@ -89,6 +92,7 @@ def _more(judged):
     return pd.DataFrame(
         {
             "claim": judged["claim"],
+            "grade": judged["grade"],
             "other readings": readings,
             "what would change our mind": judged["changes"],
             "page": judged["chapter"],
