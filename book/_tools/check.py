@@ -311,7 +311,7 @@ def use(context, address: str, problems: list[str]) -> None:
             )
     except Error:
         problems.append("search: finds nothing for temperature")
-    page.goto(f"{address}/book/04_soft_nearest_neighbor_loss.html")
+    page.goto(f"{address}/book/02_soft_nearest_neighbor_loss.html")
     try:
         page.wait_for_function("window.snnlPlayground", timeout=20_000)
         apart = page.evaluate("snnlPlayground.selfCheck()")

@@ -188,7 +188,7 @@ def _smallest(judged):
     """Say which differences in accuracy our runs of the text classifiers can show."""
     rows = [
         each
-        for own in judged.query("chapter == '05_text_classification'")["contrasts"]
+        for own in judged.query("chapter == '07_text_classification'")["contrasts"]
         for each in own
         if each["metric"] == "acc" and each["test"].startswith("> 0") and each["units"] >= 5
     ]

@@ -121,7 +121,7 @@ def said(judged: pd.DataFrame, says: str = "") -> str:
     It is the first one that ``says`` these words; without words, the first of all. A comparison
     without a number gives the reason. Raises ClaimError if none says so.
 
-    >>> said(of("12_images", seeds=()))
+    >>> said(of("11_images", seeds=()))
     'not recorded (0 seeds)'
     """
     found = [each for own in judged["contrasts"] for each in own if says in ("", each["says"])]

@@ -354,7 +354,7 @@ def test_every_numbered_equation_has_its_chapter_its_function_and_its_test(recor
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("label", "eq-21", "Eq. 21 of 04_soft_nearest_neighbor_loss is in the chapter or in"),
+        ("label", "eq-21", "Eq. 21 of 02_soft_nearest_neighbor_loss is in the chapter or in"),
         (
             "function",
             "snnl_lib.losses.no_such_loss",

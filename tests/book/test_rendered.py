@@ -11,7 +11,7 @@ import rendered
 
 from snnl_book.report.show import show_figure, show_table, show_views
 
-CHAPTER = "04_soft_nearest_neighbor_loss"
+CHAPTER = "02_soft_nearest_neighbor_loss"
 
 
 def notebook(*cells):
@@ -37,9 +37,9 @@ def bundle(shown):
 
 def test_outputs_become_tables_figures_and_sentences_of_the_page(tmp_path):
     figure, _ = plt.subplots()
-    table = show_table(pd.DataFrame({"n": [1]}), "c4-n", "A *caption*.", "quoted")
-    folded = show_table(pd.DataFrame({"n": [1]}), "c4-m", "A caption.", "quoted", fold="All rows")
-    drawn = show_figure(figure, "c4-f", "What is to be seen.", "Another caption.")
+    table = show_table(pd.DataFrame({"n": [1]}), "c2-n", "A *caption*.", "quoted")
+    folded = show_table(pd.DataFrame({"n": [1]}), "c2-m", "A caption.", "quoted", fold="All rows")
+    drawn = show_figure(figure, "c2-f", "What is to be seen.", "Another caption.")
     said = {"text/markdown": "It is 0.5.", "text/plain": "<Markdown>"}
     before = notebook(code(*map(bundle, (table, folded, drawn)), said))
     kept = copy.deepcopy(before)
@@ -47,29 +47,29 @@ def test_outputs_become_tables_figures_and_sentences_of_the_page(tmp_path):
     assert before == kept  # what is offered for download stays as it was executed
     assert emptied["metadata"] == {"tags": ["remove-cell"]} and emptied["outputs"] == []
     assert told["source"].split("\n\n```")[0] == (
-        "```{run-table} c4-n\n:name: c4-n\n\n**Table 4.1.** A *caption*.\n```\n\n"
-        "::::{dropdown} All rows\n```{run-table} c4-m\n:name: c4-m\n\n**Table 4.2.** A caption."
+        "```{run-table} c2-n\n:name: c2-n\n\n**Table 2.1.** A *caption*.\n```\n\n"
+        "::::{dropdown} All rows\n```{run-table} c2-m\n:name: c2-m\n\n**Table 2.2.** A caption."
         "\n```\n::::"
     )
     assert told["source"].endswith(
-        "\n:name: c4-f\n\n**Figure 4.1.** Another caption.\n```\n\nIt is 0.5."
+        "\n:name: c2-f\n\n**Figure 2.1.** Another caption.\n```\n\nIt is 0.5."
     )
-    assert "{figure} figures/c4-f.png\n:alt: What is to be seen.\n" in told["source"]
-    assert (tmp_path / "tables" / "c4-n.csv").read_text() == "n,records\n1,quoted\n"
-    assert (tmp_path / "figures" / "c4-f.png").read_bytes().startswith(b"\x89PNG")
+    assert "{figure} figures/c2-f.png\n:alt: What is to be seen.\n" in told["source"]
+    assert (tmp_path / "tables" / "c2-n.csv").read_text() == "n,records\n1,quoted\n"
+    assert (tmp_path / "figures" / "c2-f.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_figure_leads_to_its_runs_and_is_drawn_anew_where_scripts_run(tmp_path):
     views, records = go.Figure(), "tsne/a-s42-n200-0123abcd tsne/b-s42-n200-0123abcd"
     views.add_scatter(x=[0, 1], y=[2, 3], mode="lines", name="</script>", meta="first")
-    view = show_views(views, "c4-v", "What is to be seen.", "A caption.", source=records)
+    view = show_views(views, "c2-v", "What is to be seen.", "A caption.", source=records)
     told = rendered.page_of(notebook(code(bundle(view))), CHAPTER, tmp_path)["cells"][1]["source"]
-    assert told.startswith("```{figure} figures/c4-v.png\n")
+    assert told.startswith("```{figure} figures/c2-v.png\n")
     assert told.endswith(f"```{{runs-of}}\n{records}\n```")
     drawn = told.split("```{raw} html\n")[1].split("\n```")[0]
-    assert 'src="../_static/plotly.min.js"' in drawn and 'id="c4-v-view"' in drawn
+    assert 'src="../_static/plotly.min.js"' in drawn and 'id="c2-v-view"' in drawn
     assert drawn.count("</script>") == drawn.count("<script")  # a name cannot end it
-    assert (tmp_path / "figures" / "c4-v.png").stat().st_size > 1000
+    assert (tmp_path / "figures" / "c2-v.png").stat().st_size > 1000
 
 
 def test_code_that_a_reader_sees_and_other_outputs_stay(tmp_path):

@@ -637,7 +637,7 @@ def test_of_several_numbers_of_documents_the_most_recorded_and_then_the_largest(
 HEAD = """
 [[claim]]
 name = "a-claim"
-chapter = "07_text_clustering"
+chapter = "08_text_clustering"
 claim = "a beats b"
 where = "Sec. 1"
 reported = "0.1"

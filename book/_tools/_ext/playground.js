@@ -1,4 +1,4 @@
-// The playground of chapter 4: forty points, who picks whom, and where the loss pushes. Points, labels and the numbers to
+// The playground of chapter 2: forty points, who picks whom, and where the loss pushes. Points, labels and the numbers to
 // compare with come from the chapter, as JSON in the page.
 "use strict";
 
