@@ -21,6 +21,7 @@ from claims_picture import svg_of
 
 from snnl_book import experiments, report, results
 from snnl_book.experiments.cells import DRAWN
+from snnl_book.experiments.grades import lowest
 from snnl_book.paper import registered_claims
 from snnl_book.report import claims
 from snnl_book.report.select import asked_by
@@ -64,7 +65,7 @@ def claims_made(
     _refuse_untold(registered_claims(), chapters)
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
-    levels = judged["grade"].str.replace(r" \(.*?\)(?=,|$)", "", regex=True)
+    levels = judged["grade"].map(lowest)
     shown = claims.verdicts(judged).assign(claim=whole, grade=levels)
     tables = {"verdicts": _counts(judged), "claims-contrasts": claims.tested(judged)}
     headline = shown.assign(claim=judged["claim"])

@@ -9,8 +9,12 @@ from snnl_book import data
 from snnl_book.experiments.cells import DRAWN
 from snnl_book.results import Spec
 
-GRADES = ("stand-in", "reduced", "paper's protocol")
+GRADES = ("distant", "close", "as published")
 """The grades, the lowest first."""
+CHOICE = "our choice"
+"""What a setting is called that the paper does not print; it does not change the grade."""
+CLOSE_SHARE = 0.5
+"""Runs on at least this share of the paper's data are close, runs on less are distant."""
 ADDED = ("-readings", "-rivals", "-ablation")
 """Endings of the experiments that vary another one, whose rules they share."""
 
@@ -18,15 +22,17 @@ ADDED = ("-readings", "-rivals", "-ablation")
 @cache
 def _rules():
     rules = tomllib.loads(Path(__file__).with_name("grades.toml").read_text("utf-8"))["rule"]
-    if odd := [rule for rule in rules if rule["grade"] not in GRADES[:2]]:
-        raise ValueError(f"grades.toml: there is no grade {odd[0]['grade']!r}")
+    for rule in rules:
+        if rule.get("grade", "part") not in (*GRADES[:2], "choice", "part"):
+            raise ValueError(f"grades.toml: there is no grade {rule['grade']!r}")
     return rules
 
 
 def notes(spec: Spec) -> dict[str, tuple[str, float | None]]:
     """Return how a run differs from its paper's protocol: difference -> (grade, share of the data).
 
-    The share is None if the difference is not in the amount of data.
+    The grade is ``CHOICE`` for a setting that the paper does not print. The share is None if the
+    difference is not in the amount of data.
     """
     family = spec.experiment
     for ending in ADDED:
@@ -36,32 +42,46 @@ def notes(spec: Spec) -> dict[str, tuple[str, float | None]]:
         share = spec.n_train / data.describe(spec.dataset).forms[0].documents[0]
     differences = {}
     for rule in _rules():
-        part = rule.get("part", False)
-        fits = family in rule["experiments"] and not (part and (share is None or share >= 1))
+        is_part = rule.get("part", False)
+        fits = family in rule["experiments"] and not (is_part and (share is None or share >= 1))
         for name, values in rule["when"].items():
             fits = fits and (getattr(spec, name, None) or spec.get(name)) in values
         if fits:
-            says = rule["says"].format(n_train=spec.n_train)
-            differences[says] = (rule["grade"], share if part else None)
+            of_share = GRADES[1] if share is None or share >= CLOSE_SHARE else GRADES[0]
+            level = {"choice": CHOICE}.get(rule.get("grade"), rule.get("grade", of_share))
+            difference = rule["says"].format(n_train=spec.n_train)
+            differences[difference] = (level, share if is_part else None)
     return differences
 
 
 def grade(specs: Iterable[Spec]) -> str:
     """Return the grades of some runs, the lowest first, each with its differences in parentheses.
 
-    An example is ``stand-in (MiniLM for RoBERTa), reduced (2,000 texts of a corpus, 5 to 18 %)``.
-    Runs without a difference have the grade ``paper's protocol``.
+    An example is ``distant (MiniLM for RoBERTa; 2,000 texts of a corpus, 5 to 18 %), close (batches
+    of 32 in place of 8)``. Runs without a difference are graded ``as published``. Settings that the
+    paper does not print come last, as ``our choice (...)``.
     """
-    shares_of: dict[str, dict[str, set]] = {level: {} for level in GRADES[:2]}
+    shares_of: dict[str, dict[str, set]] = {level: {} for level in (*GRADES[:2], CHOICE)}
     for spec in specs:
         for difference, (level, share) in notes(spec).items():
             shares_of[level].setdefault(difference, set()).add(share)
     parts = []
     for level, differences in shares_of.items():
+        if level == CHOICE and not parts:
+            parts.append(GRADES[-1])
         if differences:
             words = [f"{name}{_percent(shares)}" for name, shares in differences.items()]
             parts.append(f"{level} ({'; '.join(words)})")
-    return ", ".join(parts) or GRADES[-1]
+    return ", ".join(parts)
+
+
+def lowest(grades: str) -> str:
+    """Return the lowest of the grades that ``grade`` returned, without the differences.
+
+    >>> lowest("distant (MiniLM for RoBERTa), close (batches of 32 in place of 8)")
+    'distant'
+    """
+    return grades.partition(" (")[0].partition(",")[0]
 
 
 def _percent(shares):

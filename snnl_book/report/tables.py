@@ -315,7 +315,7 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     >>> provenance(recorded("clustering", "ag_news"), clustered="texts").split(",")[0]
     '20 runs of the full profile on ag_news: 20'
     >>> provenance(recorded("images", "mnist", "pixels")).partition("computing. ")[2][:15]
-    'Grade: reduced '
+    'Grade: as publi'
     """
     if records.empty:
         return "No runs are recorded."

@@ -432,27 +432,27 @@ def test_a_claim_declared_after_seeing_is_judged_on_the_new_seeds_alone():
 
 def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
     found = judged([made(AED, UP), BASE], BEATS)
-    assert found["grade"].startswith("stand-in (spaCy's vectors of 2023 for GloVe), reduced (")
+    assert found["grade"].startswith("close (spaCy's vectors of 2023 for GloVe; ")
     images = {"experiment": "images", "dataset": "mnist"}
     a = images | {"model": "ae-d", "alpha": 1, "reading": "alpha 1"}
     b = images | {"model": "original"}
     found = judged([made(a, UP), made(b, [0.0] * 5)], contrast((1, a), (-1, b)))
-    assert found["grade"].endswith("number: 10,000 training images, 17 %)")
+    assert found["grade"].endswith("our choice (10,000 training images, 17 %)")
     found = judged([made(b, UP)], contrast((1, b), value=0.01))
-    assert (found["grade"], found["kind"]) == ("paper's protocol", "holds")
+    assert (found["grade"], found["kind"]) == ("as published", "holds")
 
 
 def test_the_grade_is_that_of_the_rows_with_runs_or_of_all_where_there_are_none():
     original = {"experiment": "images", "dataset": "mnist", "model": "original"}
     level = contrast((1, original), value=0.01)
     found = judged([made(original, UP)], level, BEATS)
-    assert found["grade"] == "paper's protocol" and found["corpora"] == "mnist"
+    assert found["grade"] == "as published" and found["corpora"] == "mnist"
     both = judged([made(original, UP), made(AED, UP), BASE], level, BEATS)
-    assert both["grade"].startswith("stand-in") and both["corpora"] == "ag_news, mnist"
+    assert both["grade"].startswith("close") and both["corpora"] == "ag_news, mnist"
     later = judged(
         [made(original, UP), made(AED, UP), BASE], level, replace(BEATS, chosen_afterwards=True)
     )
-    assert later["grade"] == "paper's protocol"  # but the runs are named, and what they are of
+    assert later["grade"] == "as published"  # but the runs are named, and what they are of
     assert later["corpora"] == "ag_news, mnist" and len(later["records"].split()) == 15
     none = judged([BASE], BEATS)
     assert none["grade"] == "–"
@@ -904,7 +904,7 @@ def test_the_command_prints_contrasts_seeds_corpora_grade_and_both_verdicts(two_
     for line in (
         "a-claim: words\n  text, words\n  - a against b [> 0]\n",
         "    +0.120 (nmi), +0.100 to +0.140; 5 seeds: holds\n",
-        "  seeds: 5\n  corpora: ag_news\n  grade: stand-in (spaCy's vectors",
+        "  seeds: 5\n  corpora: ag_news\n  grade: close (spaCy's vectors",
         "  rule 1: partly\n  rule 2: partly\n",
         "  rule 3: holds; provisional\n",
     ):

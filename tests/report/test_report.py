@@ -96,15 +96,15 @@ def test_a_provenance_ends_with_the_grade_of_its_cells():
     rows = report.select("clustering", dataset="ag_news")
     rows = rows[rows["embedding"] != "infersent-nli"]
     of_words, random = (rows[rows["embedding"] == name] for name in ("spacy", "infersent-random"))
-    part = "reduced (three quarters of AG News to draw from)"
+    part = "three quarters of AG News to draw from"
     word = "spaCy's vectors of 2023 for GloVe"
-    assert report.provenance(of_words).endswith(f"computing. Grade: stand-in ({word}), {part}.")
-    both = f"Grade: stand-in ({word}; a random encoder for InferSent), {part}."
+    assert report.provenance(of_words).endswith(f"computing. Grade: close ({word}; {part}).")
+    both = f"Grade: distant (a random encoder for InferSent), close ({word}; {part})."
     assert report.provenance(rows).endswith(both) and both not in report.provenance(random)
     points = report.provenance(report.select("annealing"))
-    assert "Grade: stand-in (classes, step and fixed temperatures of ours" in points
+    assert "Grade: as published, our choice (classes, step and fixed temp" in points
     pixels = report.recorded("images", "mnist", "pixels").query("model == 'original'")
-    assert report.provenance(pixels).endswith("Grade: paper's protocol.")
+    assert report.provenance(pixels).endswith("Grade: as published.")
 
 
 def test_a_provenance_of_records_put_together_counts_all_of_them():
