@@ -1,0 +1,91 @@
+"""The findings that are joined from several experiments."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snnl_book import results
+from snnl_book.report import findings
+
+
+def test_effects_of_annealing_are_differences_of_the_recorded_conditions():
+    rows = findings.annealing_effects().set_index(["setting", "label"])
+    assert set(rows.index.get_level_values("label")) == set(findings.CHANGES)
+    records = findings._conditions()["AG News, AE(D)"][0].query("metric == 'acc'")
+    wide = records.pivot_table(index="seed", columns="label", values="value")
+    by_hand = (wide[findings.ANNEALED] - wide[findings.FIXED]).mean()
+    row = rows.loc[("AG News, AE(D)", "both: annealing")]
+    assert row["mean"] == pytest.approx(by_hand) and row["seeds"] == 5
+    assert row["low"] < row["mean"] < row["high"]
+
+
+def test_points_are_compared_at_the_articles_epoch():
+    records, metric = findings._conditions()[f"points, epoch {findings.EPOCH}"]
+    one = records.iloc[0]
+    path = results.results_dir("full") / "annealing" / f"{one['key']}.curve.csv"
+    curve = pd.read_csv(path).set_index("epoch")
+    assert one["value"] == pytest.approx(curve.loc[findings.EPOCH, metric])
+
+
+@pytest.mark.parametrize("dataset", ["ag_news", "mnist"])
+def test_every_use_of_labels_is_in_the_right_group_with_its_number_of_labels(dataset):
+    runs = findings.uses_of_labels(dataset)
+    assert not runs.duplicated(["experiment", "key"]).any()
+    groups = runs.groupby("method")["group"].unique()
+    assert list(groups["AE(D)"]) == [findings.LOSS]
+    assert list(groups["support vector machine, its own classes"]) == [findings.LABELS]
+    assert (runs.loc[runs["group"] == findings.NONE, "labels"] == 0).all()
+    assert (runs.loc[runs["group"] != findings.NONE, "labels"] >= 100).all()
+    of_100 = runs.query("method == 'AE(D)' and labels == 100")
+    assert of_100["key"].str.contains("-n100-").all() and len(of_100) == 5
+
+
+def test_an_unlabelled_clustering_keeps_the_name_of_its_vectors():
+    methods = set(findings.uses_of_labels("ag_news").query("labels == 0")["method"])
+    assert {"k-means on TF-IDF", "k-means on MiniLM, mean", "Gaussian mixture"} <= methods
+
+
+def test_a_summary_puts_the_best_mean_first_and_has_the_interval_of_its_runs():
+    runs = pd.DataFrame(
+        {
+            "labels": [100, 100, 100, 100],
+            "method": ["a", "a", "b", "b"],
+            "group": findings.LOSS,
+            "value": [0.5, 0.6, 0.8, 0.8],
+            "experiment": "labels",
+            "key": ["k1", "k2", "k3", "k4"],
+        }
+    )
+    table = findings.summed_up(runs)
+    assert table["method"].tolist() == ["b", "a"]
+    assert table["mean"].tolist() == pytest.approx([0.8, 0.55])
+    half = 12.7062 * np.std([0.5, 0.6], ddof=1) / np.sqrt(2)  # t with one degree of freedom
+    assert table.loc[1, "high"] - 0.55 == pytest.approx(half, rel=1e-4)
+    assert table.loc[1, "records"] == "labels/k1 labels/k2"
+
+
+@pytest.fixture
+def run_with_answers():
+    runs = findings.uses_of_labels("ag_news").query("labels == 10000")
+    return runs[runs["method"] == "support vector machine, its own classes"].head(1)
+
+
+def test_the_share_of_right_answers_is_the_recorded_accuracy(run_with_answers):
+    wrong = findings.wrong_answers(run_with_answers)
+    assert len(wrong) == 7600 and wrong.index.names == ["row", "class"]
+    assert 1 - wrong.iloc[:, 0].mean() == pytest.approx(run_with_answers["value"].item())
+
+
+def test_clusters_are_matched_with_classes_before_errors_are_counted(monkeypatch):
+    labels, clusters = np.array([0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 2])
+    monkeypatch.setattr(results, "load_rows", lambda *_: (np.arange(5), labels))
+    monkeypatch.setattr(results, "load_answers", lambda *_: {"": clusters})
+    _, _, given = findings.answers_as_classes("any", "key")
+    assert given.tolist() == [0, 0, 1, 1, -1]  # the third cluster is left without a class
+
+
+def test_agreement_is_the_share_of_errors_in_common():
+    wrong = pd.DataFrame({"a": [1, 1, 0, 0], "b": [1, 0, 1, 0], "c": [0, 0, 0, 0]}, dtype=bool)
+    table = findings.agreement(wrong)
+    assert table.loc["a", "b"] == pytest.approx(1 / 3) and table.loc["a", "a"] == 1
+    assert table.loc["a", "c"] == 0
