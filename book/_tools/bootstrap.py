@@ -1,5 +1,5 @@
-"""Write the hidden cell that makes a chapter run outside of a checkout, the same in every chapter,
-with the address that stands in _config.yml.
+"""Prepare the chapters for Jupyter and Colab: write the hidden cell that makes a chapter run
+outside a checkout, with the address in _config.yml, and fold the solutions of the exercises.
 """
 
 import json
@@ -54,6 +54,17 @@ def cell(address: str) -> dict:
     }
 
 
+def fold_solutions(notebook: dict) -> None:
+    """Fold what follows each heading ``#### Solution``, for JupyterLab and for Colab."""
+    folded = []
+    for cell in notebook["cells"]:
+        if "".join(cell["source"]).startswith("#### Solution"):
+            cell["metadata"] = {"id": cell["id"], "jp-MarkdownHeadingCollapsed": True}
+            folded.append(cell["id"])
+    if folded:
+        notebook["metadata"]["colab"] = {"collapsed_sections": folded}
+
+
 def main() -> None:
     wanted = cell(address())
     for path in CHAPTERS:
@@ -63,6 +74,7 @@ def main() -> None:
             i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])
         )
         notebook["cells"] = [*cells[:first], wanted, *cells[first:]]
+        fold_solutions(notebook)
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -1,8 +1,9 @@
 """Make of an executed chapter, which reads alike everywhere, a page of the book.
 
 The outputs that hold tables, figures and sentences become the text of the page: a table gets links
-to its runs and a download, a figure a number, an equation the number of its paper. The executed
-chapter itself is what the page offers for download.
+to its runs and a download, a figure a number, an equation the number of its paper. What follows a
+heading ``#### Solution`` goes into a dropdown, code and outputs included. The executed chapter
+itself is what the page offers for download.
 """
 
 import base64
@@ -18,6 +19,7 @@ from snnl_book.report.show import FIGURE, PLOTLY, TABLE
 ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")
 RUN = re.compile(r"-s\d+-n\d+-[0-9a-f]{8}\b")
+SOLUTION = "#### Solution"
 QUOTED_EQUATION = re.compile(r"\[Eq\. (\d+)\]\((\w+)\.ipynb\)")
 
 
@@ -52,7 +54,35 @@ def page_of(notebook: dict, chapter: str, folder: Path) -> dict:
         if told and "remove-cell" not in tags:
             below = {"cell_type": "markdown", "id": f"{cell['id']}-told", "metadata": {}}
             cells.append(below | {"source": "\n\n".join(told)})
-    return notebook | {"cells": cells}
+    return notebook | {"cells": _with_folded_solutions(cells)}
+
+
+def _with_folded_solutions(cells):
+    """Return the cells of a page with each solution, up to the next heading, in one dropdown."""
+    page, parts = [], None
+    for cell in cells:
+        text, prose = _text(cell["source"]), cell["cell_type"] == "markdown"
+        if prose and text.startswith("#"):
+            parts = [] if text.startswith(SOLUTION) else None
+        if not parts:
+            page.append(cell)
+        if parts is not None:
+            parts += [text.removeprefix(SOLUTION).strip()] if prose else _code_as_text(cell)
+            inside = "\n\n".join(part for part in parts if part)
+            folded = f":::::{{dropdown}} Solution\n{inside}\n:::::"
+            page[-1] = page[-1] | {"metadata": {}, "source": folded}
+    return page
+
+
+def _code_as_text(cell):
+    """Return a code cell and what it printed as fenced blocks."""
+    tags = cell["metadata"].get("tags", [])
+    hidden = {"remove-input", "remove-cell"} & {*tags}
+    blocks = [] if hidden else [f"```python\n{_text(cell['source'])}\n```"]
+    for output in cell["outputs"]:
+        printed = output["text"] if "text" in output else output["data"]["text/plain"]
+        blocks.append(f"```text\n{_text(printed).rstrip()}\n```")
+    return blocks
 
 
 def _text(source):
@@ -81,8 +111,8 @@ def _told(output, folder, numbers):
         path.parent.mkdir(parents=True, exist_ok=True)
         picture = re.search(r"base64,([^\"]+)", _text(data["text/html"]))[1]
         path.write_bytes(base64.b64decode(picture))
-        alt = f":alt: {facts['alt']}\n"
-        shown = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], alt)
+        options = f":alt: {facts['alt']}\n:width: {facts['width']}\n"
+        shown = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], options)
         if view := data.get(PLOTLY):
             shown += f"\n\n```{{raw}} html\n{_interactive(view, facts['name'])}\n```"
         runs = facts["records"] if RUN.search(facts["records"]) else ""  # or words, or a file

@@ -60,6 +60,17 @@ def test_a_chapter_has_the_cell_before_its_parameters_with_the_address_of_the_bo
     assert sum("SNNL_SOURCE" in "".join(cell["source"]) for cell in cells) == 1
 
 
+@pytest.mark.parametrize("path", CHAPTERS, ids=[path.stem for path in CHAPTERS])
+def test_the_solutions_of_a_chapter_are_folded_in_jupyterlab_and_colab(path):
+    notebook = json.loads(path.read_text())
+    solutions = [
+        cell for cell in notebook["cells"] if "".join(cell["source"]).startswith("#### Solution")
+    ]
+    assert all(cell["metadata"]["jp-MarkdownHeadingCollapsed"] for cell in solutions)
+    folded = notebook["metadata"].get("colab", {}).get("collapsed_sections", [])
+    assert folded == [cell["metadata"]["id"] for cell in solutions]
+
+
 def test_writing_the_cell_again_changes_nothing_and_a_new_address_changes_it_alone(tmp_path):
     (tmp_path / "book" / "_tools").mkdir(parents=True)
     (tmp_path / "book" / "_tools" / "bootstrap.py").write_bytes(

@@ -54,7 +54,7 @@ def test_outputs_become_tables_figures_and_sentences_of_the_page(tmp_path):
     assert told["source"].endswith(
         "\n:name: c2-f\n\n**Figure 2.1.** Another caption.\n```\n\nIt is 0.5."
     )
-    assert "{figure} figures/c2-f.png\n:alt: What is to be seen.\n" in told["source"]
+    assert "{figure} figures/c2-f.png\n:alt: What is to be seen.\n:width: " in told["source"]
     assert (tmp_path / "tables" / "c2-n.csv").read_text() == "n,records\n1,quoted\n"
     assert (tmp_path / "figures" / "c2-f.png").read_bytes().startswith(b"\x89PNG")
 
@@ -84,3 +84,18 @@ def test_equations_get_the_labels_by_which_the_book_knows_them(tmp_path):
     text = text.replace("6](13_clusterbert", "5](13_clusterbert")
     (cell,) = rendered.page_of(notebook(markdown(text)), CHAPTER, tmp_path)["cells"]
     assert cell["source"] == "$$\nx\n\n$$ (eq-4)\n\nSee {eq}`cb-5`."
+
+
+def test_a_solution_is_folded_with_its_code_and_what_the_code_printed(tmp_path):
+    printed = {"output_type": "stream", "name": "stdout", "text": ["1\n", "2\n"]}
+    computed = code({"text/plain": "3"}, {"text/markdown": "It is 3."}, tags=())
+    computed["outputs"].insert(0, printed)
+    computed["source"] = ["print(1)\n", "..."]
+    cells = [markdown("### 1. How many?"), markdown("#### Solution\n\nTwo."), computed]
+    cells += [markdown("## In this chapter"), code({"text/plain": "4"}, tags=())]
+    asked, solution, *rest = rendered.page_of(notebook(*cells), CHAPTER, tmp_path)["cells"]
+    assert asked == cells[0] and rest == cells[3:]
+    assert solution["source"] == (
+        ":::::{dropdown} Solution\nTwo.\n\n```python\nprint(1)\n...\n```\n\n"
+        "```text\n1\n2\n```\n\n```text\n3\n```\n\nIt is 3.\n:::::"
+    )
