@@ -1,45 +1,187 @@
-"""Draw the README's picture, the claims that the papers lead with, from the records, into
-book/images/claims.png (make picture).
+"""Draw the two pictures that README and the front page show, into book/images (make picture):
+points that the loss moves, and the verdicts of all claims, one bar for each paper.
 """
 
 import json
 from pathlib import Path
 
-import claims_picture
 import pandas as pd
+import torch
 
-TARGET = Path(__file__).resolve().parents[1] / "images" / "claims.png"
+from snnl_book.report import claims
+from snnl_lib.losses import soft_nearest_neighbor_loss
+
+FOLDER = Path(__file__).resolve().parents[1] / "images"
+MOTION = FOLDER / "loss.svg"
+VERDICTS = FOLDER / "verdicts.svg"
+
+# ---------------------------------------------------------------- the loss at work
+
+POINTS, CLASSES, STEPS, FRAMES = 72, 3, 40, 16
+TEMPERATURE, STEP_SIZE = 2.0, 15.0
+SIDE, SECONDS, TIMES = 360, 8, 3
+COLOURS = ("#0072B2", "#E69F00", "#CC79A7")
+SHAPES = ("M0-5A5 5 0 1 1 0 5A5 5 0 1 1 0-5", "M-4.6-4.6H4.6V4.6H-4.6Z", "M0-6L5.6 4.4H-5.6Z")
 
 
-def leading(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of ``claims.judge`` that the picture shows."""
-    return judged[judged["headline"]].reset_index(drop=True)
+def descent() -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Return the positions of the points after every step, each [POINTS, 2], and their classes."""
+    random = torch.Generator().manual_seed(42)
+    x = torch.randn(POINTS, 2, generator=random)
+    y = torch.arange(POINTS) % CLASSES
+    positions = [x]
+    for _ in range(STEPS):
+        x = x.clone().requires_grad_()
+        loss = soft_nearest_neighbor_loss(x, y, TEMPERATURE, distance="sqeuclidean")
+        (gradient,) = torch.autograd.grad(loss, x)
+        x = (x - STEP_SIZE * gradient).detach()
+        positions.append(x)
+    return positions, y
 
 
-def told(judged: pd.DataFrame) -> str:
-    """Return what the picture says, to three digits, as it is written into the file; a test reads
-    it there, and so sees when the records have moved on.
+def same_class_neighbours(x: torch.Tensor, y: torch.Tensor, k: int = 5) -> float:
+    """Return the share of the k nearest neighbours of each point that have its class."""
+    distances = torch.cdist(x, x).fill_diagonal_(torch.inf)
+    nearest = y[distances.topk(k, largest=False).indices]
+    return (nearest == y[:, None]).float().mean().item()
+
+
+def motion_svg() -> str:
+    """Return an SVG in which points move from before the loss to after it.
+
+    It moves three times and then rests at the end; where a reader has asked for less motion it
+    shows the end at once.
     """
-    rows = [
-        [row.claim, row.kind]
-        + [[round(each[name], 3) for name in ("mean", "low", "high")] for each in row.contrasts]
-        for row in leading(judged).itertuples()
-    ]
-    return json.dumps(rows, default=float)
+    positions, y = descent()
+    kept = [positions[round(i * STEPS / (FRAMES - 1))] for i in range(FRAMES)]
+    scale = 0.46 * SIDE / max(frame.abs().max().item() for frame in kept)
+    times = [0.12 + 0.68 * i / (FRAMES - 1) for i in range(FRAMES)]  # it rests at either end
+    rules, marks = [], []
+    for point in range(POINTS):
+        places = [(SIDE / 2 + scale * frame[point]).tolist() for frame in kept]
+        moves = [
+            f"{100 * time:.1f}%{{transform:translate({x:.1f}px,{y_:.1f}px)}}"
+            for time, (x, y_) in zip(times, places, strict=True)
+        ]
+        moves[0], moves[-1] = "0%," + moves[0], moves[-1].replace("{", ",100%{", 1)
+        name, kind = f"p{point}", int(y[point])
+        rules.append(f"@keyframes {name}{{{''.join(moves)}}}")
+        end = f"transform:translate({places[-1][0]:.1f}px,{places[-1][1]:.1f}px)"
+        style = f"{end};animation-name:{name}"
+        shape = f'fill="{COLOURS[kind]}" fill-opacity=".8" d="{SHAPES[kind]}"'
+        marks.append(f'<path class="m" style="{style}" {shape}/>')
+    before, after = (f"{same_class_neighbours(x, y):.0%}" for x in (kept[0], kept[-1]))
+    words = (
+        f"Before the loss {before} of the nearest neighbours have the same class, after it {after}"
+    )
+    style = (
+        f".m,.b,.a{{animation:{SECONDS}s linear {TIMES} both}}.b{{animation-name:b;opacity:0}}"
+        ".a{animation-name:a}@keyframes b{0%,12%{opacity:1}30%,100%{opacity:0}}"
+        "@keyframes a{0%,60%{opacity:0}80%,100%{opacity:1}}text{font:15px sans-serif;fill:#222}"
+        "@media(prefers-reduced-motion:reduce){.m,.b,.a{animation:none}}"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIDE} {SIDE + 30}" role="img">'
+        f"<title>{words}</title><style>{style}{''.join(rules)}</style>"
+        f'<rect width="100%" height="100%" fill="white"/>{"".join(marks)}'
+        f'<text class="b" x="12" y="{SIDE + 18}">before: {before} of neighbours agree</text>'
+        f'<text class="a" x="12" y="{SIDE + 18}">after: {after} of neighbours agree</text>'
+        "</svg>\n"
+    )
+
+
+# ---------------------------------------------------------------- the verdicts
+
+VERDICT_COLOURS = {
+    "holds": "#0072B2",
+    "holds in part": "#56B4E9",
+    "mixed": "#F0E442",
+    "open": "#BBBBBB",
+    "fails in part": "#E69F00",
+    "fails": "#D55E00",
+    "not tested": "#FFFFFF",
+}
+PAPERS = {"text": "Text", "image": "Images", "ClusterBERT": "ClusterBERT"}
+WIDTH, BAR, GAP, LEFT, TOP = 720, 34, 12, 96, 34
+
+
+def counts(judged: pd.DataFrame) -> dict[str, dict[str, list[int]]]:
+    """Return for each paper and verdict how many claims have it, and how many are provisional.
+
+    ``judged`` are the rows of ``claims.judge``.
+    """
+    kinds = judged["kind"].map(claims.word)
+    return {
+        paper: {
+            kind: [
+                int(((judged["paper"] == paper) & (kinds == kind)).sum()),
+                int(((judged["paper"] == paper) & (kinds == kind) & judged["provisional"]).sum()),
+            ]
+            for kind in claims.VERDICTS
+        }
+        for paper in PAPERS
+    }
+
+
+def verdicts_svg(judged: pd.DataFrame) -> str:
+    """Return an SVG with one bar of verdicts for each paper; provisional ones are hatched."""
+    table = counts(judged)
+    longest = max(sum(number for number, _ in row.values()) for row in table.values())
+    unit = (WIDTH - LEFT - 8) / longest
+    parts = [_legend()]
+    for line, (paper, row) in enumerate(table.items()):
+        top, x = TOP + line * (BAR + GAP), float(LEFT)
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{top + 22}" text-anchor="end">{PAPERS[paper]}</text>'
+        )
+        for kind, (number, provisional) in row.items():
+            parts.append(_bar(x, top, number * unit, kind, provisional * unit))
+            if number:
+                middle = x + number * unit / 2
+                parts.append(f'<text x="{middle:.1f}" y="{top + 22}" class="n">{number}</text>')
+            x += number * unit
+    height = TOP + len(table) * (BAR + GAP)
+    words = "; ".join(
+        f"{PAPERS[paper]}: "
+        + ", ".join(f"{number} {kind}" for kind, (number, _) in row.items() if number)
+        for paper, row in table.items()
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'
+        f"<title>Verdicts on all claims. {words}</title><desc>{json.dumps(table)}</desc>"
+        '<defs><pattern id="h" width="7" height="7" patternUnits="userSpaceOnUse"'
+        ' patternTransform="rotate(45)"><path d="M0 0V7" stroke="white" stroke-width="2.4"/>'
+        "</pattern></defs><style>text{font:14px sans-serif;fill:#222}.n{text-anchor:middle;"
+        "font-weight:bold;paint-order:stroke;stroke:white;stroke-width:3px}"
+        "rect{stroke:#444;stroke-width:.8}.g{stroke:none}</style>"
+        f'<rect class="g" width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _bar(x, top, width, kind, hatched):
+    size = f'y="{top}" height="{BAR}"'
+    bar = f'<rect x="{x:.1f}" {size} width="{width:.1f}" fill="{VERDICT_COLOURS[kind]}"/>'
+    if not width:
+        return ""
+    return bar + f'<rect x="{x:.1f}" {size} width="{hatched:.1f}" fill="url(#h)"/>' * bool(hatched)
+
+
+def _legend():
+    """The colours of the verdicts in one line, and what hatched means."""
+    parts, x = [], 2
+    for kind, colour in VERDICT_COLOURS.items():
+        parts.append(f'<rect x="{x}" y="6" width="14" height="14" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 18}" y="18">{kind}</text>')
+        x += 34 + 7.1 * len(kind)
+    parts.append(f'<rect x="{x:.0f}" y="6" width="14" height="14" fill="#888"/>')
+    parts.append(f'<rect x="{x:.0f}" y="6" width="14" height="14" fill="url(#h)"/>')
+    return "".join([*parts, f'<text x="{x + 18:.0f}" y="18">provisional</text>'])
 
 
 def main() -> None:
-    """Judge the claims, and draw."""
-    import matplotlib as mpl
-
-    from snnl_book.report import claims, figures
-
-    mpl.use("agg")
-    figures.style()
-    judged = claims.judge()
-    figure = claims_picture.figure_of(leading(judged), {})
-    TARGET.parent.mkdir(exist_ok=True)
-    figure.savefig(TARGET, dpi=160, metadata={"Software": None, "Description": told(judged)})
+    FOLDER.mkdir(exist_ok=True)
+    MOTION.write_text(motion_svg())
+    VERDICTS.write_text(verdicts_svg(claims.judge()))
 
 
 if __name__ == "__main__":

@@ -174,6 +174,25 @@ def draw_means(axis, runs: pd.DataFrame, by: str, **look) -> None:
     axis.fill_between(grouped.mean().index, *ends.T, color=look["color"], alpha=0.18, linewidth=0)
 
 
+def draw_label_curves(axis, runs: pd.DataFrame, lines: dict[str, tuple], title: str) -> None:
+    """Draw accuracy against the number of labels, and the best mean without any as a dotted line.
+
+    Args:
+        runs: those of ``findings.uses_of_labels``.
+        lines: method -> (words in the legend, colour, marker, line style).
+    """
+    for method, (words, colour, marker, style) in lines.items():
+        drawn = runs[(runs["method"] == method) & (runs["labels"] > 0)]
+        look = {"color": colour, "marker": marker, "linestyle": style}
+        draw_means(axis, drawn, "labels", label=words, **look)
+    unlabelled = runs[runs["labels"] == 0].groupby("method")["value"].mean()
+    axis.axhline(unlabelled.max(), color="black", linestyle=":", label="the best without labels")
+    sizes = sorted(set(runs["labels"]) - {0})
+    axis.set(xscale="log", xlabel="labels", ylabel="accuracy", title=title)
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8, rotation=30)
+    axis.minorticks_off()
+
+
 SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 SHADES += ["#999933", "#000000", "#8C8C8C", "#661100"]
 

@@ -166,7 +166,23 @@ def summed_up(runs: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["labels", "mean"], ascending=[True, False], ignore_index=True)
 
 
+def where_best(runs: pd.DataFrame, method: str, rival: str) -> tuple[int, int]:
+    """Return at how many numbers of labels a method has the higher mean, and how many were tried.
+
+    ``runs`` are those of ``uses_of_labels``; only numbers of labels that both have count.
+    """
+    means = runs.pivot_table(index="labels", columns="method", values="value")
+    both = means.reindex(columns=[method, rival]).dropna()
+    return int((both[method] > both[rival]).sum()), len(both)
+
+
 # ---------------------------------------------------------------- which documents are hard
+
+
+def answered(runs: pd.DataFrame) -> pd.DataFrame:
+    """Keep the runs (rows with ``experiment`` and ``key``) whose records hold their answers."""
+    pairs = zip(runs["experiment"], runs["key"], strict=True)
+    return runs[["" in results.load_answers(*pair) for pair in pairs]]
 
 
 def answers_as_classes(experiment: str, key: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -192,15 +208,16 @@ def wrong_answers(runs: pd.DataFrame) -> pd.DataFrame:
         runs: one run per method that has answers, with the columns ``method``, ``experiment`` and
             ``key``, such as those of ``uses_of_labels``. All were tested on the same documents.
 
-    Returns a table of bools with one column per method and one row per document. Its index holds
-    the row number in the test set (``row``) and the true class (``class``).
+    Returns a table of bools with one column per method and one row per document that all methods
+    answered. Its index holds the row number in the test set (``row``) and the true class
+    (``class``).
     """
     columns = {}
     for run in runs.itertuples():
         rows, labels, given = answers_as_classes(run.experiment, run.key)
         index = pd.MultiIndex.from_arrays([rows, labels], names=["row", "class"])
         columns[run.method] = pd.Series(given != labels, index)
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns).dropna().astype(bool)
 
 
 def agreement(wrong: pd.DataFrame) -> pd.DataFrame:
