@@ -97,7 +97,7 @@ def test_the_readmes_links_lead_to_files_and_headings():
         assert (ROOT / path).read_text().startswith(f"# {title.partition(':')[0]}"), path
 
 
-@pytest.mark.parametrize("name", [*PAGES, "CONTRIBUTING.md", "Makefile", "book/glossary.md"])
+@pytest.mark.parametrize("name", [*PAGES, "CONTRIBUTING.md", "Makefile", "book/equations.md"])
 def test_the_full_profile_is_not_said_to_be_the_papers(name):
     assert "papers' protocol" not in (ROOT / name).read_text()
 

@@ -1,5 +1,5 @@
-"""The pages that are no chapters keep their word: the names in notation.md, the table of data sets,
-the limitations, the example to copy.
+"""The pages that are no chapters keep their word: the names in equations.md, the table of data
+sets, the limitations, the example to copy.
 """
 
 import re
@@ -15,7 +15,7 @@ from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS
 BOOK = Path(__file__).resolve().parents[2] / "book"
 PAGES = {
     name: (BOOK / f"{name}.md").read_text()
-    for name in ("notation", "glossary", "data_statements", "checklist", "reuse")
+    for name in ("equations", "data_statements", "checklist", "reuse")
 }
 
 
@@ -42,9 +42,9 @@ def test_every_model_and_embedding_of_the_grids_has_its_name_in_the_notation():
         cell for experiment in EXPERIMENTS.values() for cell in experiment.cells(PROFILES["full"])
     ]
     assert {cell.model for cell in cells} - {"points"} <= in_code(
-        section("notation", "Names of models")
+        section("equations", "Names of models")
     )
-    named = in_code(section("notation", "Names of embeddings"))
+    named = in_code(section("equations", "Names of embeddings"))
     assert {cell.embedding for cell in cells} - {TEXTS} <= named
     assert {
         method for method in embeddings.METHODS if not method.endswith(("-cls", "-mean"))
@@ -52,8 +52,8 @@ def test_every_model_and_embedding_of_the_grids_has_its_name_in_the_notation():
 
 
 def test_every_score_of_a_record_has_its_name_in_the_notation(records):
-    named = in_code(section("notation", "Names of scores")) | in_code(
-        section("notation", "Other columns")
+    named = in_code(section("equations", "Names of scores")) | in_code(
+        section("equations", "Other columns")
     )
     about = r"^(train|head|pretrained)_|_[0-3]$"
     scores = {re.sub(about, "", name) for name in records["metric"].unique()}
@@ -72,10 +72,10 @@ def test_every_score_of_a_record_has_its_name_in_the_notation(records):
 
 def test_every_equation_of_the_papers_is_in_the_notation():
     assert {f"eq-{number}" for number in range(1, 21)} <= set(
-        re.findall(r"\{eq\}`(eq-\d+)`", PAGES["notation"])
+        re.findall(r"\{eq\}`(eq-\d+)`", PAGES["equations"])
     )
     assert {f"cb-{number}" for number in range(1, 8)} <= set(
-        re.findall(r"\{eq\}`(cb-\d+)`", PAGES["notation"])
+        re.findall(r"\{eq\}`(cb-\d+)`", PAGES["equations"])
     )
 
 
@@ -201,7 +201,7 @@ def test_the_entry_to_cite_is_that_of_citation_cff():
 
 def test_the_glossary_is_in_order_and_names_a_page_for_each_term():
     entries = re.findall(
-        r"^(\S.*)\n((?:  .*\n)+)", PAGES["glossary"].partition("```{glossary}\n")[2], re.MULTILINE
+        r"^(\S.*)\n((?:  .*\n)+)", PAGES["equations"].partition("```{glossary}\n")[2], re.MULTILINE
     )
     terms = [term for term, _ in entries]
     assert len(terms) >= 40 and terms == sorted(terms, key=str.lower)
