@@ -290,25 +290,23 @@ BAD_IDS = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD_IDS)
-def test_every_score_refuses_ids_that_are(bad):
-    labels, found = BAD_IDS[bad]
-    for score, _, _ in PROPERTIES.values():
-        for arguments in ((labels, found), (found, labels)):
+def test_every_score_refuses_ids_that_are_no_whole_numbers_of_the_same_length():
+    for (bad, ids), (score, _, _) in itertools.product(BAD_IDS.items(), PROPERTIES.values()):
+        for arguments in (ids, ids[::-1]):
             with pytest.raises((ValueError, TypeError) if bad == "a number" else ValueError):
                 score(*arguments)
 
 
-@pytest.mark.parametrize("score", [clustering_accuracy, classification_scores])
-def test_a_refusal_names_the_argument(score):
+def test_a_refusal_names_the_argument():
     for labels, found, named in (
         ([0, 1, 1], [0, 1], "labels 3, (clusters|predictions) 2"),
         ([0.5], [0], "^labels .*0.5"),
         ([0], [0.5], "^(clusters|predictions) .*0.5"),
         (0, [0], "^labels "),
     ):
-        with pytest.raises(ValueError, match=named):
-            score(labels, found)
+        for score in (clustering_accuracy, classification_scores):
+            with pytest.raises(ValueError, match=named):
+                score(labels, found)
 
 
 # ---------------------------------------------------------------- clustering_scores at its edges
@@ -363,11 +361,12 @@ BAD_POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("features", "clusters", "named"), BAD_POINTS)
-def test_points_and_clusters_that_do_not_fit_are_refused(features, clusters, named):
-    for score in (dunn_index, lambda *points: clustering_scores(*points, clusters)):
+def test_points_and_clusters_that_do_not_fit_are_refused():
+    for features, clusters, named in BAD_POINTS:
         with pytest.raises(ValueError, match=named):
-            score(features, clusters)
+            dunn_index(features, clusters)
+        with pytest.raises(ValueError, match=named):
+            clustering_scores(features, clusters, clusters)
 
 
 def test_clustering_scores_name_bad_labels_and_points_come_back_as_an_array():
@@ -568,15 +567,8 @@ def test_retrieval_scores_ignore_the_order_of_candidates_and_queries_and_the_sca
     assert retrieval_scores((np.exp(scores / 3), hits) for scores, hits in queries) == before
 
 
-def test_retrieval_scores_of_many_equal_candidates_are_those_of_a_guess():
-    scores = retrieval_scores([(np.zeros(5000), np.arange(5000) < 2500)])
-    assert scores["map"] == pytest.approx(0.5, abs=0.001)
-    assert scores["mrr"] == pytest.approx(math.log(2), abs=0.001)
-
-
-@pytest.mark.parametrize(
-    ("queries", "named"),
-    [
+def test_retrieval_scores_refuse_bad_input_and_show_it():
+    for queries, named in (
         ([], "query"),
         ([([1.0, math.nan], [True, False])], "finite .* nan"),
         ([([1.0, -math.inf], [True, False])], "finite"),
@@ -589,8 +581,6 @@ def test_retrieval_scores_of_many_equal_candidates_are_those_of_a_guess():
         ([([], [])], "got"),
         ([([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])], "2 of 2 relevant"),
         ([([1.0, 2.0], [False, False])], "0 of 2 relevant"),
-    ],
-)
-def test_retrieval_scores_refuse_bad_input_and_show_it(queries, named):
-    with pytest.raises(ValueError, match=named):
-        retrieval_scores(queries)
+    ):
+        with pytest.raises(ValueError, match=named):
+            retrieval_scores(queries)
