@@ -321,9 +321,8 @@ def test_building_a_model_leaves_the_random_state_of_the_gpu_as_it_was():
 # ---------------------------------------------------------------- bad sizes
 
 
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
+def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown():
+    for name, make in (
         ("in_features", lambda value: FeedForwardNet(value, 3)),
         ("classes", lambda value: FeedForwardNet(6, value)),
         ("hidden_sizes", lambda value: FeedForwardNet(6, 3, (5, value))),
@@ -336,22 +335,20 @@ def test_building_a_model_leaves_the_random_state_of_the_gpu_as_it_was():
         ("filters", lambda value: ConvNet(64, 3, filters=value)),
         ("positions", lambda value: ConvNet(64, 3, positions=value)),
         ("kernel", lambda value: ConvNet(64, 3, kernel=0 if value is None else value)),
-    ],
-)
-def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown(name, make):
-    for value in (0, -1, 2.5, "3", True, None):
-        with pytest.raises(ValueError, match=f"{name} .*got"):
-            make(value)
+    ):
+        for value in (0, -1, 2.5, "3", True, None):
+            with pytest.raises(ValueError, match=f"{name} .*got"):
+                make(value)
 
 
-@pytest.mark.parametrize("kernel", [None, 3])
-def test_a_convolution_refuses_too_few_features_and_an_input_of_another_width(kernel):
-    with pytest.raises(ValueError, match=r"in_features .*64, got 63"):
-        ConvNet(63, 3, kernel=kernel)
-    model = ConvNet(300, 4, (5,), kernel=kernel)
-    for width in (64, 299, 301, 600):  # a convolution alone would take 301
-        with pytest.raises(ValueError, match=rf"\[B, 300\], got \(4, {width}\)"):
-            model(torch.rand(4, width))
+def test_a_convolution_refuses_too_few_features_and_an_input_of_another_width():
+    for kernel in (None, 3):
+        with pytest.raises(ValueError, match=r"in_features .*64, got 63"):
+            ConvNet(63, 3, kernel=kernel)
+        model = ConvNet(300, 4, (5,), kernel=kernel)
+        for width in (64, 299, 301, 600):  # a convolution alone would take 301
+            with pytest.raises(ValueError, match=rf"\[B, 300\], got \(4, {width}\)"):
+                model(torch.rand(4, width))
 
 
 def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():
@@ -422,9 +419,8 @@ class Twice(torch.nn.Module):
         return self.layer(self.layer(x))
 
 
-@pytest.mark.parametrize(
-    ("model", "layers", "error", "shown"),
-    [
+def test_hidden_layers_refuse_what_would_be_ambiguous():
+    for model, layers, error, shown in (
         (sequential(), ["3"], ValueError, r"out of \['0', '1', '2'\], got \['3'\]"),
         (sequential(), [""], ValueError, "got"),
         (sequential(), [], ValueError, "got"),
@@ -433,9 +429,7 @@ class Twice(torch.nn.Module):
         (Twice(), ["layer"], RuntimeError, "'layer' ran twice"),
         (Twice(), ["unused"], RuntimeError, "'unused' did not run"),
         (torch.nn.Sequential(torch.nn.LSTM(4, 3)), ["0"], TypeError, "'0' returned tuple"),
-    ],
-)
-def test_hidden_layers_refuse_what_would_be_ambiguous(model, layers, error, shown):
-    with pytest.raises(error, match=shown), hidden_layers(model, layers):
-        model(torch.zeros(5, 4))
-    assert hooks(model) == 0
+    ):
+        with pytest.raises(error, match=shown), hidden_layers(model, layers):
+            model(torch.zeros(5, 4))
+        assert hooks(model) == 0
