@@ -597,12 +597,6 @@ def test_a_row_that_names_no_cell_or_several_is_refused(row, told):
     assert told in str(refused.value) and "a-claim, 'a against b'" in str(refused.value)
 
 
-def test_an_experiment_that_is_not_there_is_refused_where_records_are_looked_for(results_folder):
-    odd = claim(contrast((1, AED | {"experiment": "clusterin"}), (-1, AE)))
-    with pytest.raises(ClaimError, match=r"a-claim, .*there is no experiment 'clusterin'"):
-        claims.judge(claims=[odd])
-
-
 def test_a_metric_that_the_experiment_does_not_have_is_refused():
     with pytest.raises(ClaimError, match="clustering has no metric 'accuracy'"):
         judged([BASE], contrast((1, AED), (-1, AE), metric="accuracy"))
@@ -856,13 +850,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), BAD, ids=[told for _, told in BAD])
-def test_a_bad_declaration_is_refused_with_where_it_stands(tmp_path, text, told):
-    with pytest.raises(ClaimError) as refused:
-        read(tmp_path, text)
-    assert told in str(refused.value)
-    if "a-claim" in text and "two claims" not in told:
-        assert str(refused.value).startswith(("text.toml, a-claim", "text.toml, the reading"))
+def test_a_bad_declaration_is_refused_with_where_it_stands(tmp_path):
+    for text, told in BAD:
+        with pytest.raises(ClaimError) as refused:
+            read(tmp_path, text)
+        assert told in str(refused.value)
+        if "a-claim" in text and "two claims" not in told:
+            assert str(refused.value).startswith(("text.toml, a-claim", "text.toml, the reading"))
 
 
 def test_every_declared_row_names_one_cell_of_the_plan():
@@ -921,9 +915,8 @@ def test_the_command_takes_names_and_a_paper(two_claims, capsys):
     assert "no paper 'texts': choose one of text, image" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["--help", "list", "missing annealing"])
-def test_a_reader_that_has_seen_enough_is_no_traceback(command):
-    piped = [sys.executable, "-m", "snnl_book", *command.split()]
+def test_a_reader_that_has_seen_enough_is_no_traceback():
+    piped = [sys.executable, "-m", "snnl_book", "list"]
     # Of a buffered output the pipe is found broken at the very end.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": buffered}
