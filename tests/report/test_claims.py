@@ -1,6 +1,5 @@
 """The papers' claims as chapters and pages take them: all judged once, shown in parts."""
 
-import pandas as pd
 import pytest
 
 from snnl_book.paper import ClaimError, registered_claims
@@ -32,13 +31,6 @@ def test_a_chapter_takes_the_claims_that_it_tells(judged, monkeypatch):
     assert asked[-1] == (42, 73) and {*asked[:-1]} == {None}
 
 
-def test_a_table_of_claims_says_what_both_sides_have_and_what_follows(judged):
-    table = claims.verdicts(judged)
-    assert [*table] == ["claim", "the paper", "ours", "size", "verdict", "grade", "records"]
-    for column, source in (("verdict", "verdict"), ("the paper", "reported"), ("size", "size")):
-        assert table[column].tolist() == judged[source].tolist()
-
-
 def test_a_list_of_claims_has_a_line_for_each(judged):
     lines = claims.listed(judged).splitlines()
     for row, line in zip(judged.itertuples(), lines, strict=False):
@@ -50,22 +42,6 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
 def test_every_verdict_is_one_of_seven(judged):
     assert {*judged["kind"].map(claims.word)} <= {*claims.VERDICTS}
     assert all(row.verdict.startswith(row.kind) for row in judged.itertuples())
-
-
-def test_our_number_on_a_claim_is_its_one_mean_and_interval_or_how_its_contrasts_came_out(judged):
-    ours = dict(zip(judged["name"], claims.verdicts(judged)["ours"], strict=True))
-    single = judged[(judged["contrasts"].map(len) == 1) & (judged["interval"] != "–")].iloc[0]
-    assert ours[single["name"]] == f"{single['ours']}, {single['interval']}"
-    several = judged[judged["contrasts"].map(len) > 1]
-    assert all(ours[row["name"]].endswith(row["ours"]) for _, row in several.iterrows())
-
-
-def test_a_table_of_contrasts_has_a_row_for_each(judged):
-    table = claims.tested(judged)
-    assert table.groupby("claim").size().sum() == judged["contrasts"].map(len).sum() == len(table)
-    told = pd.concat([pd.DataFrame(rows) for rows in judged["contrasts"] if rows])
-    assert table["direction"].tolist() == told["direction"].tolist()
-    assert table["over"].tolist() == told["counted"].tolist()
 
 
 def test_earlier_verdicts_are_kept(judged):

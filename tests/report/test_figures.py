@@ -70,20 +70,17 @@ def test_the_legend_of_a_forest_names_what_is_in_it():
     assert words(figures.forest(ROWS[:0], "nothing is recorded")) == []
 
 
-@pytest.mark.parametrize(
-    "rows, groups, message",
-    [
+def test_a_forest_refuses_rows_that_it_cannot_draw():
+    for rows, groups, message in (
         (ROWS.drop(columns=["low", "mean"]), None, "a forest plot needs the columns mean, low"),
         (ROWS.assign(high=0.015), None, "the mean of 'first' is not within its interval"),
         (ROWS.assign(high=NAN), None, "the mean of 'first' is not within its interval"),
         (ROWS.assign(low=0, high=0.1), None, "the mean of 'second' is not within its interval"),
         (ROWS, {"AE(D)": "ours"}, "no words or no colour for the group 'other'"),
         (ROWS, dict.fromkeys("abcdef", "") | {"AE(D)": ""}, "no words or no colour for the group"),
-    ],
-)
-def test_a_forest_refuses(rows, groups, message):
-    with pytest.raises(ValueError, match=message):
-        figures.forest(rows, "", groups=groups)
+    ):
+        with pytest.raises(ValueError, match=message):
+            figures.forest(rows, "", groups=groups)
 
 
 def test_without_a_title_a_forest_counts_the_intervals_that_leave_out_zero():

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_book import data, experiments, report, results
-from snnl_book.data.readers import Split
+from snnl_book import experiments, report, results
 from snnl_book.experiments.cells import ALL
 from snnl_book.report.judgement import judge_value
 
@@ -37,21 +36,6 @@ def test_the_interval_is_students():
     assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-5)
 
 
-def test_the_papers_corpora_are_those_of_the_catalogue_counted_in_the_same_ways():
-    table = report.paper_corpora()
-    assert set(table["dataset"]) | {"newsgroups20_openings"} == {
-        name for name in data.available_datasets() if data.describe(name).kind == "short texts"
-    }
-    assert table.groupby("dataset")["metric"].agg(list).map(tuple).unique().tolist() == [
-        ("classes", "documents", "mean characters")
-    ]
-    for printed, value in zip(table["printed"], table["value"], strict=True):
-        number = printed.removesuffix(" CHAR")
-        assert value == (round(1000 * float(number[:-1])) if number.endswith("k") else int(number))
-    ours = data.corpus_statistics(Split(["a"], np.array([0])))
-    assert set(table["metric"]) < set(ours)
-
-
 def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
     paper = report.paper_short_texts()
     ours = {
@@ -68,19 +52,6 @@ def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
     assert not paper.duplicated(["embedding", "model", "clusterer", "dataset", "metric"]).any()
 
 
-def test_the_papers_table_4_is_as_far_from_its_own_repetition_as_it_says():
-    reported, paper = report.literature("short-texts"), report.paper_short_texts()
-    assert len(reported) == 27
-    own = paper[
-        (paper["label"] == "TF-IDF+kmeans") & (paper["metric"] == "nmi_geometric")
-    ].set_index("dataset")["value"]
-    theirs = reported[(reported["method"] == "TF-IDF") & (reported["metric"] == "nmi")].set_index(
-        "dataset"
-    )["value"]
-    assert (own - theirs).max() == pytest.approx(0.522)  # "up to 52 higher NMI score"
-    assert set(reported["dataset"]) < set(own.index)
-
-
 def test_a_provenance_says_what_was_clustered_whole_and_what_is_wrong_with_runs():
     rows = results.load_results("images").query("dataset == 'mnist'").drop_duplicates("key").head(6)
     rows = rows.assign(n_train=60, n_test=60, seed=42, seconds=30.0, status="ok", revision=99)
@@ -90,27 +61,6 @@ def test_a_provenance_says_what_was_clustered_whole_and_what_is_wrong_with_runs(
     rows.iloc[0, rows.columns.get_loc("revision")] = 0
     rows.iloc[1:3, rows.columns.get_loc("status")] = "diverged"
     assert "6 runs (2 diverged, stale) of the full profile" in report.provenance(rows)
-
-
-def test_a_provenance_ends_with_the_grade_of_its_cells():
-    rows = report.select("clustering", dataset="ag_news")
-    rows = rows[rows["embedding"] != "infersent-nli"]
-    of_words, random = (rows[rows["embedding"] == name] for name in ("spacy", "infersent-random"))
-    part = "three quarters of AG News to draw from"
-    word = "spaCy's vectors of 2023 for GloVe"
-    assert report.provenance(of_words).endswith(f"computing. Grade: close ({word}; {part}).")
-    both = f"Grade: distant (a random encoder for InferSent), close ({word}; {part})."
-    assert report.provenance(rows).endswith(both) and both not in report.provenance(random)
-    points = report.provenance(report.select("annealing"))
-    assert "Grade: as published, our choice (classes, step and fixed temp" in points
-    pixels = report.recorded("images", "mnist", "pixels").query("model == 'original'")
-    assert report.provenance(pixels).endswith("Grade: as published.")
-
-
-def test_a_provenance_of_records_put_together_counts_all_of_them():
-    parts = [results.load_results(name).reset_index(drop=True) for name in ("lexicon", "annealing")]
-    said = report.provenance(pd.concat(parts))
-    assert said.startswith(f"{sum(part['key'].nunique() for part in parts)} runs of the full")
 
 
 def test_minutes_of_computing_count_a_training_once_that_runs_share():
@@ -310,19 +260,6 @@ def test_without_a_pair_there_is_no_corpus(rows):
     assert report.behind(found) == ""
 
 
-def test_the_recorded_gains_by_corpus_are_those_of_runs_with_one_seed():
-    records = report.short_texts().query("asked == 2000 and method == 'MiniLM, mean'")
-    found = report.by_corpus(records, "nmi_geometric", "clusterer", ["umap", "kmeans"])
-    assert len(found) >= 6
-    name, row = next(found.iterrows())
-    own = records[(records["dataset"] == name) & (records["metric"] == "nmi_geometric")]
-    umap, kmeans = (
-        own[own["clusterer"] == way].set_index("seed")["value"] for way in ("umap", "kmeans")
-    )
-    apart = [umap[seed] - kmeans[seed] for seed in umap.index if seed in kmeans.index]
-    assert row["gain"] == pytest.approx(np.mean(apart)) and row["seeds"] == len(apart)
-
-
 def test_a_row_of_gains_has_its_interval_over_corpora():
     gains = pd.DataFrame({"gain": [0.01, 0.03, -0.01], "seeds": [5, 3, 4]})
     low, high = report.interval(gains["gain"])
@@ -391,16 +328,17 @@ def test_a_difference_in_words_counts_the_encoders_that_its_interval_is_over():
         assert report.show_difference(own, "acc", "A", "B").endswith(said)
 
 
-@pytest.mark.parametrize(("number", "rows"), [(1, 24), (2, 24), (3, 48), (4, 48)])
-def test_the_papers_tables_are_whole(number, rows):
-    table = report.paper_table(number)
-    assert len(table) == rows
-    assert not table.isna().any(axis=None)
-    assert not table.duplicated(["label", "embedding", "metric", "statistic"]).any()
-    printed = [
-        float(text.rstrip("%")) / (100 if text.endswith("%") else 1) for text in table["printed"]
-    ]
-    assert table["value"].to_numpy() == pytest.approx(np.array(printed))
+def test_the_papers_tables_are_whole():
+    for number, rows in ((1, 24), (2, 24), (3, 48), (4, 48)):
+        table = report.paper_table(number)
+        assert len(table) == rows
+        assert not table.isna().any(axis=None)
+        assert not table.duplicated(["label", "embedding", "metric", "statistic"]).any()
+        printed = [
+            float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+            for text in table["printed"]
+        ]
+        assert table["value"].to_numpy() == pytest.approx(np.array(printed))
 
 
 def test_the_papers_numbers_are_those_of_its_text():
@@ -430,13 +368,6 @@ def test_a_missing_row_is_shown_as_not_attempted_and_an_odd_run_is_named():
     assert table.loc[("Orig.", "acc"), "our mean"] == "0.785"
     assert table.loc[("LC(D)", "acc"), "runs"] == "1, 1 diverged"
     assert table.loc[("LC(D)", "acc"), "our verdict"] == "no run ended with a number"
-
-
-def test_a_stale_run_is_marked():
-    table = report.beside_paper(4, runs("Orig.", [0.78, 0.79]).assign(stale=True)).set_index(
-        ["model", "metric"]
-    )
-    assert "stale" in table.loc[("Orig.", "acc"), "runs"]
 
 
 def test_every_row_of_a_table_says_which_records_are_behind_it():
@@ -477,39 +408,6 @@ def test_every_row_of_a_table_says_which_records_are_behind_it():
 # ---------------------------------------------------------------- benchmarks
 
 
-def test_a_benchmark_is_read_from_all_devices_with_where_it_comes_from_and_is_no_run(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
-    assert (
-        report.benchmark("loss").empty
-        and report.benchmark_provenance(report.benchmark("loss")) == "No benchmark is recorded."
-    )
-    (tmp_path / "bench").mkdir()
-    row = {
-        "loss": "ours",
-        "batch": 256,
-        "features": 128,
-        "seconds": 0.001,
-        "memory": 1.5,
-        "turns": 9,
-        "versions": "torch 2",
-        "commit": "abc",
-        "created": "2026-11-22T00:00",
-    }
-    for device, threads in (("cpu", 1), ("cuda", 2)):
-        pd.DataFrame([row | {"device": device, "threads": threads}] * 2).to_csv(
-            tmp_path / "bench" / f"loss-{device}.csv", index=False
-        )
-    found = report.benchmark("loss")
-    assert found["device"].tolist() == ["cpu", "cpu", "cuda", "cuda"] and found[
-        "seconds"
-    ].unique().tolist() == [0.001]
-    said = report.benchmark_provenance(found)
-    assert said == "cpu; torch 2; commit abc; 2026-11-22. cuda; torch 2; commit abc; 2026-11-22."
-    assert results.load_results().empty and report.benchmark("step").empty
-
-
 def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_own(results_folder):
     wanted = {
         ("spacy", "ffn", 20_000): (42, 73),
@@ -536,26 +434,6 @@ def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_
         == found[found["embedding"] == "infersent-random"]["key"].tolist()
     )
     assert report.recorded("classification", "ag_news", "infersent").empty
-
-
-def test_seconds_include_shared_training_where_a_record_does_not_time_it_apart():
-    runs = [  # key, model, status, metrics
-        ("old", "dec", "ok", ["acc"]),
-        ("new", "dec", "ok", ["acc", "shared_seconds"]),
-        ("old", "clusterbert", "ok", ["acc"]),
-        ("alone", "ae-d", "ok", ["acc"]),
-        ("broken", "vade", "diverged", ["acc"]),
-    ]
-    records = pd.DataFrame(
-        [
-            ("images", f"{key}-{model}", model, status, metric)
-            for key, model, status, metrics in runs
-            for metric in metrics
-        ],
-        columns=["experiment", "key", "model", "status", "metric"],
-    )
-    told = records.assign(included=report.includes_shared_training(records))
-    assert {*told.loc[told["included"], "key"]} == {"old-dec", "old-clusterbert"}
 
 
 def test_a_table_in_the_papers_shape_has_a_row_a_model_and_the_papers_beneath():

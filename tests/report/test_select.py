@@ -1,6 +1,5 @@
 """Records joined to the plan: what shares a row, in which order, and what no cell asks for."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -63,12 +62,11 @@ def test_every_committed_record_belongs_to_a_cell_of_the_plan(monkeypatch):
     assert set(further["experiment"]) == {"classification"} and len(further) == 30
 
 
-@pytest.mark.parametrize("profile", ["tiny", "quick", "full"])
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_cells_of_one_row_differ_in_nothing_but_the_number_of_documents(name, profile):
+def test_cells_of_one_row_differ_in_nothing_but_the_number_of_documents(name):
     protocols = {}
     for dataset in ("ag_news", "opinion_lexicon", "mnist", "stackoverflow", "bbc_sentences"):
-        for spec in specs(name, profile, dataset, 0):
+        for spec in specs(name, "full", dataset, 0):
             row = (spec.dataset, spec.embedding, spec.model, spec.label)
             protocol = (spec.alpha, spec.temperature, spec.settings)
             assert protocols.setdefault(row, protocol) == protocol, row
@@ -196,25 +194,6 @@ def test_nothing_recorded_is_an_empty_table_with_the_same_columns(results_folder
     assert empty.empty and list(empty.columns) == [*results.COLUMNS, "key", *added]
     assert report.orphans().empty and report.short_texts().empty
     assert list(report.recorded("images", "mnist", "pixels").columns[-3:]) == [*added[:2], "stale"]
-
-
-def test_a_row_is_named_after_its_model_and_reading_unless_the_grid_names_it():
-    named = {
-        (spec.embedding, spec.model, spec.alpha, spec.get("reading")): spec.label
-        for name in ("images", "clustering", "clustering-readings", "classification-readings")
-        for spec in specs(name, dataset="mnist" if name == "images" else "ag_news")
-    }
-    assert named["pixels", "pca", 0, None] == "PCA"
-    assert named["spacy", "pca", 0, None] == "Orig."
-    assert named["spacy", "ae-d", 10, "alpha 10"] == "AE(D), alpha 10"
-    assert named["spacy", "ffn", 10, "alpha 10"] == "alpha 10"
-
-
-def test_records_of_a_data_set_say_what_was_changed_in_a_run():
-    settings = report.select("annealing")["settings"].map(json.loads).str.get("reading")
-    found = report.recorded("annealing", "gaussian", "points", seeds="all")
-    assert found["reading"].isna().any() and found["reading"].nunique() > 3
-    assert {*found["reading"].dropna()} == {*settings.dropna()}
 
 
 def test_scores_after_a_stage_are_taken_apart():
