@@ -14,7 +14,6 @@ from snnl_book import data, embeddings, experiments, results
 from snnl_book.__main__ import main
 from snnl_book.embeddings import backbones, nli, words
 from snnl_book.experiments import draws, packing
-from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -73,12 +72,6 @@ def test_a_pack_gives_the_same_documents_vectors_and_fingerprint(
     assert experiments.fingerprint("newsgroups4", "spacy") == fingerprint
 
 
-def test_a_pack_says_its_size_and_what_it_holds(packages, tmp_path, capsys):
-    assert main(["pack", "lexicon", str(tmp_path / "out"), "--dataset", "newsgroups4"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{tmp_path / 'out'}: ") and "MB, opinion_lexicon, word vectors" in said
-
-
 def test_what_cannot_be_packed_is_named_and_the_rest_is_packed(
     packages, tmp_path, monkeypatch, capsys
 ):
@@ -101,34 +94,6 @@ def test_inference_pairs_are_packed_as_they_are_published(packages, tmp_path, op
     open_pack(tmp_path / "out")
     for split, frame in nli.load_pairs().items():
         assert frame.equals(expected[split])
-
-
-def test_where_nothing_fits_that_is_an_error(tmp_path):
-    specs = experiments.specs("annealing", "tiny", seeds=42)
-    with pytest.raises(SnnlError, match="nothing of annealing fits into a pack"):
-        packing.write(specs, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_cut_off_file_of_a_pack_is_an_error_that_names_it(packed, tmp_path, open_pack):
-    damaged = tmp_path / "damaged"
-    subprocess.run(["cp", "-r", packed, damaged], check=True)
-    files = [path for path in damaged.rglob("*") if path.suffix in (".whl", ".bin")]
-    assert len(files) == 2
-    for path in files:
-        path.write_bytes(path.read_bytes()[:-1])
-    open_pack(damaged)
-    for call in (lambda: data.load_dataset("newsgroups4"), words.table):
-        with pytest.raises(SnnlError, match="is damaged") as caught:
-            call()
-        assert str(damaged) in str(caught.value)
-
-
-def test_what_a_pack_lacks_is_named(packed, open_pack):
-    open_pack(packed)
-    assert data.locate("newsgroups20") is None
-    (spec, *_) = experiments.specs("clustering", "tiny", "newsgroups20", 42)
-    assert experiments.unmet(spec) == "the data set newsgroups20 is not on this machine"
 
 
 def test_without_git_a_record_has_the_commit_of_the_checkout_that_wrote_the_pack(
