@@ -12,6 +12,7 @@ from snnl_lib import SnnlError
 EXTRAS = {
     "spacy": ("spaCy", "text"),
     "pyarrow": ("pyarrow", "text"),
+    "openpyxl": ("openpyxl", "excel"),
     "umap": ("umap-learn", "text"),
     "transformers": ("transformers", "transformers"),
     "safetensors": ("safetensors", "transformers"),

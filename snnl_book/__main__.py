@@ -366,6 +366,9 @@ def main(argv=None) -> int:
     It is 2, with one sentence on standard error, for what the user or the system can put right.
     Any other error is a mistake in the code and keeps its traceback.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # no code page of a terminal stops a command
     try:
         try:
             args = _parser().parse_args(argv)

@@ -3,13 +3,20 @@
 import csv
 import errno
 import functools
+import json
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from snnl_book import own_texts
+from snnl_book.__main__ import main
+from snnl_book.own_texts import clusters
 
 
 @pytest.fixture
@@ -53,6 +60,8 @@ REFUSED = [
     ((*TITLE, "--k", "81"), "between 1 and the number of texts (80), got '81'"),
     ((*TITLE, "--method", "bert"), "there is no method 'bert'"),
     ((*TITLE, "--seeds", "two"), "seeds must be whole numbers"),
+    ((*TITLE, "--sep", "::"), "the separator must be one character"),
+    ((*TITLE, "--encoding", "utf-9"), "there is no encoding 'utf-9'"),
     ((*TITLE, "--out", "out.txt"), "--out must be a .csv file"),
     ((*TITLE, "--out", "nowhere/out.csv"), "in an existing folder"),
     ((*TITLE, "--out", "{folder}/d.csv"), "--out must be a .csv file"),
@@ -76,9 +85,6 @@ def test_what_cannot_be_done_is_refused_before_the_work(refused, wines, monkeypa
     taken.write_text("title,cluster\nred wine,mine\nwhite wine,mine\n")
     message = refused("cluster", str(taken), *TITLE, "--k", "2", "--out", str(taken))
     assert "has a column cluster" in message
-    wordless = wines.with_name("wordless.txt")
-    wordless.write_text("1\n2\n3\n")
-    assert "no word could be counted" in refused("cluster", str(wordless), "--k", "2")
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(refused, wines, monkeypatch):
@@ -109,8 +115,8 @@ def test_a_saved_model_gives_new_texts_their_clusters(
     command, packages, own_cache, wines, tmp_path, monkeypatch
 ):
     brief = {"warm_up": 0, "adaptation_epochs": 1, "clustering_epochs": 1, "hardening_epochs": 1}
-    brief = functools.partial(own_texts.Recipe, reclusterings=1, **brief)
-    monkeypatch.setattr(own_texts, "Recipe", brief)
+    brief = functools.partial(clusters.Recipe, reclusterings=1, **brief)
+    monkeypatch.setattr(clusters, "Recipe", brief)
     model, asked = tmp_path / "model", ("--column", "title", "--out")
     outs = [str(tmp_path / name) for name in ("first.csv", "later.csv")]
     made = ("--k", "2", "--method", "clusterbert", "--save", str(model))
@@ -118,3 +124,42 @@ def test_a_saved_model_gives_new_texts_their_clusters(
     assert command("cluster", str(wines), *asked, outs[1], "--model", str(model))[0] == 0
     first, later = (Path(out).read_text() for out in outs)
     assert first == later
+
+
+def test_texts_of_stop_words_alone_are_clustered_and_written(command, packages, tmp_path):
+    (tmp_path / "a.txt").write_text("no\nnone\nnothing\n" * 5)
+    out = tmp_path / "out.csv"
+    assert command("cluster", str(tmp_path / "a.txt"), "--k", "3", "--out", str(out))[0] == 0
+    with out.open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert len(rows) == 15 and len({(row["text"], row["cluster"]) for row in rows}) == 3
+
+
+def test_no_code_page_of_a_terminal_loses_the_work(packages, results_folder, tmp_path):
+    path, out = tmp_path / "日本.csv", tmp_path / "out.csv"
+    path.write_text('title\n"wine \U0001f377\r\nred\u2028dry"\nsort a list\n日本語\n', "utf-8")
+    arguments = ["cluster", str(path), "--k", "2", "--method", "tfidf", "--out", str(out)]
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    command = [sys.executable, "-m", "snnl_book", *arguments]
+    done = subprocess.run(command, capture_output=True, env=environment, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    listed = done.stdout.decode("cp1252").splitlines()
+    assert len(listed) == 2 + 2 * 2 and any("wine ? red dry" in line for line in listed)
+    assert out.read_text("utf-8").startswith("title,cluster\n")
+
+
+def test_the_table_is_there_before_anything_is_printed(wines, packages, monkeypatch):
+    out, printed = wines.with_name("out.csv"), []
+    monkeypatch.setattr("builtins.print", lambda *a, **options: printed.append(out.exists()))
+    arguments = ["cluster", str(wines), *TITLE, "--k", "2", "--method", "tfidf", "--out", str(out)]
+    assert main(arguments) == 0 and printed and all(printed)
+
+
+def test_nested_values_beside_the_texts_are_kept_as_json(command, packages, tmp_path):
+    path, out = tmp_path / "a.jsonl", tmp_path / "out.csv"
+    rows = [{"title": title, "by": {"name": "ü"}} for title in ("red wine", "sort a list")]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    asked = (*TITLE, "--k", "2", "--method", "tfidf", "--out", str(out))
+    assert command("cluster", str(path), *asked)[0] == 0
+    with out.open(newline="", encoding="utf-8") as file:
+        assert [json.loads(row["by"]) for row in csv.DictReader(file)] == [{"name": "ü"}] * 2

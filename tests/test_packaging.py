@@ -141,12 +141,12 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
     assert wheel.stat().st_size < 8e6 and max(found.values()) < 5e5  # no data set is as small
 
 
-def test_the_wheel_asks_for_the_minimal_packages_and_has_five_extras(wheel):
+def test_the_wheel_asks_for_the_minimal_packages_and_has_six_extras(wheel):
     assert {own.name for own in of_extra(wheel, "")} == MINIMAL
     extras = {
         own.marker and re.search(r'extra == "(\w+)"', str(own.marker))[1] for own in asked(wheel)
     }
-    assert extras == {None, "data", "text", "transformers", "book", "batch"}
+    assert extras == {None, "data", "text", "excel", "transformers", "book", "batch"}
     assert {str(own).partition(";")[0].strip() for own in of_extra(wheel, "batch")} == {
         "papermill>=2.7",
         "snakemake==9.27.1",

@@ -58,7 +58,6 @@ INTERNALS = {
     """,
     "metrics": "check_points external_scores query_scores",
     "models": "output_layer",
-    "own_texts": "word_weights",
     "report": """
         asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
         computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
