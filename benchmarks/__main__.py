@@ -24,8 +24,8 @@ from snnl_book import experiments, results
 
 from . import rivals
 
-SIZES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "cuda": (256, 1024, 4096, 16_384, 65_536)}
-FEATURES = {"cpu": (128, 500, 2000), "cuda": (128, 512, 2000)}
+SIZES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "gpu": (256, 1024, 4096, 16_384, 65_536)}
+FEATURES = {"cpu": (128, 500, 2000), "gpu": (128, 512, 2000)}
 TEMPERATURE, CLASSES = 0.3, 4
 LEAST_SECONDS, REPEATS = (
     2.0,
@@ -57,12 +57,12 @@ def bound(x, *_):
 
 
 def seconds(action, device):
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+    if device != "cpu":
+        torch.accelerator.synchronize(device)
     started = time.perf_counter()
     action()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+    if device != "cpu":
+        torch.accelerator.synchronize(device)
     return time.perf_counter() - started
 
 
@@ -96,11 +96,11 @@ def memory_of(name, batch, features, device):
     loss = rivals.LOSSES[name]
     x.grad = torch.ones_like(x)  # ones, for zeros take no memory before they are written to
     step(loss, *made_up(64, features, device))  # loads what is loaded once
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+    if device != "cpu":
+        torch.accelerator.reset_peak_memory_stats(device)
+        before = torch.accelerator.memory_allocated(device)
         loss(x, y, TEMPERATURE).backward()
-        return (torch.cuda.max_memory_allocated(device) - before) / MEBI
+        return (torch.accelerator.max_memory_allocated(device) - before) / MEBI
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
     loss(x, y, TEMPERATURE).backward()
@@ -173,8 +173,8 @@ def compare_losses(device, sizes, widths, repeats, out):
 def fits(name, batch, device):
     """Tables of all pairs of a rival that would not fit: about ten of them in float32."""
     room = (
-        torch.cuda.mem_get_info()[1]
-        if device.startswith("cuda")
+        torch.accelerator.get_memory_info()[1]
+        if device != "cpu"
         else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
     )
     return name == "ours" or 40 * batch**2 < room
@@ -214,7 +214,7 @@ def main():
         prog="python -m benchmarks", description="The loss against its rivals, and training steps."
     )
     parser.add_argument("what", nargs="*", default=["loss", "step"], help="loss or step")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, mps or xpu (default: cpu)")
     parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU (default: 1)")
     parser.add_argument(
         "--sizes", type=int, nargs="+", help="batch sizes of the comparison of losses"
@@ -237,11 +237,11 @@ def main():
     kind = device.split(":")[0] + (f"-{args.threads}" if args.threads > 1 else "")
     repeats = (args.turns, args.turns) if args.turns else REPEATS
     if "loss" in args.what:
-        device_type = device.split(":")[0]
+        sizes = "cpu" if device == "cpu" else "gpu"
         compare_losses(
             device,
-            args.sizes or SIZES[device_type],
-            args.features or FEATURES[device_type],
+            args.sizes or SIZES[sizes],
+            args.features or FEATURES[sizes],
             repeats,
             args.out / f"loss-{kind}.csv",
         )

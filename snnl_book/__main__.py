@@ -17,7 +17,7 @@ from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
 NAMES = "a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the text paper"
-DEVICES = "auto, cpu or cuda (default: auto)"
+DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 
 def _parser():

@@ -25,10 +25,11 @@ def versions(device_type: str = "cpu") -> str:
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             parts.append(f"{name} {metadata.version(name)}")
-    if device_type == "cuda":
+    if device_type in ("cuda", "xpu"):
         import torch
 
-        parts.append(f"cuda {torch.version.cuda or torch.version.hip}")
+        driver = getattr(torch.version, device_type) or torch.version.hip
+        parts.append(f"{device_type} {driver}")
     return "; ".join(parts)
 
 
@@ -62,10 +63,11 @@ def device_name(device: str) -> str:
 
     A preloaded library is named as well, because it can replace any arithmetic.
     """
-    if device.startswith("cuda"):
+    if device != "cpu":
         import torch
 
-        return torch.cuda.get_device_name(device)
+        names = torch.get_device_module(device)
+        return names.get_device_name(device) if hasattr(names, "get_device_name") else device
     processor = ""
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as file:
         models = (line.split(":")[1].strip() for line in file if line.startswith("model name"))

@@ -105,7 +105,10 @@ class Checkpoint:
         """
         if self.path is None or not self.path.exists():
             return {}
-        import torch  # takes seconds, and most users of this module need only whole_file
+        # Importing torch takes seconds, and most users of this module need only whole_file.
+        import torch
+
+        from snnl_lib.devices import set_random_states
 
         advice = "remove it, and the training starts from the beginning"
         try:  # a damaged file can raise nearly any exception
@@ -114,8 +117,7 @@ class Checkpoint:
                 for name, part in self.parts.items():
                     _put_back(part, saved["parts"][name])
                 torch.set_rng_state(saved["random"])
-                if saved["random, GPUs"]:
-                    torch.cuda.set_rng_state_all(saved["random, GPUs"])
+                set_random_states(saved["random, GPUs"])
                 return saved["progress"]
         except Exception as error:
             reason = f"the checkpoint {self.path} is damaged ({type(error).__name__})"
@@ -140,12 +142,14 @@ class Checkpoint:
             return
         import torch
 
+        from snnl_lib.devices import random_states
+
         saved = {
             "parts": {name: _state(part) for name, part in self.parts.items()},
             "progress": _plain(progress),
             "of": self.of,
             "random": torch.get_rng_state(),
-            "random, GPUs": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "random, GPUs": random_states(),
         }
         with cache_file(self.path) as file:
             torch.save(saved, file)

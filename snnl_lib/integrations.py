@@ -9,6 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from snnl_lib.devices import kept_random_states
 from snnl_lib.losses import SoftNearestNeighborLoss, soft_nearest_neighbor_loss
 from snnl_lib.models import hidden_layers
 
@@ -219,9 +220,9 @@ class EntanglementMonitor:
     def _undisturbed(self):
         """Put the random state and the modes of all modules back at the end of the block."""
         modes = [(module, module.training) for module in self.model.modules()]
-        gpus = {tensor.device for tensor in self.model.parameters() if tensor.is_cuda}
+        device = next((tensor.device for tensor in self.model.parameters()), "cpu")
         # A graph that was compiled before has no hooks, so the model runs eagerly.
-        with torch.compiler.set_stance("force_eager"), torch.random.fork_rng(gpus):
+        with torch.compiler.set_stance("force_eager"), kept_random_states(device):
             try:
                 yield
             finally:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from snnl_lib.checkpoint import Checkpoint, key
+from snnl_lib.devices import exact_layers, has_float64, kept_random_states
 from snnl_lib.losses import annealed_temperature, composite_loss
 from snnl_lib.seeds import BATCH_SIZE, named_seed
 
@@ -189,7 +190,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         ignore_index: a label whose rows Eq. 4 leaves out, or None.
         checkpoint: path of a file from which an interrupted training continues after its last saved
             epoch, or None. Remove it once the trained model is saved.
-        device: the device to train on, as torch names it.
+        device: the device to train on, as torch names it. There, too, float32 keeps all its
+            digits, whatever torch is allowed to round.
         progress: title of a progress bar, or None for no bar.
 
     Returns:
@@ -214,6 +216,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     """
     _check_settings(alpha, epochs, batch_size, weight)
     features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+    if features.dtype == torch.float64 and not has_float64(device):
+        raise ValueError(f"features must be float32, because {device} has no float64")
     steps = steps_per_epoch or math.ceil(len(features) / batch_size)
     generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
     order = batches(len(features), batch_size, generator)
@@ -239,7 +243,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     saved = Checkpoint(checkpoint, name, model=model, optimizer=optimizer)
     features, labels = features.to(device), labels.to(device)
 
-    with torch.random.fork_rng(_gpus(device)):  # restoring sets torch's global generators
+    # Restoring a checkpoint sets torch's global generators.
+    with exact_layers(), kept_random_states(device):
         state = saved.restore() or {"epoch": 0, "rows": []}
         first_epoch, rows = state["epoch"], state["rows"]
         order = islice(order, first_epoch * steps, None)  # without the batches of those epochs
@@ -330,11 +335,6 @@ def _why_diverged(loss, model, epoch) -> str:
     return ""
 
 
-def _gpus(device):
-    """List the GPUs whose random state a training on this device can change."""
-    return [device] if torch.device(device).type == "cuda" else []
-
-
 def _training_key(settings, model, features, labels) -> str:
     """Identify a training, so that no other training continues from its checkpoint."""
     facts = {
@@ -361,6 +361,7 @@ def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
 
 
 @torch.no_grad()
+@exact_layers()
 def forward(model, features, *, layer=None, batch_size=1024):
     """Return the output of a model, or one hidden layer, for features [N, D].
 

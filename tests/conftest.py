@@ -75,6 +75,13 @@ def results_folder(tmp_path, monkeypatch):
     return folder
 
 
+def with_gpus(monkeypatch, count, name="cuda"):
+    """Make torch report so many accelerators of a type."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(name))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+
+
 def forget_tasks(monkeypatch):
     """No task is remembered from other tests, for as long as this one runs."""
     from snnl_book import experiments

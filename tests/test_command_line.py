@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import with_gpus
 
 from snnl_book import data, experiments, results
 from snnl_book.__main__ import _counted, main
@@ -281,7 +282,7 @@ def test_only_the_models_and_embeddings_asked_for_are_run(command, packages, mon
 
 
 def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, packages, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     only = ("run", "classification", "--dataset", "newsgroups4", "--embeddings")
     for names in (["infersent-nli"], ["infersent-nli", "infersent"]):
         status, output, _ = command(*only, *names)
@@ -297,7 +298,7 @@ def test_missing_says_which_runs_wait_for_time_weights_or_inference_pairs(
     command, own_cache, monkeypatch
 ):
     monkeypatch.delenv("SNNL_DATA", raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     planned = experiments.specs("classification", "full", "newsgroups4", 42)
 
     def reasons():
@@ -324,7 +325,7 @@ def test_missing_says_which_runs_wait_for_time_weights_or_inference_pairs(
         (own_cache / name).parent.mkdir(exist_ok=True)
         (own_cache / name).touch()
     assert reasons() == expected()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with_gpus(monkeypatch, 1)
     assert {reason for _, reason in reasons()} == {""}
 
 
@@ -342,11 +343,10 @@ def test_runs_that_take_hours_are_made_on_a_gpu_or_if_asked_for(command, package
     todo = [spec for spec in todo if spec.embedding == "infersent-random"]
     costly = [spec for spec in todo if spec.needs]
     with monkeypatch.context() as patch:
-        patch.setattr(torch.cuda, "is_available", lambda: True)
-        patch.setattr(torch.cuda, "device_count", lambda: 1)
+        with_gpus(patch, 1)
         assert experiments.runnable(todo, "cuda") == experiments.runnable(todo) == todo
         assert experiments.runnable(todo, "cpu") == [spec for spec in todo if not spec.needs]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert experiments.runnable(todo, "cpu", costly=True) == todo
     made = []
     monkeypatch.setattr(experiments, "run_all", lambda specs, *_: made.extend(specs) or [])
@@ -477,7 +477,7 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
 
 NO_EXPERIMENT = "there is no experiment 'clasification': choose one of classification, "
 NO_DATASET = "there is no data set 'agnews': choose one of ag_news, newsgroups4"
-NO_DEVICE = "the device 'gpu' is not available here: choose auto, cpu or"
+NO_DEVICE = "the device 'gpu' is not available here: choose auto, cpu"
 NOT_SEEDS = "seeds must be whole numbers from 0 to"
 REFUSED = [
     (("run", "clasification", *TINY), NO_EXPERIMENT),

@@ -114,7 +114,7 @@ def groups(
     from snnl_book import experiments
 
     seeds = seeds_of_runs(profile, seeds) or None
-    together = profile != "full" or experiments.check_device(device).startswith("cuda")
+    together = profile != "full" or experiments.check_device(device) != "cpu"
     found: dict[tuple, list[str]] = {}
     asked = profile, dataset, seeds, device
     rows = [row for name in names for row in experiments.status(name, *asked)]

@@ -15,7 +15,7 @@ from snnl_book.embeddings.words import VECTORS_PACKAGE, word_rows
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
 RECIPE = dict(units=UNITS, hidden=512, epochs=3, batch_size=256, learning_rate=5e-4, seed=42)
-RECIPE |= {"precision": "bfloat16"}  # of products; weights and sums stay float32
+RECIPE |= {"precision": "bfloat16"}  # of products on a CPU; a GPU computes in float32
 """The settings of ``infersent-nli``. It is trained by Adam; the best epoch on SNLI dev is kept."""
 
 PAIRS = {

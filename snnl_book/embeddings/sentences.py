@@ -25,6 +25,7 @@ from tqdm import tqdm
 from snnl_book import cache, data, embeddings
 from snnl_book.embeddings import nli, words
 from snnl_lib.checkpoint import Checkpoint, whole_file
+from snnl_lib.devices import exact_layers
 from snnl_lib.training import build, named_seed, take_step
 
 REVISION = 1  # raise it when a change can move a sentence vector; cached ones are then ignored
@@ -123,7 +124,9 @@ def encode(
     for start in range(len(empty), len(order), batch_size):
         index = order[start : start + batch_size]
         batch = _batch([documents[i] for i in index], table, device)
-        yield index, encoder(*batch).float().cpu().numpy()
+        with exact_layers():
+            vectors = encoder(*batch).float().cpu().numpy()
+        yield index, vectors
 
 
 # ---------------------------------------------------------------- texts to vectors
@@ -242,7 +245,10 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
         # Without AVX-512, oneDNN refuses an LSTM in bfloat16; torch's own kernels compute it.
         able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
         kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
-        with torch.autocast(torch.device(device).type, getattr(torch, precision)), kernels:
+        # CUDA's autocast would compute an LSTM in float16, in which small gradients vanish.
+        on_cpu = torch.device(device).type == "cpu"
+        autocast = torch.autocast("cpu", getattr(torch, precision), enabled=on_cpu)
+        with exact_layers(), autocast, kernels:
             return model(*sides).float()
 
     @torch.no_grad()
@@ -267,7 +273,7 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
         for index in batches[state["batch"] :]:
             loss = F.cross_entropy(logits(train, index), train_labels[index].to(device))
             take_step(optimizer, loss)
-            state["total"] += loss.item() * len(index)
+            state["total"] = state["total"] + loss.detach() * len(index)
             state["batch"] += 1
             if saved.save_if_due(**state):
                 place = f"batch {state['batch']} of {len(batches)}"
@@ -277,7 +283,7 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
             state["scores"] = {"nli_dev_acc": dev, "nli_epoch": float(epoch)}
             weights = model.state_dict().items()
             state["best"] = {name: value.detach().clone() for name, value in weights}
-        loss = state["total"] / len(train_labels)
+        loss = float(state["total"]) / len(train_labels)
         progress(f"{name}: training loss {loss:.3f}, SNLI dev accuracy {dev:.3f}")
         state |= {"batch": 0, "total": 0.0}
     model.load_state_dict(state["best"])

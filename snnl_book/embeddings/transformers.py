@@ -13,6 +13,7 @@ from torch import nn
 
 from snnl_book.embeddings import backbones
 from snnl_book.embeddings.backbones import BackboneError, Pieces, open_backbone, tokenize
+from snnl_lib.devices import exact_layers
 from snnl_lib.training import progress_bar
 
 PACKABLE = {"bert", "roberta", "xlm-roberta", "camembert"}
@@ -62,8 +63,11 @@ def pack(ids: torch.Tensor, mask: torch.Tensor, first_position: int = 0) -> Pack
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a batch from the CPU to a device, without waiting for a CUDA device to finish."""
-    return tensor.to(device, non_blocking=device.type == "cuda")
+    """Copy a batch from the CPU to a device, without waiting for the device to finish.
+
+    CUDA and XPU take a copy of the batch first. MPS may still read it after it is freed.
+    """
+    return tensor.to(device, non_blocking=device.type in ("cuda", "xpu"))
 
 
 class SentenceEncoder(nn.Module):
@@ -163,6 +167,7 @@ def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.n
 
 
 @torch.no_grad()
+@exact_layers()
 def encode(
     encoder: SentenceEncoder, pieces: Pieces, *, batch_size=64, device="cpu", progress=None
 ) -> np.ndarray:

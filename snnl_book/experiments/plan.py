@@ -7,6 +7,7 @@ lists the families. Nothing here imports what takes seconds to load, torch above
 import contextlib
 import ctypes
 import json
+import platform
 import statistics
 import sys
 from functools import cache
@@ -144,30 +145,34 @@ def parse_seeds(seeds) -> tuple[int, ...]:
 
 
 def check_device(device: str) -> str:
-    """Return the torch device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    """Return the torch device for ``auto``, ``cpu``, or the accelerator that torch has here.
 
-    Raises ExperimentError for another name, or for a device that is not on this machine.
+    An accelerator is ``cuda`` (NVIDIA and AMD), ``mps`` (Apple) or ``xpu`` (Intel); ``cuda:1`` is
+    the second of several. Raises ExperimentError for another name, or for a device that is not on
+    this machine.
     """
-    cuda = _cuda()
+    accelerators = _accelerators()
     if device == "auto":
-        return "cuda" if cuda else "cpu"
-    gpus = cuda.device_count() if cuda else 0
-    if device == "cpu" or (gpus and device in ("cuda", *(f"cuda:{gpu}" for gpu in range(gpus)))):
+        return (*accelerators, "cpu")[0]
+    if device in ("cpu", *accelerators):
         return device
-    advice = "choose auto, cpu or, with an NVIDIA GPU, cuda"
+    advice = f"choose {', '.join(('auto', 'cpu', *accelerators))}"
     raise ExperimentError(f"the device {device!r} is not available here: {advice}")
 
 
-def _cuda():
-    """Return ``torch.cuda`` if it has a GPU, else None.
+def _accelerators() -> tuple[str, ...]:
+    """Return the names of all accelerators, such as ``cuda``, ``cuda:0`` and ``cuda:1``.
 
-    Without a driver it has none, and torch need not be imported to know that.
+    Without a driver there is none, and torch need not be imported to know that.
     """
     if "torch" not in sys.modules and not gpu_driver():
-        return None
-    import torch
+        return ()
+    from torch import accelerator
 
-    return torch.cuda if torch.cuda.is_available() else None
+    if not accelerator.is_available():
+        return ()
+    name = accelerator.current_accelerator().type
+    return (name, *(f"{name}:{number}" for number in range(accelerator.device_count())))
 
 
 ON_CPU = {"original", "pca", "points", "lda", "logreg", "logreg-predictions", "svm", "knn"}
@@ -207,14 +212,15 @@ def device_names(spec: Spec, device: str) -> str:
 
 @cache
 def gpu_driver() -> bool:
-    """Return whether the driver of an NVIDIA or AMD GPU is installed.
+    """Return whether this machine has the driver of a GPU that torch may use.
 
     Importing torch to ask takes seconds, which ``missing`` would take too.
     """
-    for name in ("libcuda.so.1", "nvcuda.dll"):
+    for name in ("libcuda.so.1", "nvcuda.dll", "libze_loader.so.1", "ze_loader.dll"):
         with contextlib.suppress(OSError):
             return bool(ctypes.CDLL(name))
-    return Path("/dev/kfd").exists()
+    on_apple = (platform.system(), platform.machine()) == ("Darwin", "arm64")
+    return on_apple or Path("/dev/kfd").exists()  # the driver of AMD's GPUs
 
 
 # ---------------------------------------------------------------- data on this machine
@@ -286,7 +292,7 @@ def _unmet(dataset, embedding, task, modules, cost, device, costly):
         return f"the ranking task {task} is not on this machine"
     if absent := next(filter(None, map(lacks, modules)), ""):
         return absent
-    if cost and not costly and not check_device(device).startswith("cuda"):
+    if cost and not costly and check_device(device) == "cpu":
         return f"left out: about {cost} (`run --costly`, or a GPU, makes it)"
     return ""
 

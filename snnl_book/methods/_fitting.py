@@ -1,9 +1,11 @@
-"""Shared by the fits of several methods: k-means, Adam, random numbers, mixed precision."""
+"""Shared by the fits of several methods: k-means, Adam, random numbers and precision."""
 
 from contextlib import contextmanager
 from numbers import Integral
 
 import torch
+
+from snnl_lib.devices import exact_layers, kept_random_states
 
 KMEANS_STARTS = 10  # for embeddings of texts
 
@@ -29,13 +31,11 @@ def adam_at_two_rates(pretrained, rate, new, new_rate):
 
 
 @contextmanager
-def separate_random_numbers(device, seed):
-    """Seed torch's global random sources within the block, for dropout; restore them after it."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+def seeded_training(device, seed):
+    """Seed torch's global random sources within the block, for dropout; restore them after it.
+
+    Float32 keeps all its digits there, whatever torch is allowed to round.
+    """
+    with exact_layers(), kept_random_states(device):
         torch.manual_seed(seed)
         yield
-
-
-def mixed_precision(device):
-    """Return a block in which a CUDA device computes in bfloat16 by autocast."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -146,7 +146,7 @@ class ClusterBERT(TextEstimator):
         recipe: a ``Recipe``. The default is the paper's, as far as the paper gives one.
         seed: determines the order of the texts, the deleted words, dropout, k-means and the new
             weights.
-        device: as torch names it. A GPU computes in bfloat16 (autocast), a CPU in float32.
+        device: as torch names it. Every device computes in float32.
         progress: the name of a progress bar, None for none.
         folder: where a checkpoint is kept after each stage and, within a stage, every ten minutes.
             A later call with the same texts, seed and recipe continues from it. Recipes that
@@ -290,7 +290,7 @@ class ClusterBERT(TextEstimator):
         self._order = torch.Generator().manual_seed(named_seed(self.seed, f"batches, {stage}"))
         self._deletion = np.random.default_rng(named_seed(self.seed, f"deletion, {stage}"))
         seed = named_seed(self.seed, f"dropout, {stage}")
-        with _fitting.separate_random_numbers(self._device, seed):
+        with _fitting.seeded_training(self._device, seed):
             yield
 
     def _epochs(self, stage):
@@ -425,12 +425,11 @@ class ClusterBERT(TextEstimator):
         clean = [pieces.ids[i] for i in batch]
         noisy = [delete_words(pieces.ids[i], pieces.words[i], ratio, self._deletion) for i in batch]
         reconstruction = clustering = torch.zeros((), device=self._device)
-        with _fitting.mixed_precision(self._device):
-            embedding = self.encoder(*pieces.batch(noisy))
-            if weight < 1:
-                reconstruction = self.decoder(embedding, *pieces.batch(clean))
+        embedding = self.encoder(*pieces.batch(noisy))
+        if weight < 1:
+            reconstruction = self.decoder(embedding, *pieces.batch(clean))
         if weight:
-            clustering = clustering_loss(self.head(embedding.float()), targets)
+            clustering = clustering_loss(self.head(embedding), targets)
         return reconstruction, clustering
 
     # ------------------------------------------------ checkpoints of whole stages

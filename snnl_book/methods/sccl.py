@@ -79,7 +79,7 @@ class SCCL(TextEstimator):
             times that in the ClusterBERT paper).
         seed: determines the order of the texts, the deleted words, dropout, k-means and the
             projection's first weights.
-        device: as torch names it. A GPU computes in bfloat16 (autocast), a CPU in float32.
+        device: as torch names it. Every device computes in float32.
         progress: the name of a progress bar, None for none.
         checkpoint: a file from which a killed training continues, removed at its end. None keeps
             no file.
@@ -136,7 +136,7 @@ class SCCL(TextEstimator):
             deletion=deletion,
         )
         self.diverged = ""
-        with _fitting.separate_random_numbers(self._device, named_seed(self.seed, "dropout")):
+        with _fitting.seeded_training(self._device, named_seed(self.seed, "dropout")):
             rows = self._train(pieces, optimizer, deletion, saved)
         saved.remove()
         self.curve = pd.DataFrame(rows)
@@ -197,11 +197,10 @@ class SCCL(TextEstimator):
         texts = [(pieces.ids[i], pieces.words[i]) for i in batch]
 
         def read(ids):
-            return self.encoder(*pieces.batch(ids)).float()
+            return self.encoder(*pieces.batch(ids))
 
         views = [[delete_words(*text, self.deletion, random) for text in texts] for _ in range(2)]
-        with _fitting.mixed_precision(self._device):
-            first, second, codes = map(read, [*views, clean])
+        first, second, codes = map(read, [*views, clean])
         contrastive = contrastive_loss(self._projection(first), self._projection(second))
         q = soft_assignment(codes, self._centroids)
         target = target_distribution(q).detach()

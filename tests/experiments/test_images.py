@@ -15,7 +15,7 @@ import sklearn.cluster
 import sklearn.metrics
 import torch
 from by_hand import training_of
-from conftest import forget_tasks, nearest_share
+from conftest import forget_tasks, nearest_share, with_gpus
 from sklearn.cluster import KMeans
 
 from snnl_book import cache, data, experiments, methods, results
@@ -152,8 +152,7 @@ def test_what_is_left_to_a_gpu_says_so_and_is_left_out_of_what_can_be_run(
         "left out: about two hours on a CPU core (`run --costly`, or a GPU, makes it)",
     }
     assert runnable(wanted, "cpu") == [spec for spec in wanted if not spec.needs] != wanted
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with_gpus(monkeypatch, 1)
     assert runnable(wanted, "cuda") == wanted
 
 

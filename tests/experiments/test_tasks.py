@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import with_gpus
 
 from snnl_book import embeddings, experiments
 from snnl_book.data import Dataset
@@ -88,7 +89,7 @@ WRONG = [
     ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4"),
     ({"dataset": "mnist"}, "'mnist' holds images, .* about texts: choose auto or one of ag_news, "),
     ({"dataset": 4}, "no data set 4"),
-    ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu or"),
+    ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu$"),
     ({"device": 0}, "the device 0 is not available here"),
     ({"seeds": "a,b"}, "seeds must be whole numbers from 0 to 4294967295, .* got 'a,b'"),
     ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
@@ -102,28 +103,32 @@ def test_a_wrong_parameter_of_a_chapter_is_an_error_that_names_what_is_allowed()
 
 
 def test_without_a_gpu_only_auto_and_cpu_are_devices(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert check_device("auto") == check_device("cpu") == "cpu"
     for device in ("cuda", "cuda:0", "mps", "", "CPU"):
         with pytest.raises(
             ExperimentError,
-            match=(
-                f"the device '{device}' is not available here: choose auto, cpu or, with an NVIDIA"
-                " GPU, cuda"
-            ),
+            match=(f"the device '{device}' is not available here: choose auto, cpu$"),
         ):
             check_device(device)
 
 
 def test_with_two_gpus_those_two_are_devices_and_no_other(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with_gpus(monkeypatch, 2)
     assert check_device("auto") == "cuda"
     for device in ("cpu", "cuda", "cuda:0", "cuda:1"):
         assert check_device(device) == device
     for device in ("cuda:2", "cuda:-1", "cuda:one", "cuda:", "cuda:0:0"):
         with pytest.raises(ExperimentError, match=f"the device '{device}' is not available here"):
             check_device(device)
+
+
+@pytest.mark.parametrize("name", ["mps", "xpu"])
+def test_the_gpu_of_another_maker_is_a_device_by_its_own_name(name, monkeypatch):
+    with_gpus(monkeypatch, 1, name)
+    assert check_device("auto") == check_device(name) == name
+    with pytest.raises(ExperimentError, match=f"choose auto, cpu, {name}, {name}:0$"):
+        check_device("cuda")
 
 
 @pytest.mark.parametrize("driver", [False, True])
