@@ -4,7 +4,6 @@ Import what you need from its module; importing the package itself loads nothing
 itself, with its loss, networks and scores, is the package ``snnl_lib``.
 """
 
-import contextlib
 import importlib.util
 
 from snnl_lib import SnnlError
@@ -38,27 +37,3 @@ def require(module: str) -> None:
     """Raise SnnlError, naming the extra to install, if a module of ``EXTRAS`` is missing."""
     if sentence := lacks(module):
         raise SnnlError(sentence)
-
-
-@contextlib.contextmanager
-def told_as(kind: type[SnnlError], what: str, advice: str, *, of=Exception, why=None):
-    """Replace errors of the type ``of`` by one of the type ``kind``: "what (reason): advice".
-
-    The reason is ``why(error)``; by default the system's own words, or else the error's name.
-    """
-    try:
-        yield
-    except of as error:
-        reason = why(error) if why else getattr(error, "strerror", None) or type(error).__name__
-        raise kind(f"{what} ({reason}): {advice}") from error
-
-
-@contextlib.contextmanager
-def full_disk_told(place="a file"):
-    """Raise SnnlError in place of an OSError; ``place`` is named where the error names no file."""
-    try:
-        yield
-    except OSError as error:
-        advice = "make room, or choose a folder that you can write to"
-        written = f"{error.filename or place} could not be written ({error.strerror})"
-        raise SnnlError(f"{written}: {advice}") from error

@@ -1,8 +1,9 @@
-"""Shared by the fits of several methods: k-means, Adam, random numbers and precision."""
+"""Shared by the fits of several methods: k-means, batches, Adam, random numbers, precision."""
 
 from contextlib import contextmanager
 from numbers import Integral
 
+import numpy as np
 import torch
 
 from snnl_lib.devices import exact_layers, kept_random_states
@@ -13,7 +14,7 @@ KMEANS_STARTS = 10  # for embeddings of texts
 def check_clusters(k, count: int, things: str) -> None:
     """Raise ValueError unless k is a whole number from 1 to ``count``, of ``things`` to cluster."""
     if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= count:
-        allowed = f"a whole number from 1 to the number of {things}, {count}"
+        allowed = f"a whole number from 1 to the number of {things} ({count})"
         raise ValueError(f"the number of clusters must be {allowed}, got {k!r}")
 
 
@@ -22,6 +23,21 @@ def k_means(vectors, k, seed, starts=KMEANS_STARTS):
     from sklearn.cluster import KMeans
 
     return KMeans(k, n_init=starts, random_state=seed).fit(vectors)
+
+
+def batches_of_like_length(lengths, batch_size, generator):
+    """Return one pass over texts of these lengths [N], as a list of batches of their indices.
+
+    Each batch has at most ``batch_size`` texts. The ``generator`` draws a random order. Texts of
+    similar length share a batch, because a batch is padded to its longest text.
+    """
+    order = torch.randperm(len(lengths), generator=generator).numpy()
+    batches = []
+    for start in range(0, len(order), 32 * batch_size):
+        chunk = order[start : start + 32 * batch_size]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += [chunk[first : first + batch_size] for first in range(0, len(chunk), batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 def adam_at_two_rates(pretrained, rate, new, new_rate):

@@ -16,12 +16,13 @@ import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snnl_book import full_disk_told, require, told_as
+from snnl_book import require
 from snnl_book.cache import key
 from snnl_book.recipes import Recipe
 from snnl_lib import SnnlError, __version__
 
-FACTS, TENSORS = "snnl_model.json", "model.safetensors"
+FACTS = "snnl_model.json"
+TENSORS = "model.safetensors"
 KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
 """Attributes of a fitted estimator that are saved in JSON as they are, if it has them."""
 
@@ -29,7 +30,8 @@ KEPT = ("n_features_in_", "feature_names_in_", "labels_", "diverged")
 def check_place(folder) -> Path:
     """Return a folder's full path.
 
-    Raises SnnlError if the folder holds anything but a saved model, or cannot be written.
+    Raises SnnlError if the folder holds anything but a saved model, and OSError if it cannot be
+    written.
     """
     folder = Path(folder).resolve()
     is_saved_model = (folder / FACTS).is_file()
@@ -37,8 +39,8 @@ def check_place(folder) -> Path:
     if folder.exists() and not is_saved_model and not is_empty_folder:
         advice = "name another folder, or remove it"
         raise SnnlError(f"{folder} exists and is not a saved model: {advice}")
-    with full_disk_told(folder):
-        tempfile.TemporaryFile(dir=next(p for p in folder.parents if p.exists())).close()
+    existing_parent = next(parent for parent in folder.parents if parent.exists())
+    tempfile.TemporaryFile(dir=existing_parent).close()  # raises OSError if that is forbidden
     return folder
 
 
@@ -66,10 +68,11 @@ class Estimator(TransformerMixin, BaseEstimator):
 
         The folder is written completely or not at all, and replaces a model saved there before.
         Losses and embeddings of the training are not saved. Raises NotFittedError before ``fit``,
-        and SnnlError for a folder that holds anything but a saved model or cannot be written.
+        SnnlError for a folder that holds anything but a saved model, and OSError for one that
+        cannot be written.
         """
         require("safetensors")
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         self._check_fitted()
         folder = check_place(folder)
@@ -79,17 +82,16 @@ class Estimator(TransformerMixin, BaseEstimator):
         facts = {"class": type(self).__name__, "snnl_lib": __version__} | facts
         facts["parameters"] = self.get_params(deep=False)
         facts["kept"] = {name: vars(self)[name] for name in KEPT if name in vars(self)}
-        with full_disk_told(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
-                new = Path(place) / "new"
-                new.mkdir()
-                save_file(tensors, new / TENSORS)
-                (new / FACTS).write_text(json.dumps(facts, default=_plain, indent=1))
-                self._save_further(new)
-                if folder.exists():
-                    os.replace(folder, Path(place) / "old")
-                os.replace(new, folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+            new = Path(temporary) / "new"
+            new.mkdir()
+            (new / TENSORS).write_bytes(save(tensors))  # save_file ignores the umask
+            (new / FACTS).write_text(json.dumps(facts, default=_plain, indent=1))
+            self._save_further(new)
+            if folder.exists():
+                os.replace(folder, Path(temporary) / "old")
+            os.replace(new, folder)
 
     @classmethod
     def load(cls, folder, device="cpu"):
@@ -101,21 +103,28 @@ class Estimator(TransformerMixin, BaseEstimator):
         require("safetensors")
         from safetensors.torch import load_file
 
-        folder, name = Path(folder).resolve(), cls.__name__
+        folder = Path(folder).resolve()
+        name = cls.__name__
         if not (folder / FACTS).is_file():
             raise SnnlError(f"{folder} holds no {name}: name a folder that {name}.save wrote")
-        with told_as(SnnlError, f"{folder / FACTS} is damaged", "save the model again"):
+        try:
             facts = json.loads((folder / FACTS).read_text())
-            kind, parameters, kept = facts["class"], facts["parameters"], facts["kept"]
-        if kind != name:
-            problem = f"{folder} holds a model of class {kind}, not {name}"
-            raise SnnlError(f"{problem}: load it with {kind}.load")
-        with told_as(SnnlError, f"the {name} in {folder} is damaged", "save it again", why=repr):
+            saved_class = facts["class"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise SnnlError(f"{folder / FACTS} is damaged: save the model again") from error
+        if saved_class != name:
+            problem = f"{folder} holds a model of class {saved_class}, not {name}"
+            raise SnnlError(f"{problem}: load it with {saved_class}.load")
+        try:
+            parameters = facts["parameters"]
             model = cls(**{key: _from_json(value) for key, value in parameters.items()})
             model.device = device
-            for key, value in kept.items():
-                setattr(model, key, np.array(value) if isinstance(value, list) else value)
+            for attribute, value in facts["kept"].items():
+                setattr(model, attribute, np.array(value) if isinstance(value, list) else value)
             model._load_parts(load_file(folder / TENSORS, device=str(device)), facts, folder)
+        except Exception as error:  # damaged tensors can raise nearly any error
+            problem = f"the {name} in {folder} is damaged ({error!r})"
+            raise SnnlError(f"{problem}: save it again") from error
         return model
 
     def __sklearn_tags__(self):
@@ -146,14 +155,15 @@ class Estimator(TransformerMixin, BaseEstimator):
         if not reset:
             self._check_fitted()
         try:
-            found = validate_data(self, X, reset=reset, **labels)
+            validated = validate_data(self, X, reset=reset, **labels)
         except ValueError as error:
             reason = str(error).split("\n")[0].rstrip(".:")
-            wanted = "X must be finite numbers [N, D]" + (", and y labels [N]" if labels else "")
-            raise ValueError(f"{reason}: {wanted}") from None
-        X, *y = found if labels else [found]
-        X = X.astype(np.float32, copy=False)
-        return (X, *y) if labels else X
+            advice = "X must be finite numbers [N, D]" + (", and y labels [N]" if labels else "")
+            raise ValueError(f"{reason}: {advice}") from None
+        if not labels:
+            return validated.astype(np.float32, copy=False)
+        X, y = validated
+        return X.astype(np.float32, copy=False), y
 
 
 def _plain(value):

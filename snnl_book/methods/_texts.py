@@ -42,24 +42,28 @@ class TextEstimator(ClusterMixin, Estimator):
         return tokenize(list(texts), self.backbone, self._tokenizer)
 
     def _save_further(self, folder):
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         transformer = self.encoder.transformer
-        weights, words = transformer.state_dict(), transformer.get_input_embeddings()
+        weights = transformer.state_dict()
+        words = transformer.get_input_embeddings()
         if hasattr(words, "whole"):  # ClusterBERT's word embedding has two parts
             name = next(name for name, part in transformer.named_modules() if part is words)
-            weights = {key: own for key, own in weights.items() if not key.startswith(f"{name}.")}
+            weights = {
+                key: value for key, value in weights.items() if not key.startswith(f"{name}.")
+            }
             weights[f"{name}.weight"] = words.whole()
         transformer.config.architectures = [type(transformer).__name__]
         transformer.config.save_pretrained(folder / BACKBONE)
         self._tokenizer.save_pretrained(folder / BACKBONE)
         weights = {name: value.cpu().contiguous() for name, value in weights.items()}
-        save_file(weights, folder / BACKBONE / "model.safetensors", {"format": "pt"})
+        content = save(weights, {"format": "pt"})  # save_file ignores the umask
+        (folder / BACKBONE / "model.safetensors").write_bytes(content)
 
     def _load_parts(self, tensors, facts, folder):
-        place = str(folder / BACKBONE)
-        self._tokenizer = load_tokenizer(place)
-        self.encoder = load_encoder(place, facts["pooling"]).to(self.device)
+        backbone = str(folder / BACKBONE)
+        self._tokenizer = load_tokenizer(backbone)
+        self.encoder = load_encoder(backbone, facts["pooling"]).to(self.device)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "diverged")

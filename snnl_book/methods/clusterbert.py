@@ -6,12 +6,10 @@ short texts take about five minutes on a CPU core. A whole corpus takes hours th
 """
 
 import contextlib
-import hashlib
-import json
 import math
 import time
 import warnings
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,106 +17,20 @@ import pandas as pd
 import torch
 from torch import nn
 
-from snnl_book import told_as
 from snnl_book.embeddings import backbones
 from snnl_book.embeddings.transformers import encode, load_encoder, to_device
-from snnl_book.methods import _fitting
+from snnl_book.methods import _fitting, _stages
+from snnl_book.methods._fitting import batches_of_like_length
+from snnl_book.methods._head import clustering_loss, head_of_centroids, match_clusters
 from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods._texts import TextEstimator
 from snnl_book.methods.deep_clustering import target_distribution
 from snnl_book.methods.tsdae import Decoder, delete_words
 from snnl_book.recipes import STAGES, Recipe
-from snnl_lib.checkpoint import CacheError, Checkpoint, whole_file
+from snnl_lib.checkpoint import Checkpoint
 from snnl_lib.training import build, named_seed, progress_bar, take_step
 
 ASSIGN = ("kmeans", "head")
-FIRST_CONFIDENCE = 0.6
-"""Mean probability of the likeliest cluster when the head starts: neither uniform nor certain."""
-
-LATER_SETTINGS = {
-    2: {"reclusterings", "clustering_epochs", "clustering_weight"},
-    3: {"hardening_epochs", "hardening_weight"},
-}
-"""The settings of a recipe that first matter in a stage: runs that differ only in these share the
-checkpoints of earlier stages.
-"""
-
-
-# ---------------------------------------------------------------- Eqs. 2-5: head and targets
-
-
-def clustering_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Compute Eqs. 2-3: the cross entropy between targets and the softmax of the head's logits.
-
-    ``logits`` and ``targets`` are [B, k]; each row of the targets q sums to 1. Returns a number,
-    the mean over the batch.
-
-    >>> loss = clustering_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
-    >>> round(loss.item() / math.log(2), 6)
-    1.0
-    """
-    return -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean()
-
-
-def match_clusters(clusters: np.ndarray, before: np.ndarray, k: int) -> np.ndarray:
-    """Renumber clusters so that as many texts as possible keep their number (Hungarian method).
-
-    ``clusters`` and ``before`` are int arrays [N] of numbers from 0 to k - 1, and so is the result.
-
-    >>> match_clusters(np.array([0, 0, 1]), np.array([1, 1, 0]), 2)
-    array([1, 1, 0])
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    shared = np.zeros((k, k), dtype=int)
-    np.add.at(shared, (clusters, before), 1)
-    return linear_sum_assignment(shared, maximize=True)[1][clusters]
-
-
-def head_of_centroids(centroids: np.ndarray, embeddings: np.ndarray):
-    """Return weight and bias of a head that assigns each embedding to the nearest centroid.
-
-    Its logits are negative squared distances, without the term that all clusters share. They are
-    scaled so that the likeliest cluster has a probability of 0.6 on average. The paper does not say
-    how its head starts. ``centroids`` are [k, D], ``embeddings`` [N, D]; the weight is [k, D], the
-    bias [k].
-
-    >>> embeddings = np.array([[0.0, 0], [1, 0], [4, 0], [5, 0]])
-    >>> centroids = np.array([[0.5, 0], [4.5, 0]])
-    >>> weight, bias = head_of_centroids(centroids, embeddings)
-    >>> (embeddings @ weight.T + bias).argmax(axis=1)
-    array([0, 0, 1, 1])
-    """
-    from scipy.optimize import brentq
-    from scipy.special import softmax
-
-    weight, bias = 2 * centroids, -(centroids**2).sum(axis=1)
-    logits = embeddings @ weight.T + bias
-
-    def excess(log_scale):
-        return softmax(math.exp(log_scale) * logits, axis=1).max(axis=1).mean() - FIRST_CONFIDENCE
-
-    low, high = -20.0, 20.0
-    scale = math.exp(brentq(excess, low, high)) if excess(low) < 0 < excess(high) else 1.0
-    return scale * weight, scale * bias
-
-
-# ---------------------------------------------------------------- Algorithm 1
-
-
-def batches_of_like_length(lengths, batch_size, generator):
-    """Return one pass over texts of these lengths [N], as a list of batches of their indices.
-
-    Each batch has at most ``batch_size`` texts. The ``generator`` draws a random order. Texts of
-    similar length share a batch, because a batch is padded to its longest text.
-    """
-    order = torch.randperm(len(lengths), generator=generator).numpy()
-    batches = []
-    for start in range(0, len(order), 32 * batch_size):
-        chunk = order[start : start + 32 * batch_size]
-        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
-        batches += [chunk[first : first + batch_size] for first in range(0, len(chunk), batch_size)]
-    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 @dataclass(eq=False, repr=False)
@@ -253,16 +165,13 @@ class ClusterBERT(TextEstimator):
         self._cluster()
         return pairwise_distances_argmin(vectors, self._centers)
 
-    def _encode(self, pieces):
-        return encode(self.encoder, pieces, device=self._device)
-
     def _build(self):
         self.encoder = load_encoder(self.backbone, self._recipe.pooling).to(self._device)
         decoder = build(Decoder, self.backbone, self.encoder, self.pieces, seed=self.seed)
         self.decoder = decoder.to(self._device)
-        transformer, frozen = self.encoder.transformer, self._recipe.frozen
+        transformer = self.encoder.transformer
         self.head = nn.Linear(transformer.config.hidden_size, self.k).to(self._device)
-        if frozen:
+        if frozen := self._recipe.frozen:
             for part in (transformer.embeddings, *transformer.encoder.layer[:frozen]):
                 part.requires_grad_(False)
 
@@ -273,8 +182,12 @@ class ClusterBERT(TextEstimator):
             "decoder": self.decoder.new_parameters.items(),
             "head": self.head.named_parameters(),
         }
-        named = {f"{part}.{name}": value for part, own in parts.items() for name, value in own}
-        return {name: value for name, value in named.items() if value.requires_grad}
+        return {
+            f"{part}.{name}": value
+            for part, parameters in parts.items()
+            for name, value in parameters
+            if value.requires_grad
+        }
 
     @contextlib.contextmanager
     def _sources(self, stage):
@@ -293,29 +206,20 @@ class ClusterBERT(TextEstimator):
         with _fitting.seeded_training(self._device, seed):
             yield
 
-    def _epochs(self, stage):
-        """List a stage's epochs: number, lambda of Eq. 4, whether new targets come first."""
-        recipe = self._recipe
-        if stage == 1:
-            return [(epoch, 0, False) for epoch in range(-recipe.warm_up, recipe.adaptation_epochs)]
-        if stage == 2:
-            each, weight = recipe.clustering_epochs, recipe.clustering_weight
-            epochs = range(recipe.reclusterings * each)
-            return [(epoch, weight, epoch % each == 0) for epoch in epochs]
-        return [(epoch, recipe.hardening_weight, True) for epoch in range(recipe.hardening_epochs)]
-
     def _train_stage(self, stage):
         """Train a stage, from its checkpoint if a killed process left one.
 
         Returns that checkpoint, which can be removed once the finished stage is saved.
         """
-        path = self._checkpoint(stage, ", under way") if self.folder else None
+        path = self._stage_file(stage, ", under way") if self.folder else None
         parts = {"optimizer": self._optimizer, "deletion": self._deletion} | self._trained()
         saved = Checkpoint(path, **parts)
         reached = saved.restore() or {"epoch": -math.inf, "rows": self._rows, "targets": None}
-        self._rows, targets = reached["rows"], reached["targets"]
-        targets = None if targets is None else targets.to(self._device)
-        for epoch, weight, makes_targets in self._epochs(stage):
+        self._rows = reached["rows"]
+        targets = reached["targets"]
+        if targets is not None:
+            targets = targets.to(self._device)
+        for epoch, weight, makes_targets in _stages.epochs(stage, self._recipe):
             if self.diverged or epoch < reached["epoch"]:
                 continue
             resumed = reached if epoch == reached["epoch"] else None
@@ -330,9 +234,9 @@ class ClusterBERT(TextEstimator):
         Targets of k-means are 0 or 1, and numbered like the targets ``before``. If these are None,
         the head starts from the centroids.
         """
+        embeddings = encode(self.encoder, self.pieces, device=self._device)
         if stage == 3:
-            return target_distribution(self._predictions())
-        embeddings = self._encode(self.pieces)
+            return target_distribution(self._probabilities(embeddings))
         seed = named_seed(self.seed, f"targets {epoch // self._recipe.clustering_epochs}")
         kmeans = _fitting.k_means(embeddings, self.k, seed)
         clusters = kmeans.labels_
@@ -345,12 +249,9 @@ class ClusterBERT(TextEstimator):
             clusters = match_clusters(clusters, before.argmax(dim=1).cpu().numpy(), self.k)
         return torch.as_tensor(np.eye(self.k, dtype=np.float32)[clusters], device=self._device)
 
-    def _predictions(self):
-        """Return p of Eq. 2 for the clean texts, [N, k]."""
-        return self._probabilities(self._encode(self.pieces))
-
     @torch.no_grad()
     def _probabilities(self, embeddings):
+        """Return p of Eq. 2 for the embeddings [N, D] of clean texts, [N, k]."""
         return self.head(torch.as_tensor(embeddings, device=self._device)).softmax(dim=1)
 
     def _epoch(self, stage, epoch, weight, targets, saved, resumed=None):
@@ -360,16 +261,16 @@ class ClusterBERT(TextEstimator):
         """
         self.encoder.train()
         self.decoder.train()
-        first, sums, drawn_from = 0, torch.zeros(2), self._order.get_state()
         if resumed:
-            first, sums, drawn_from = resumed["batch"], resumed["sums"], resumed["drawn_from"]
-            self._order.set_state(drawn_from)
-        sums = sums.to(self._device)
+            self._order.set_state(resumed["drawn_from"])
+        first_batch = resumed["batch"] if resumed else 0
+        sums = (resumed["sums"] if resumed else torch.zeros(2)).to(self._device)
+        drawn_from = self._order.get_state()
         lengths = np.array([len(ids) for ids in self.pieces.ids])
         batches = batches_of_like_length(lengths, self._recipe.batch_size, self._order)
         name = self.progress and f"{self.progress}: {STAGES[stage]} {epoch}"
         with self._warm_up_if(epoch < 0):
-            for i in progress_bar(name, first, len(batches), unit="batch"):
+            for i in progress_bar(name, first_batch, len(batches), unit="batch"):
                 sums = sums + self._step(batches[i], weight, targets)
                 saved.save_if_due(
                     epoch=epoch,
@@ -412,11 +313,11 @@ class ClusterBERT(TextEstimator):
                 "used": used,
             }
         )
-        where = f"in epoch {epoch} of stage {stage}"
+        epoch_name = f"epoch {epoch} of stage {stage}"
         if not math.isfinite(loss := reconstruction + clustering):
-            self.diverged = f"the loss was {loss} {where} ({STAGES[stage]})"
+            self.diverged = f"the loss was {loss} in {epoch_name} ({STAGES[stage]})"
         elif used < self.k / 2:
-            sentence = f"only {used} of {self.k} clusters are in use {where}"
+            sentence = f"only {used} of {self.k} clusters are in use in {epoch_name}"
             warnings.warn(sentence, stacklevel=5)  # points at the call of fit
 
     def _losses(self, batch, weight, targets):
@@ -432,77 +333,56 @@ class ClusterBERT(TextEstimator):
             clustering = clustering_loss(self.head(embedding), targets)
         return reconstruction, clustering
 
-    # ------------------------------------------------ checkpoints of whole stages
-
-    def _checkpoint(self, stage, suffix=""):
-        """Name a stage's checkpoint after everything that determines it."""
-        later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
-        facts = {name: value for name, value in asdict(self._recipe).items() if name not in later}
-        facts["backbone"] = backbones.cache_key(self.backbone)
-        facts["torch"] = torch.__version__
+    def _stage_file(self, stage, suffix=""):
+        """Return the path of a stage's checkpoint, named after everything that determines it."""
+        facts = {"backbone": backbones.cache_key(self.backbone), "seed": self.seed}
         facts["device"] = self._device.type
-        facts["seed"] = self.seed
-        facts["words"] = "of the texts"
         if stage > 1:
             facts["k"] = self.k
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-        for pieces in (self.pieces, self._others):
-            for ids in pieces.ids if pieces else ():
-                digest.update(ids.tobytes() + b"|")
-        if self._others:  # the same texts, split otherwise, are another training
-            digest.update(f"{len(self.pieces)} of them".encode())
-        name = f"{Path(self.backbone).name}-{digest.hexdigest()[:16]}-stage-{stage}{suffix}.pt"
-        return Path(self.folder) / name
+        digest = _stages.digest(stage, self._recipe, facts, self.pieces, self._others)
+        backbone = Path(self.backbone).name
+        return Path(self.folder) / f"{backbone}-{digest}-stage-{stage}{suffix}.pt"
 
     def _end_stage(self, stage, started):
         """Embed all texts after a stage, and save the stage."""
-        texts = [self.pieces, self._others] if self._others else [self.pieces]
-        self.embeddings[STAGES[stage]] = np.concatenate([self._encode(own) for own in texts])
+        corpora = [self.pieces, self._others] if self._others else [self.pieces]
+        embedded = [encode(self.encoder, pieces, device=self._device) for pieces in corpora]
+        self.embeddings[STAGES[stage]] = np.concatenate(embedded)
         if stage > 1:
-            self.clusters = self._predictions().argmax(dim=1).cpu().numpy()
+            self.clusters = self._probabilities(embedded[0]).argmax(dim=1).cpu().numpy()
         self.seconds += time.perf_counter() - started
         if self.folder is None or stage == 0:
             return
-        made = {
-            "weights": {name: value.detach() for name, value in self._trained().items()},
-            "rows": self._rows,
-            "seconds": self.seconds,
-            "embeddings": {name: torch.from_numpy(own) for name, own in self.embeddings.items()},
-            "clusters": None if self.clusters is None else torch.from_numpy(self.clusters),
-        }
-        path = self._checkpoint(stage)
-        what, advice = f"{path} could not be written", "make room, or name another folder"
-        with told_as(CacheError, what, advice, of=OSError):
-            with whole_file(path) as file:
-                torch.save(made, file)
-            if stage == 3:  # stage 1 stays: other recipes continue from it
-                self._checkpoint(2).unlink(missing_ok=True)
+        _stages.save(
+            self._stage_file(stage),
+            weights={name: value.detach() for name, value in self._trained().items()},
+            rows=self._rows,
+            seconds=self.seconds,
+            embeddings=self.embeddings,
+            clusters=self.clusters,
+        )
+        if stage == 3:  # stage 1 stays: other recipes continue from it
+            self._stage_file(2).unlink(missing_ok=True)
 
-    def _restore(self, stages):
-        """Restore the last stage that has a checkpoint; return the number of the next stage."""
-        numbers = range(stages, 0, -1) if self.folder else ()
-        stage = next((number for number in numbers if self._checkpoint(number).exists()), None)
-        if stage is None:
-            return 0
-        path = self._checkpoint(stage)
-        what, advice = f"the checkpoint {path} is damaged", "remove it, and the stage runs again"
-        with told_as(CacheError, what, advice):  # a damaged file can raise nearly any error
-            made = torch.load(path, map_location="cpu", weights_only=True)
-            with torch.no_grad():
-                for name, value in self._trained().items():
-                    value.copy_(made["weights"][name])
-            self.embeddings = {name: own.numpy() for name, own in made["embeddings"].items()}
-            self._rows, clusters = made["rows"], made["clusters"]
-            self.seconds = made.get("seconds", math.nan)  # older checkpoints lack it
-            self.clusters = None if clusters is None else clusters.numpy()
-        return stage + 1
-
-    # ------------------------------------------------ what is saved
+    def _restore(self, last_stage):
+        """Restore the latest stage that has a checkpoint; return the number of the next stage."""
+        for stage in range(last_stage, 0, -1) if self.folder else ():
+            path = self._stage_file(stage)
+            if path.exists():
+                saved = _stages.load(path, self._trained())
+                self.embeddings, self.clusters = saved["embeddings"], saved["clusters"]
+                self._rows, self.seconds = saved["rows"], saved["seconds"]
+                return stage + 1
+        return 0
 
     def _saved_parts(self):
         self._cluster()
-        tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
-        tensors |= {"centers": self._centers, "labels": self._labels}
+        tensors = {
+            "head.weight": self.head.weight,
+            "head.bias": self.head.bias,
+            "centers": self._centers,
+            "labels": self._labels,
+        }
         if self.clusters is not None:
             tensors["clusters"] = self.clusters
         return tensors, {"pooling": self._recipe.pooling}
@@ -512,6 +392,6 @@ class ClusterBERT(TextEstimator):
         weight = tensors["head.weight"]
         self.head = nn.Linear(weight.shape[1], len(weight), device=self._device)
         self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
-        names = ("centers", "labels", "clusters")
-        found = [tensors[name].cpu().numpy() if name in tensors else None for name in names]
-        self._centers, self._labels, self.clusters = found
+        self._centers = tensors["centers"].cpu().numpy()
+        self._labels = tensors["labels"].cpu().numpy()
+        self.clusters = tensors["clusters"].cpu().numpy() if "clusters" in tensors else None

@@ -75,7 +75,8 @@ class DisentangledAutoencoder(Estimator):
         parameters out of range.
         """
         X, y = self._validated(X, y=y, reset=True)
-        labels, scaled = self._numbered(y), self._fit_scaling(X)
+        labels = self._numbered(y)
+        scaled = self._fit_scaling(X)
         sizes = X.shape[1], tuple(self.hidden_sizes), self.code_size
         names = "epochs seed alpha temperature learning_rate batch_size device progress".split()
         settings = {name: getattr(self, name) for name in names}
@@ -83,7 +84,8 @@ class DisentangledAutoencoder(Estimator):
         settings["layers"] = self.layers if isinstance(self.layers, str) else [*self.layers]
         network = build(Autoencoder, *sizes, seed=self.seed)
         history = train(network, scaled, labels, binary_cross_entropy, **settings)
-        self.autoencoder, self.curve = network, history.curve
+        self.autoencoder = network
+        self.curve = history.curve
         self.diverged = history.diverged
         return self
 
@@ -98,12 +100,13 @@ class DisentangledAutoencoder(Estimator):
 
     def _numbered(self, y):
         """Return labels as int64 array [N], with ``UNLABELLED`` for rows without a label."""
-        known = np.array([label is not None and label != self.ignore_index for label in y])
-        kind = type_of_target(y[known].tolist()) if known.any() else "none"
-        if kind not in ("binary", "multiclass"):
-            raise ValueError(f"y must be labels [N], whole numbers or strings, got {kind} ones")
+        labelled = np.array([label is not None and label != self.ignore_index for label in y])
+        label_type = type_of_target(y[labelled].tolist()) if labelled.any() else "none"
+        if label_type not in ("binary", "multiclass"):
+            problem = f"got {label_type} ones" if labelled.any() else "got no label at all"
+            raise ValueError(f"y must be labels [N], whole numbers or strings, {problem}")
         numbers = np.full(len(y), UNLABELLED)
-        numbers[known] = np.unique(y[known].tolist(), return_inverse=True)[1]
+        numbers[labelled] = np.unique(y[labelled].tolist(), return_inverse=True)[1]
         return numbers
 
     def _fit_scaling(self, X):

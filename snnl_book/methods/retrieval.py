@@ -25,9 +25,10 @@ def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
     >>> denoise(["rain fell again on the town today", "wind"]).queries
     ['rain the town today', 'wind']
     """
-    texts, random = list(dict.fromkeys(texts)), np.random.default_rng(seed)
+    texts = list(dict.fromkeys(texts))
     if len(texts) < 2:
-        raise ValueError(f"texts must hold two distinct ones or more, got {texts}")
+        raise ValueError(f"at least two distinct texts are needed to rank them, got {texts}")
+    random = np.random.default_rng(seed)
     rows = np.arange(len(texts))
     queries = [delete_words(text, ratio, random) for text in texts]
     source = f"{ratio:g} of the words deleted, seed {seed}"
@@ -46,10 +47,10 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     """
     words = text.split()
     if not words or not 0 <= ratio <= 1:
-        wanted = "a text must have a word and the ratio lie in [0, 1]"
-        raise ValueError(f"{wanted}, got {text!r:.60} and {ratio}")
-    kept = kept_words(len(words), ratio, random)
-    return text if kept.all() else " ".join(compress(words, kept))
+        requirement = "a text must have a word, and the ratio must lie in [0, 1]"
+        raise ValueError(f"{requirement}, got {text!r:.60} and {ratio}")
+    stays = kept_words(len(words), ratio, random)
+    return text if stays.all() else " ".join(compress(words, stays))
 
 
 def evaluate(task: Retrieval, embed) -> dict[str, float]:

@@ -163,8 +163,8 @@ class SCCL(TextEstimator):
                 )
                 sums = torch.zeros_like(sums)
                 if not math.isfinite(loss := contrastive + clustering):
-                    where = f"within the {STEPS_PER_ROW} steps before step {step + 1}"
-                    self.diverged = f"the loss was {loss} {where}"
+                    steps = f"the {STEPS_PER_ROW} steps before step {step + 1}"
+                    self.diverged = f"the loss was {loss} within {steps}"
                     break
             saved.save_if_due(step=step + 1, rows=rows, sums=sums)
         return rows

@@ -22,9 +22,11 @@ def kept_words(count: int, ratio: float, random: np.random.Generator) -> np.ndar
     >>> kept_words(3, 1.0, np.random.default_rng(42)).sum()
     np.int64(1)
     """
-    kept = random.random(count) >= ratio
-    kept[random.integers(count)] |= not kept.any()
-    return kept
+    stays = random.random(count) >= ratio
+    survivor = random.integers(count)
+    if not stays.any():
+        stays[survivor] = True
+    return stays
 
 
 def delete_words(ids: np.ndarray, words: np.ndarray, ratio: float, random) -> np.ndarray:
@@ -53,18 +55,18 @@ class _KnownPieces(nn.Module):
         rows, others = table[order].tensor_split([len(known)])
         self.weight = nn.Parameter(rows.clone())
         self.others = nn.Buffer(others)
-        self.place = nn.Buffer(torch.from_numpy(order.argsort()).to(table.device))  # of each piece
+        self.row_of_piece = nn.Buffer(torch.from_numpy(order.argsort()).to(table.device))
 
     def forward(self, ids):
         rows = self.weight if self.training else torch.cat([self.weight, self.others])
-        return F.embedding(self.place[ids], rows)
+        return F.embedding(self.row_of_piece[ids], rows)
 
     def whole(self):
         """Return the rows [V, D] of all pieces in the order of their numbers."""
-        return torch.cat([self.weight, self.others])[self.place]
+        return torch.cat([self.weight, self.others])[self.row_of_piece]
 
 
-class _KeptPieces(nn.Module):
+class _OutputLayer(nn.Module):
     """An output layer that shares the first ``count`` rows of a word embedding's ``weight``."""
 
     def __init__(self, weight, count):
@@ -77,7 +79,7 @@ class _KeptPieces(nn.Module):
 
 
 def _causal_mask(mask):
-    """Return which places each place may look at, bool [B, 1, L, L], from ``mask`` [B, L].
+    """Return which positions each position attends to, bool [B, 1, L, L], from ``mask`` [B, L].
 
     Without padding it is None: attention is causal anyway. transformers would make the same mask,
     but ask the device whether there is padding, and so wait for it in each step.
@@ -117,8 +119,8 @@ class Decoder(nn.Module):
 
     def __init__(self, name: str, encoder: SentenceEncoder, pieces: Pieces):
         super().__init__()
-        kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
-        known = list(dict.fromkeys([*kept, pieces.start, pieces.pad]))
+        targets = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
+        known = list(dict.fromkeys([*targets, pieces.start, pieces.pad]))
         words = _KnownPieces(encoder.transformer.get_input_embeddings().weight.detach(), known)
         language_model = load_language_model(name)
         self.transformer = language_model.base_model
@@ -131,9 +133,9 @@ class Decoder(nn.Module):
                 setattr(self.transformer.get_submodule(module), attribute, shared[path])
         for layer in self.transformer.encoder.layer:  # of one vector the weight is 1 in any case
             layer.crossattention.self.query = layer.crossattention.self.key = nn.Identity()
-        language_model.set_output_embeddings(_KeptPieces(words.weight, len(kept)))
+        language_model.set_output_embeddings(_OutputLayer(words.weight, len(targets)))
         self.head = language_model.cls if hasattr(language_model, "cls") else language_model.lm_head
-        self.place = words.place  # of a piece, in the output layer
+        self.row_of_piece = words.row_of_piece  # also its class in the output layer
         encoders = set(shared.values())
         named = self.named_parameters()
         self.new_parameters = {name: value for name, value in named if value not in encoders}
@@ -141,7 +143,7 @@ class Decoder(nn.Module):
     def hidden(self, embedding, ids, mask):
         """Return the hidden states [B, L, D] that predict the piece after each of the ``ids``.
 
-        Each sees the ``ids`` [B, L] up to its own place, where ``mask`` [B, L] is 1, and the
+        Each sees the ``ids`` [B, L] up to its own position, where ``mask`` [B, L] is 1, and the
         sentence ``embedding`` [B, D]. ``ids`` and ``mask`` lie on the CPU.
         """
         device = embedding.device
@@ -162,7 +164,8 @@ class Decoder(nn.Module):
         whether a text's sum is divided by its length.
         """
         hidden = self.hidden(embedding, ids[:, :-1], mask[:, :-1])
-        written = mask[:, 1:].bool()
-        places = to_device(written.flatten().nonzero()[:, 0], embedding.device)
-        pieces = to_device(ids[:, 1:][written], embedding.device)
-        return F.cross_entropy(self.head(hidden.flatten(0, 1)[places]).float(), self.place[pieces])
+        is_text = mask[:, 1:].bool()
+        positions = to_device(is_text.flatten().nonzero()[:, 0], embedding.device)
+        pieces = to_device(ids[:, 1:][is_text], embedding.device)
+        logits = self.head(hidden.flatten(0, 1)[positions]).float()
+        return F.cross_entropy(logits, self.row_of_piece[pieces])

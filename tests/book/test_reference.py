@@ -54,7 +54,7 @@ INTERNALS = {
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
     "methods": """
-        batches_of_like_length check_features divergence evaluate_queries fit_umap scale_features
+        check_features divergence evaluate_queries fit_umap scale_features
     """,
     "metrics": "check_points external_scores query_scores",
     "models": "output_layer",

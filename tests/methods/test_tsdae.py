@@ -60,7 +60,7 @@ def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, r
             ):  # the next piece from those before, one text and one place at a time
                 seen = torch.tensor([whole[:place]])
                 logits = decoder.head(decoder.hidden(z[None], seen, torch.ones_like(seen)))[0, -1]
-                logs.append(-logits.log_softmax(dim=0)[decoder.place[whole[place]]].item())
+                logs.append(-logits.log_softmax(dim=0)[decoder.row_of_piece[whole[place]]].item())
         assert decoder(embedding, ids, mask).item() == pytest.approx(np.mean(logs), rel=1e-4)
 
 
@@ -135,9 +135,9 @@ def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_t
     logits = decoder.head(hidden)
     assert logits.shape[-1] == len(kept)
     words = encoder.transformer.get_input_embeddings()
-    weight = words(torch.arange(len(words.place)))  # of the whole vocabulary
+    weight = words(torch.arange(len(words.row_of_piece)))  # of the whole vocabulary
     layers = list(decoder.head.modules())
-    output = next(layer for layer in layers if isinstance(layer, tsdae._KeptPieces))
+    output = next(layer for layer in layers if isinstance(layer, tsdae._OutputLayer))
     seen = {}
     handle = output.register_forward_hook(lambda _, given, __: seen.update(given=given[0]))
     decoder.head(hidden)
