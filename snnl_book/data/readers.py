@@ -305,8 +305,8 @@ def read_trecqa(dev: Path, test: Path):
 def read_askubuntu(texts: Path, dev: Path, test: Path):
     """Read AskUbuntu: titles by id, and for each query similar questions and candidates.
 
-    Raises SnnlError that names the line, for one that is not in the published layout or names
-    questions without a text.
+    Raises SnnlError for a line that is not in the published layout or names questions without a
+    text.
     """
     with gzip.open(texts, "rt", encoding="utf-8", newline="\n") as file:
         titles = dict(line.rstrip("\n").split("\t")[:2] for line in file)  # id, title, body
@@ -314,17 +314,19 @@ def read_askubuntu(texts: Path, dev: Path, test: Path):
 
 
 def _rankings(path, titles):
-    known, rankings = titles.keys(), []
-    for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    """Read a file of queries as a list of (query, its candidates, whether each is relevant)."""
+    rankings = []
+    known_ids = titles.keys()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         # Similar questions are among the candidates; the last field has their BM25 scores.
         match [field.split() for field in line.split("\t")]:
-            case [[query], similar, candidates, _] if {query, *similar, *candidates} <= known:
+            case [[query], similar, candidates, _] if {query, *similar, *candidates} <= known_ids:
                 candidates = list(dict.fromkeys([*candidates, *similar]))
                 texts = [titles[question] for question in candidates]
                 rankings.append((titles[query], texts, np.isin(candidates, similar)))
             case _:
                 problem = "is not in the published layout, or names questions without a text"
-                raise SnnlError(f"line {place} of {path} {problem}: fetch it again")
+                raise SnnlError(f"line {number} of {path} {problem}: fetch it again")
     return rankings
 
 

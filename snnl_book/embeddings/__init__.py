@@ -89,8 +89,8 @@ def embed(
     paths = method, method.removesuffix("-cls"), method.removesuffix("-mean")
     is_folder = method not in METHODS and any(Path(path).is_dir() for path in paths)
     if not is_folder and method not in METHODS:
-        known = f"{', '.join(METHODS)}, or give the path of a transformer's folder"
-        raise EmbeddingError(f"there is no embedding {method!r}: choose one of {known}")
+        choice = f"{', '.join(METHODS)}, or give the path of a transformer's folder"
+        raise EmbeddingError(f"there is no embedding {method!r}: choose one of {choice}")
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     if method.startswith("infersent"):
@@ -180,8 +180,8 @@ def published_files() -> tuple:
     Users provide them; their licence and their size of 5 GB rule out a download. Raises
     EmbeddingError if they are missing.
     """
-    what = "the published InferSent weights"
     files = " and ".join(f"{name} ({address})" for name, address in PUBLISHED.items())
     advice = f"put {files} there, or use infersent-random or infersent-nli"
-    folder = data.folder_with(PUBLISHED, "infersent", EmbeddingError, what, advice)
+    title = "the published InferSent weights"
+    folder = data.folder_with(PUBLISHED, "infersent", EmbeddingError, title, advice)
     return tuple(folder / name for name in PUBLISHED)

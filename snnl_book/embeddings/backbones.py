@@ -67,7 +67,7 @@ def parse(embedding: str) -> tuple[str, str]:
     name_is_folder = not Path(embedding).is_dir() and Path(name).is_dir()
     if pooling in POOLINGS and (name in BACKBONES or name_is_folder):
         return name, pooling
-    return embedding, _known(embedding).pooling
+    return embedding, _backbone(embedding).pooling
 
 
 # ---------------------------------------------------------------- where they are
@@ -101,9 +101,8 @@ def _hub_folder(source):
 
 def _find(name):
     """Return the folder of a backbone that is not in a package, or None."""
-    source = _known(name).source
-    places = data.user_folder("backbones"), data.cache_dir() / "backbones"
-    folders = [place / name for place in places if place] + [_hub_folder(source)]
+    folders = [data.user_folder(f"backbones/{name}"), data.cache_dir() / "backbones" / name]
+    folders.append(_hub_folder(_backbone(name).source))
     return next((folder for folder in folders if folder and _weights(folder)), None)
 
 
@@ -111,14 +110,15 @@ def _weights(folder):
     return next((folder / file for file in PARTS["weights"] if (folder / file).exists()), None)
 
 
-def _known(name):
+def _backbone(name):
+    """Return the Backbone of a name or of a folder; raise BackboneError for any other name."""
     if folder := local_folder(name):
         settings = folder / "1_Pooling" / "config.json"
         pooling = json.loads(settings.read_text()) if settings.is_file() else {}
         return Backbone(str(name), "cls" if pooling.get("pooling_mode_cls_token") else "mean")
     if name not in BACKBONES:
-        known = f"choose one of {', '.join(BACKBONES)}, or give the path of a folder that holds one"
-        raise BackboneError(f"there is no backbone {str(name)!r}: {known}")
+        choice = f"choose one of {', '.join(BACKBONES)}, or give the path of a folder with one"
+        raise BackboneError(f"there is no backbone {str(name)!r}: {choice}")
     return BACKBONES[name]
 
 
@@ -148,7 +148,7 @@ def backbone_folder(name: str) -> Iterator[Path]:
     unknown name and for missing weights; the message says where to put them and how to get them.
     Raises DataError if the package is unavailable.
     """
-    backbone = _known(name)
+    backbone = _backbone(name)
     if folder := local_folder(name) or _rounded_folder(name):
         yield folder
     elif backbone.package:
@@ -157,8 +157,8 @@ def backbone_folder(name: str) -> Iterator[Path]:
     elif folder := _find(name):
         yield folder
     else:
-        place = data.cache_dir() / "backbones" / name
-        command = f"with a network run `hf download {backbone.source} --local-dir {place}`"
+        target = data.cache_dir() / "backbones" / name
+        command = f"with a network run `hf download {backbone.source} --local-dir {target}`"
         advice = f"{command}, or set SNNL_DATA to a folder that has them in backbones/{name}"
         raise BackboneError(f"the weights of {name} are not on this machine: {advice}")
 
@@ -173,7 +173,7 @@ def write_rounded(name: str, folder: Path) -> None:
     records name the rounding. Raises BackboneError as ``backbone_folder``.
     """
     require("safetensors")
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file, save
 
     with backbone_folder(name) as source:
         weights = load_file(source / "model.safetensors")
@@ -181,7 +181,8 @@ def write_rounded(name: str, folder: Path) -> None:
             weights[key] = tensor.half() if tensor.is_floating_point() else tensor
         target = folder / "backbones" / f"{name}-float16"
         target.mkdir(parents=True, exist_ok=True)
-        save_file(weights, target / "model.safetensors", {"format": "pt"})
+        content = save(weights, {"format": "pt"})  # save_file ignores the umask
+        (target / "model.safetensors").write_bytes(content)
         for file in COPIED_FILES:
             shutil.copyfile(source / file, target / file)
 
@@ -196,7 +197,7 @@ def fingerprint(name: str) -> str:
 
     Rounded weights have the same name. Raises BackboneError if they are not on this machine.
     """
-    if package := _known(name).package:
+    if package := _backbone(name).package:
         return data.package_fingerprint(package)
     with backbone_folder(name) as folder:
         return file_fingerprint(_weights(folder))
@@ -217,7 +218,7 @@ def cache_key(name: str) -> str:
 
 def is_rounded(name: str) -> bool:
     """Return whether the weights of a backbone on this machine are the rounded ones of a pack."""
-    return _known(name).package is not None and _rounded_folder(name) is not None
+    return _backbone(name).package is not None and _rounded_folder(name) is not None
 
 
 # ---------------------------------------------------------------- texts as word pieces
@@ -318,13 +319,14 @@ def open_backbone(name: str) -> Iterator[tuple]:
     In the block, transformers draws no progress bars and does not list the weights of unused heads.
     Raises as ``backbone_folder``.
     """
-    _known(name)
+    _backbone(name)
     require("transformers")
     _quiet_tqdm()
     import transformers
 
     logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -332,5 +334,5 @@ def open_backbone(name: str) -> Iterator[tuple]:
             yield transformers, folder
     finally:
         logging.set_verbosity(level)
-        if bars:
+        if had_bars:
             logging.enable_progress_bar()

