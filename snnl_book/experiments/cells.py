@@ -23,8 +23,14 @@ DRAWN = "gaussian"
 TEXTS = "texts"
 """Takes the place of an embedding for methods that read the texts themselves."""
 
-_ONCE = {"batch_size": 16, "warm_up": 1, "adaptation_epochs": 1}
-_ONCE |= {"reclusterings": 1, "clustering_epochs": 1, "hardening_epochs": 1}
+_SHORTEST_RECIPE = {
+    "batch_size": 16,
+    "warm_up": 1,
+    "adaptation_epochs": 1,
+    "reclusterings": 1,
+    "clustering_epochs": 1,
+    "hardening_epochs": 1,
+}
 _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one)
     "n_train": (300, 2000, 20_000),  # documents are upper bounds
     "n_test": (200, 1000, None),
@@ -48,15 +54,15 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one
     "annealing_epochs": (3, 50, 50),
     "short_documents": (60, 120, 2000),
     "short_all": (80, 300, ALL_SHORT_TEXTS),
-    "short_recipe": (_ONCE, _ONCE, {}),
+    "short_recipe": (_SHORTEST_RECIPE, _SHORTEST_RECIPE, {}),
     "all_needs": ("", "", "40 minutes to six hours on a CPU core"),
     "idec_updates": (2, 20, 4000),
     "sccl_steps": (2, 5, 1000),
     "sccl_needs": ("", "", "ten hours on a CPU core"),
 }
 PROFILES = {
-    profile: {name: sizes[place] for name, sizes in _SIZES.items()}
-    for place, profile in enumerate(("tiny", "quick", "full"))
+    profile: {name: sizes[column] for name, sizes in _SIZES.items()}
+    for column, profile in enumerate(("tiny", "quick", "full"))
 }
 
 

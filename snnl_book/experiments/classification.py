@@ -12,14 +12,18 @@ CHOICES = choices("text-classification")
 """Our choices where the text paper says nothing about classification."""
 
 LABELS = {0: "Baseline", 100: "SNNL 100", -100: "SNNL -100"}
-RIVALS = {"lda": "linear discriminant analysis", "logreg": "logistic regression"}
-RIVALS |= {"knn": "nearest neighbours", "supcon": "supervised contrastive"}
+RIVALS = {
+    "lda": "linear discriminant analysis",
+    "logreg": "logistic regression",
+    "knn": "nearest neighbours",
+    "supcon": "supervised contrastive",
+}
 
 # ---------------------------------------------------------------- cells
 
 
 def _feed_forward(profile, embedding="spacy", **changes):
-    """Settings of the network of Sec. 2.1: two hidden layers on averaged vectors, else one."""
+    """Return settings of Sec. 2.1's network: two hidden layers on averaged vectors, else one."""
     settings = {"epochs": profile["classification_epochs"], "layers": "sum"}
     if embedding == "spacy":
         return settings | {"hidden_sizes": [500, 500]} | changes
@@ -27,9 +31,17 @@ def _feed_forward(profile, embedding="spacy", **changes):
 
 
 def _convolutional(profile, embedding="spacy", **changes):
-    settings = {"epochs": profile["convolution_epochs"], "layers": "sum"}
-    settings |= {"filters": 32, "positions": 64, "kernel": None}
-    return settings | ({} if embedding == "spacy" else {"standardize": True}) | changes
+    """Return settings of the convolutional network."""
+    settings = {
+        "epochs": profile["convolution_epochs"],
+        "layers": "sum",
+        "filters": 32,
+        "positions": 64,
+        "kernel": None,
+    }
+    if embedding != "spacy":
+        settings["standardize"] = True
+    return settings | changes
 
 
 NETWORKS = {"ffn": _feed_forward, "cnn": _convolutional}
@@ -41,9 +53,9 @@ def table_cells(profile: dict) -> Iterator[Cell]:
     for embedding in ("spacy", "infersent-random") if sentences else ("spacy",):
         for model, settings in NETWORKS.items():
             for alpha, label in LABELS.items():
-                anew = embedding == "infersent-random"
+                is_random = embedding == "infersent-random"
                 options = settings(profile, embedding)
-                yield Cell(label, embedding, model, alpha, options, drawn_anew=anew)
+                yield Cell(label, embedding, model, alpha, options, drawn_anew=is_random)
     if not sentences:
         return
     hours = "on a CPU core, and once an hour to embed the documents"
@@ -57,9 +69,9 @@ def table_cells(profile: dict) -> Iterator[Cell]:
         ("infersent", "ffn", None, ALL, f"20 minutes {hours}"),
     ):
         settings = NETWORKS[model](profile, "infersent")
-        more = {"seeds": seeds, "n_train": n_train, "needs": cost}
+        fields = {"seeds": seeds, "n_train": n_train, "needs": cost}
         for alpha, label in LABELS.items():
-            yield Cell(label, embedding, model, alpha, settings, **more)
+            yield Cell(label, embedding, model, alpha, settings, **fields)
 
 
 def reading_cells(profile: dict) -> Iterator[Cell]:
@@ -99,8 +111,9 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
     for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
         settings = {} if embedding == "spacy" else {"standardize": True}
         for model in ("lda", "logreg", "knn"):
-            more = {"neighbours": codes.NEIGHBOURS} if model == "knn" else {}
-            yield Cell(RIVALS[model], embedding, model, 0, settings | more)
+            if model == "knn":
+                settings = settings | {"neighbours": codes.NEIGHBOURS}
+            yield Cell(RIVALS[model], embedding, model, 0, settings)
     yield Cell(RIVALS["supcon"], "spacy", "supcon", 100, _feed_forward(profile))
     for alpha in (0, 100):
         settings = _feed_forward(profile) | {"neighbours": codes.NEIGHBOURS}
@@ -116,8 +129,8 @@ def build_classifier(spec: Spec, in_features: int, classes: int):
     from snnl_lib.training import build
 
     network = ConvNet if spec.model == "cnn" else FeedForwardNet
-    known = ("filters", "positions", "kernel", "hidden_sizes", "before_relu")
-    options = {name: value for name, value in spec.settings if name in known}
+    arguments = ("filters", "positions", "kernel", "hidden_sizes", "before_relu")
+    options = {name: value for name, value in spec.settings if name in arguments}
     return build(network, in_features, classes, **options, seed=spec.seed)
 
 
@@ -134,13 +147,24 @@ def trained_classifier(spec, train_x, train_y, classes, device, progress=None, a
     from snnl_lib.training import cross_entropy, raise_if_diverged, train
 
     model = build_classifier(spec, train_x.shape[1], classes)
-    settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
-    settings |= {"temperature": codes.temperature_of(spec), "layers": spec["layers"]}
-    settings |= {name: spec.get(name) for name in ("steps_per_epoch", "weight")}
-    settings["select"] = _with_output if spec.get("with_output") else None
-    settings["regularizer"] = supervised_contrastive_loss if spec.model == "supcon" else None
-    settings |= {"after_epoch": after_epoch, "device": device, "progress": progress}
-    history = train(model, train_x, train_y, cross_entropy, **settings)
+    history = train(
+        model,
+        train_x,
+        train_y,
+        cross_entropy,
+        epochs=spec["epochs"],
+        seed=spec.seed,
+        alpha=spec.alpha,
+        temperature=codes.temperature_of(spec),
+        layers=spec["layers"],
+        steps_per_epoch=spec.get("steps_per_epoch"),
+        weight=spec.get("weight"),
+        select=_with_output if spec.get("with_output") else None,
+        regularizer=supervised_contrastive_loss if spec.model == "supcon" else None,
+        after_epoch=after_epoch,
+        device=device,
+        progress=progress,
+    )
     return model, raise_if_diverged(history).curve
 
 
@@ -155,9 +179,8 @@ def run_network(spec: Spec, task, device, progress):
     from snnl_lib import metrics
     from snnl_lib.training import forward
 
-    (train_x, test_x), train_y = codes.standardized(spec, task), task.train_y
-    kept_back = round(len(train_y) * spec.get("held_out", 0))
-    held_x, held_y = train_x[:kept_back], train_y[:kept_back]
+    train_x, test_x = codes.standardized(spec, task)
+    held_out = round(len(task.train_y) * spec.get("held_out", 0))
     best = {"held_acc": -1.0}
 
     def accuracy(model, features, labels):
@@ -166,29 +189,29 @@ def run_network(spec: Spec, task, device, progress):
 
     def after_epoch(model):
         row = {"test_acc": accuracy(model, test_x, task.test_y)}
-        if kept_back:
-            row["held_acc"] = accuracy(model, held_x, held_y)
+        if held_out:
+            row["held_acc"] = accuracy(model, train_x[:held_out], task.train_y[:held_out])
             if row["held_acc"] > best["held_acc"]:
                 weights = {name: value.clone() for name, value in model.state_dict().items()}
                 best.update(held_acc=row["held_acc"], weights=weights)
         return row
 
-    fitted = train_x[kept_back:], train_y[kept_back:]
+    rest = train_x[held_out:], task.train_y[held_out:]
     model, curve = trained_classifier(
-        spec, *fitted, task.classes, device, progress, after_epoch=after_epoch
+        spec, *rest, task.classes, device, progress, after_epoch=after_epoch
     )
-    if kept_back:
+    if held_out:
         model.load_state_dict(best["weights"])
     predictions = forward(model, test_x).argmax(axis=1)
     scores = metrics.classification_scores(task.test_y, predictions)
     _, hidden = model(torch.as_tensor(test_x[:1], device=next(model.parameters()).device))
     layers = [forward(model, test_x[: codes.ENTANGLEMENT_DOCUMENTS], layer=name) for name in hidden]
     scores["snn"] = float(np.mean([codes.entanglement(layer, task.test_y) for layer in layers]))
-    found = Outcome(scores, curve, answers={"": predictions})
+    outcome = Outcome(scores, curve, answers={"": predictions})
     if len(np.unique(predictions)) > 1:
-        return found
+        return outcome
     reason = f"every test document was given class {predictions[0]}"
-    return found._replace(status="collapsed", reason=reason)
+    return outcome._replace(status="collapsed", reason=reason)
 
 
 def run_rival(spec: Spec, task, device, progress):
@@ -202,7 +225,8 @@ def run_rival(spec: Spec, task, device, progress):
 
     if spec.model == "supcon":
         return run_network(spec, task, device, progress)
-    (train_x, test_x), curve = codes.standardized(spec, task), None
+    train_x, test_x = codes.standardized(spec, task)
+    curve = None
     if spec.model == "ffn-knn":  # neighbours in the last hidden layer
         model, curve = trained_classifier(
             spec, train_x, task.train_y, task.classes, device, progress

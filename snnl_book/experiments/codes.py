@@ -24,8 +24,9 @@ distinct codes."""
 
 def temperature_of(spec: Spec):
     """Return a spec's temperature as an argument of ``train``."""
-    known = {"annealed": "annealed", "none": 1.0}
-    return known[spec.temperature] if spec.temperature in known else float(spec.temperature)
+    if spec.temperature == "none":
+        return 1.0
+    return "annealed" if spec.temperature == "annealed" else float(spec.temperature)
 
 
 # ---------------------------------------------------------------- inputs
@@ -40,7 +41,8 @@ def standardized(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
 
 def standardize(train_x, test_x):
     """Give each feature a training mean of 0 and deviation of 1; arrays [N, D], float32."""
-    mean, deviation = train_x.mean(axis=0), train_x.std(axis=0)
+    mean = train_x.mean(axis=0)
+    deviation = train_x.std(axis=0)
     constant = train_x.min(axis=0) == train_x.max(axis=0)
     deviation[constant] = 1  # rounding can leave it a little above 0
     return (train_x - mean) / deviation, (test_x - mean) / deviation
@@ -85,20 +87,29 @@ def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
     options = {name: spec.get(name, False) for name in ("linear_code", "before_nonlinearity")}
     model = build(Autoencoder, train_x.shape[1], **options, seed=spec.seed)
     primary = squared_error if spec.get("reconstruction") else binary_cross_entropy
-    primary = squared_error_of_logistic if spec.get("logistic_output") else primary
-    settings = {"epochs": spec["epochs"], "seed": spec.seed, "alpha": spec.alpha}
-    settings |= {"temperature": temperature_of(spec), "weight": spec.get("weight")}
-    settings["steps_per_epoch"] = spec.get("steps_per_epoch")
-    settings["select"] = _first_units if spec.model == "lc-d" else None
-    is_rival = spec.model == "ae-supcon"
-    settings["regularizer"] = supervised_contrastive_loss if is_rival else None
-    settings |= {"device": device, "progress": progress}
-    history = train(model, train_x, train_y, primary, **settings)
+    if spec.get("logistic_output"):
+        primary = squared_error_of_logistic
+    history = train(
+        model,
+        train_x,
+        train_y,
+        primary,
+        epochs=spec["epochs"],
+        seed=spec.seed,
+        alpha=spec.alpha,
+        temperature=temperature_of(spec),
+        weight=spec.get("weight"),
+        steps_per_epoch=spec.get("steps_per_epoch"),
+        select=_first_units if spec.model == "lc-d" else None,
+        regularizer=supervised_contrastive_loss if spec.model == "ae-supcon" else None,
+        device=device,
+        progress=progress,
+    )
     return model, raise_if_diverged(history).curve
 
 
 def make_codes(spec: Spec, task, device="cpu", progress=None):
-    """Make the codes of a spec, training what is to be trained.
+    """Make a spec's codes of all documents, by a network that it trains if the spec has one.
 
     Returns (training codes, test codes, curve or None). Raises Diverged.
     """
@@ -121,7 +132,7 @@ def make_codes(spec: Spec, task, device="cpu", progress=None):
 
 
 def fitted_pca(components, task, seed):
-    """Fit PCA to so many components (or as many as there can be) on a task's training vectors."""
+    """Fit PCA on a task's training vectors, with ``components`` or as many as there can be."""
     from sklearn.decomposition import PCA
 
     components = min(components, *task.train_x.shape)
@@ -173,8 +184,8 @@ def entanglement(features, labels) -> float:
 
     from snnl_lib.losses import soft_nearest_neighbor_loss
 
-    first = slice(ENTANGLEMENT_DOCUMENTS)
-    features, labels = torch.as_tensor(features[first]), torch.as_tensor(labels[first])
+    features = torch.as_tensor(features[:ENTANGLEMENT_DOCUMENTS])
+    labels = torch.as_tensor(labels[:ENTANGLEMENT_DOCUMENTS])
     return soft_nearest_neighbor_loss(features, labels, temperature=0.1).item()
 
 
@@ -183,12 +194,13 @@ def collapse(codes) -> tuple[str, str]:
     share = len(np.unique(codes.round(3), axis=0)) / len(codes)
     if share >= COLLAPSED_SHARE:
         return "ok", ""
-    return ("collapsed", f"only {share:.2%} of the test documents have distinct codes (3 decimals)")
+    return "collapsed", f"only {share:.2%} of the test documents have distinct codes (3 decimals)"
 
 
 def neighbour_share(points, labels) -> float:
     """Return the mean share of a point's 10 nearest points that have its class."""
     from sklearn.neighbors import NearestNeighbors
 
-    near = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(points).kneighbors(return_distance=False)
-    return float((labels[near] == labels[:, None]).mean())
+    index = NearestNeighbors(n_neighbors=NEIGHBOURS).fit(points)
+    neighbours = index.kneighbors(return_distance=False)
+    return float((labels[neighbours] == labels[:, None]).mean())

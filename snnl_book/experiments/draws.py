@@ -26,5 +26,6 @@ def encoder_scores(embedding: str) -> dict[str, float]:
 
 def weights_remark(embedding: str) -> str:
     """Return what a record adds to its device if the weights were rounded, else an empty text."""
-    rounded = embedding in TRANSFORMERS and backbones.is_rounded(backbones.parse(embedding)[0])
-    return ", with weights rounded to float16" if rounded else ""
+    if embedding in TRANSFORMERS and backbones.is_rounded(backbones.parse(embedding)[0]):
+        return ", with weights rounded to float16"
+    return ""

@@ -33,14 +33,19 @@ EMBEDDED = "digits"
 LABELS = {"original": "pixels", "pca": "PCA", "ae": "AE", "ae-d": "AE(D)", "supcon": "SupCon"}
 DEEP = {"ae-10": "AE, 10 units", "dec": "DEC", "idec": "IDEC", "vade": "VaDE", "n2d": "N2D"}
 HOURS = {"ae-10": "half an hour", "vade": "two hours"}  # on all images; the others take one
-AUTHORS_VADE = {"epochs": 3000, "lowest_rate": 0.0002}
-AUTHORS_VADE |= {"needs": "two hours on a CPU core", "seconds": 7100}
+AUTHORS_VADE = {
+    "epochs": 3000,
+    "lowest_rate": 0.0002,
+    "needs": "two hours on a CPU core",
+    "seconds": 7100,
+}
 CONTRASTIVE_TEMPERATURE = 0.1  # Khosla et al. (2020), Sec. 4
 PROJECTION = 128  # Khosla et al. (2020), Sec. 3.1
 PIXELS = dict.fromkeys(DATASETS, 784) | {EMBEDDED: 64}
 CODE_SIZE = 10  # of the autoencoder that deep clustering starts from, as in its papers
 NORMALIZED = ("dec", "idec")  # whose autoencoder is one of normalised pixels
-POINTS, DIMENSIONS = 300, 2
+POINTS = 300
+DIMENSIONS = 2
 SHOWN_EPOCHS = (0, 10, 20, 50)
 COMMON_TEMPERATURE = 1.0
 WATCHED = ("loss", "common", "neighbours", "sil")
@@ -50,17 +55,22 @@ PURE = 0.9  # share of neighbours of the own class that counts as disentangled
 
 
 def annealing_cells(profile: dict) -> Iterator[Cell]:
-    """The article's picture: gradient descent on the loss alone, at a falling and at fixed T."""
-    plain = {"epochs": profile["annealing_epochs"], "optimizer": "sgd", "learning_rate": 10.0}
-    plain |= {"distance": "sqeuclidean", "classes": 4}
+    """Yield the article's picture: gradient descent on the loss alone, at falling and fixed T."""
+    plain = {
+        "epochs": profile["annealing_epochs"],
+        "optimizer": "sgd",
+        "learning_rate": 10.0,
+        "distance": "sqeuclidean",
+        "classes": 4,
+    }
     adam = {"optimizer": "adam", "learning_rate": 0.1}
 
     def cell(temperature, **changes):
-        settings = plain | changes
-        more = {"n_train": POINTS, "dataset": DRAWN}
         label = temperature if temperature == "annealed" else f"T = {float(temperature):g}"
-        label += f", {changes['reading']}" if changes else ""
-        return Cell(label, "points", "points", 1, settings, temperature, **more)
+        if changes:
+            label = f"{label}, {changes['reading']}"
+        fields = {"n_train": POINTS, "dataset": DRAWN}
+        return Cell(label, "points", "points", 1, plain | changes, temperature, **fields)
 
     for temperature in ("annealed", "1.0", "0.5", "0.1"):
         yield cell(temperature)
@@ -72,13 +82,13 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
     ):
         for temperature in ("annealed", "1.0"):
             yield cell(temperature, reading=reading, **changes)
-    # The gradient of Eq. 4 has a factor of 1/T, so that a falling temperature lengthens the steps
-    # as well: these tell the one from the other.
-    for optimizer in ({}, adam):
-        added = ", Adam, step 0.1" if optimizer else ""
-        divided, times = (f"step {how} the falling T{added}" for how in ("divided by", "times"))
+    # The gradient of Eq. 4 has a factor of 1/T, so a falling temperature also lengthens the steps.
+    # These cells separate the temperature from the length of the steps.
+    for optimizer, suffix in (({}, ""), (adam, ", Adam, step 0.1")):
+        divided = f"step divided by the falling T{suffix}"
         yield cell("1.0", reading=divided, step="over T", **optimizer)
-        yield cell("annealed", reading=times, step="times T", **optimizer)
+        multiplied = f"step times the falling T{suffix}"
+        yield cell("annealed", reading=multiplied, step="times T", **optimizer)
 
 
 def settings_of(profile: dict, model: str, **changes) -> dict:
@@ -89,16 +99,19 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
     if model == "pca":
         return starts | {"components": codes.COMPONENTS} | changes
     if model in DEEP:
-        steps, epochs = {"max_steps": profile["deep_steps"]}, {"epochs": profile["vade_epochs"]}
-        own = {"dec": steps, "idec": steps, "vade": epochs}.get(model, {})
-        return starts | {"pretrain_epochs": profile["pretrain_epochs"]} | own | changes
+        settings = starts | {"pretrain_epochs": profile["pretrain_epochs"]}
+        if model in ("dec", "idec"):
+            settings["max_steps"] = profile["deep_steps"]
+        if model == "vade":
+            settings["epochs"] = profile["vade_epochs"]
+        return settings | changes
     layers = {"supcon": "projection", "ae": "none", "ae-d": "sum"}[model]
     scaling = {} if model == "supcon" else {"scaling": "none"}
     return starts | scaling | {"layers": layers, "epochs": profile["image_epochs"]} | changes
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:
-    """The article's results table: test scores of each way of clustering, on each data set."""
+    """Yield the article's results table: each way of clustering, on each data set."""
     for dataset, pixels in PIXELS.items():
         cell = partial(_image_cell, profile, dataset)
         yield cell("original", seeds=None)
@@ -125,17 +138,18 @@ def image_cells(profile: dict) -> Iterator[Cell]:
 def _image_cell(profile, dataset, model, alpha=0, temperature="annealed", **changes):
     reading = f", {changes['reading']}" if "reading" in changes else ""
     label = (LABELS | DEEP)[model] + reading
-    given = {"dataset": dataset, "seeds": 5, "n_train": profile["image_train"]}
-    names = (*given, "needs", "seconds")
-    given |= {name: changes.pop(name) for name in names if name in changes}
+    fields = {"dataset": dataset, "seeds": 5, "n_train": profile["image_train"]}
+    for name in (*fields, "needs", "seconds"):
+        if name in changes:
+            fields[name] = changes.pop(name)
+    if model in (*NORMALIZED, "n2d"):
+        fields["revision"] = 2  # 1: pixels as they are; UMAP's ties were not broken at random
     settings = settings_of(profile, model, **changes)
-    # 1: pixels as they are; UMAP's ties were not broken at random.
-    given["revision"] = 2 if model in (*NORMALIZED, "n2d") else None
-    return Cell(label, "pixels", model, alpha, settings, temperature, **given)
+    return Cell(label, "pixels", model, alpha, settings, temperature, **fields)
 
 
 def _costly_cells(dataset, cell):
-    """Deep clustering of the papers' numbers of images, and VaDE for its authors' epochs."""
+    """Yield deep clustering of all images, as in its papers, and VaDE for its authors' epochs."""
     if dataset in ("mnist", EMBEDDED):
         yield cell("vade", seeds=3, reading="as in its authors' code", **AUTHORS_VADE)
     for model in DEEP if dataset != EMBEDDED else ():
@@ -147,13 +161,13 @@ def _costly_cells(dataset, cell):
 
 
 def run_annealing(spec: Spec, task, device, progress) -> Outcome:
-    """Move points with drawn labels down the gradient of Eq. 4, and watch them four ways.
+    """Move points with drawn labels down the gradient of Eq. 4, and score them after each epoch.
 
-    The loss at the run's own temperature falls because the temperature does, so runs are compared
-    by the loss at one common temperature (``common``), by the share of a point's 10 nearest that
-    have its class (``neighbours``) and by the silhouette of the classes (``sil``);
-    ``epochs_to_pure`` is the first epoch whose ``neighbours`` reach ``PURE``. Points: those of
-    ``SHOWN_EPOCHS``, but of readings none.
+    The loss at the run's own temperature falls because the temperature does. Runs are therefore
+    compared by the loss at one common temperature (``common``), by the share of a point's 10
+    nearest points that have its class (``neighbours``), and by the silhouette of the classes
+    (``sil``). ``epochs_to_pure`` is the first epoch whose ``neighbours`` reach ``PURE``. The record
+    keeps the points of ``SHOWN_EPOCHS``, except for readings.
     """
     import pandas as pd
     import torch
@@ -168,21 +182,29 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
     optimizer = optimizers[spec["optimizer"]]([points], lr=spec["learning_rate"])
     power = {None: 0, "over T": -1, "times T": 1}[spec.get("step")]
-    entangled = partial(soft_nearest_neighbor_loss, labels=labels, distance=spec["distance"])
-    temperature, rows, shown = codes.temperature_of(spec), [], []
+    loss_of = partial(soft_nearest_neighbor_loss, labels=labels, distance=spec["distance"])
+    rows = []
+    shown = []
     for epoch in range(spec["epochs"] + 1):
-        now = annealed_temperature(epoch) if temperature == "annealed" else temperature
-        places = points.detach().numpy().copy()
-        if not np.isfinite(places).all():
+        temperature = codes.temperature_of(spec)
+        if temperature == "annealed":
+            temperature = annealed_temperature(epoch)
+        positions = points.detach().numpy().copy()
+        if not np.isfinite(positions).all():
             raise Diverged(f"a point was not finite in epoch {epoch}", pd.DataFrame(rows))
-        loss = entangled(points, temperature=now)
-        common = entangled(points.detach(), temperature=COMMON_TEMPERATURE)
-        row = {"epoch": epoch, "temperature": now, "loss": loss.item(), "common": common.item()}
-        row["neighbours"] = codes.neighbour_share(places, labels.numpy())
-        rows.append(row | {"sil": silhouette_score(places, labels)})
+        loss = loss_of(points, temperature=temperature)
+        row = {
+            "epoch": epoch,
+            "temperature": temperature,
+            "loss": loss.item(),
+            "common": loss_of(points.detach(), temperature=COMMON_TEMPERATURE).item(),
+            "neighbours": codes.neighbour_share(positions, labels.numpy()),
+            "sil": silhouette_score(positions, labels),
+        }
+        rows.append(row)
         if epoch in SHOWN_EPOCHS and not spec.get("reading"):
-            numbered = {"row": range(len(places)), "label": labels, "epoch": epoch}
-            shown.append(pd.DataFrame(numbered | dict(zip("xy", places.T, strict=True))))
+            columns = {"row": range(len(positions)), "label": labels, "epoch": epoch}
+            shown.append(pd.DataFrame(columns | {"x": positions[:, 0], "y": positions[:, 1]}))
         for group in optimizer.param_groups:
             group["lr"] = spec["learning_rate"] * annealed_temperature(epoch) ** power
         take_step(optimizer, loss)
@@ -214,29 +236,32 @@ def build_projector(in_features, seed):
 
 
 def contrastive(output, features, labels):
-    """The supervised contrastive loss of the projections [B, 128], as ``train`` takes it."""
+    """Return the supervised contrastive loss of projections [B, 128], as ``train`` calls it."""
     from snnl_lib.losses import supervised_contrastive_loss
 
     return supervised_contrastive_loss(output, labels, CONTRASTIVE_TEMPERATURE)
 
 
-def _kept(name, spec, images, device, facts):
-    """Name the file of the cache that holds what was trained on images, by all that settles it."""
+def _cache_path(name, images, device, facts):
+    """Return the path of a file trained on images, named after all that its content depends on."""
     import torch
 
     from snnl_book import cache
 
-    facts = {"revision": spec.revision} | facts | {"images": np.ascontiguousarray(images)}
-    facts |= {"torch": torch.__version__, "device": str(device).split(":")[0]}
-    return data.cache_dir() / f"{name}-{cache.key(facts)}.pt"
+    facts = facts | {
+        "images": np.ascontiguousarray(images),
+        "torch": torch.__version__,
+        "device": str(device).split(":")[0],
+    }
+    return data.cache_dir() / f"{name}-{cache.key(facts)}"
 
 
 def pretrained(spec: Spec, task, device, progress=None):
-    """Get the autoencoder that deep clustering starts from, one for all runs of a seed and images:
-    DEC and IDEC share one of normalised pixels, the others one of pixels as they are.
+    """Return the autoencoder that deep clustering starts from, from the cache or newly trained.
 
-    It is trained if no run has left it in the cache. Returns (autoencoder, curve, seconds of its
-    training). Raises Diverged.
+    All runs of a seed and a set of images share it: DEC and IDEC one of normalised pixels, the
+    others one of pixels as they are. Returns (autoencoder, curve, seconds of its training). Raises
+    Diverged.
     """
     import pandas as pd
 
@@ -245,26 +270,31 @@ def pretrained(spec: Spec, task, device, progress=None):
     from snnl_lib.training import Diverged, build
 
     images = np.ascontiguousarray(task.train_x)
-    facts = {"epochs": spec["pretrain_epochs"], "seed": spec.seed, "code": CODE_SIZE}
-    facts["revision"] = 1  # of this training, which those of its users leave as it is
-    own = {"normalize": True} if spec.model in NORMALIZED else {}
-    path = _kept(f"pretrained/{spec.dataset}", spec, images, device, facts | own)
-    path, settings = path.with_suffix(".bin"), {"epochs": spec["pretrain_epochs"]} | own
-    settings |= {"seed": spec.seed, "device": device, "progress": progress}
+    settings = {"epochs": spec["pretrain_epochs"], "seed": spec.seed}
+    if spec.model in NORMALIZED:
+        settings["normalize"] = True
+    # The revision is this training's, not that of the runs that use it.
+    facts = settings | {"code": CODE_SIZE, "revision": 1}
+    path = _cache_path(f"pretrained/{spec.dataset}", images, device, facts).with_suffix(".bin")
     under_way = path.with_suffix(".under-way.pt")
 
     def compute():
-        model, history = pretrain(images, CODE_SIZE, checkpoint=under_way, **settings)
+        model, history = pretrain(
+            images, CODE_SIZE, checkpoint=under_way, device=device, progress=progress, **settings
+        )
         if history.diverged:
             raise Diverged(f"pretraining: {history.diverged}", history.curve)
-        curve = history.curve.to_dict("list")
-        kind = {"unit_range": model.unit_range, "scale": model.scale}
-        return {"weights": model.state_dict(), "curve": curve} | kind
+        return {
+            "weights": model.state_dict(),
+            "curve": history.curve.to_dict("list"),
+            "unit_range": model.unit_range,
+            "scale": model.scale,
+        }
 
     saved, seconds = cached(path, compute)
     under_way.unlink(missing_ok=True)
-    settings = {name: saved.get(name) for name in ("unit_range", "scale")} | {"seed": spec.seed}
-    model = build(ClusteringAutoencoder, images.shape[1], CODE_SIZE, **settings)
+    options = {name: saved.get(name) for name in ("unit_range", "scale")}
+    model = build(ClusteringAutoencoder, images.shape[1], CODE_SIZE, **options, seed=spec.seed)
     model.load_state_dict(saved["weights"])
     return model.to(device).eval(), pd.DataFrame(saved["curve"]), seconds
 
@@ -272,14 +302,14 @@ def pretrained(spec: Spec, task, device, progress=None):
 def run_deep(spec: Spec, task, device, progress):
     """Cluster the test images by DEC, IDEC, VaDE or N2D (``CHOICES["deep"]``).
 
-    Scores are those of the codes, of N2D of the map, that were clustered. N2D is fitted on the test
-    images themselves, the others on the training images. ``ae-10`` is where VaDE and N2D start:
-    k-means on the test codes of the autoencoder that they share. DEC and IDEC record where they
-    start, k-means on the training codes of theirs, as ``pretrained_acc`` and ``pretrained_nmi``.
+    The scores are those of the clustered codes, or for N2D of the clustered map. N2D is fitted on
+    the test images themselves, the others on the training images. ``ae-10`` is the start of VaDE
+    and N2D: k-means on the test codes of the autoencoder that they share. DEC and IDEC start from
+    k-means on the training codes of their autoencoder, and record its scores as ``pretrained_acc``
+    and ``pretrained_nmi``.
     """
     from dataclasses import replace
 
-    from snnl_book.methods import DEC, IDEC, N2D, VaDE
     from snnl_lib import metrics
     from snnl_lib.training import forward, raise_if_diverged
 
@@ -288,21 +318,16 @@ def run_deep(spec: Spec, task, device, progress):
     shared = {"shared_seconds": shared_seconds, "waited": time.perf_counter() - started}
     if spec.model == "ae-10":
         test_codes = forward(autoencoder, task.test_x, layer="code")
-        found = codes.score_codes(spec, task, test_codes, curve)
-        return found._replace(**shared)
-    method = {"dec": DEC, "idec": IDEC, "vade": VaDE, "n2d": N2D}[spec.model]
-    names = ("max_steps", "epochs", "gamma", "lowest_rate")
-    settings = {name: spec[name] for name in names if spec.get(name)}
-    settings |= {"seed": spec.seed, "device": device, "progress": progress}
-    under_way, images = f"checkpoints/{spec.dataset}-{spec.model}", task.train_x
-    settings["checkpoint"] = _kept(under_way, spec, images, device, {"run": spec.identity})
-    method = method(task.classes, **settings)
+        return codes.score_codes(spec, task, test_codes, curve)._replace(**shared)
+    method = _deep_method(spec, task, device, progress)
     if spec.model == "n2d":
         method.fit(task.test_x, autoencoder=autoencoder)
-        clustered, clusters = method.manifold, method.clusters
+        clustered = method.manifold
+        clusters = method.clusters
     else:
         raise_if_diverged(method.fit(task.train_x, autoencoder=autoencoder))
-        clustered, clusters = method.transform(task.test_x), method.predict(task.test_x)
+        clustered = method.transform(task.test_x)
+        clusters = method.predict(task.test_x)
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     scores["snn"] = codes.entanglement(clustered, task.test_y)
     scores["clusters_used"] = float(len(np.unique(clusters)))
@@ -310,9 +335,29 @@ def run_deep(spec: Spec, task, device, progress):
     if spec.model in NORMALIZED:
         start = replace(method, max_steps=0).fit(task.train_x, autoencoder=autoencoder)
         answers["pretrained_"] = start.predict(task.test_x)
-        scores |= codes.pretrained_scores(answers["pretrained_"], task.test_y)
+        scores.update(codes.pretrained_scores(answers["pretrained_"], task.test_y))
     curve = method.curve if len(method.curve) else None
     return Outcome(scores, curve, answers=answers, **shared)
+
+
+def _deep_method(spec, task, device, progress):
+    """Return the estimator of a spec, with a checkpoint of its own."""
+    from snnl_book.methods import DEC, IDEC, N2D, VaDE
+
+    method = {"dec": DEC, "idec": IDEC, "vade": VaDE, "n2d": N2D}[spec.model]
+    names = ("max_steps", "epochs", "gamma", "lowest_rate")
+    settings = {name: spec[name] for name in names if spec.get(name)}
+    facts = {"run": spec.identity, "revision": spec.revision}
+    name = f"checkpoints/{spec.dataset}-{spec.model}"
+    checkpoint = _cache_path(name, task.train_x, device, facts).with_suffix(".pt")
+    return method(
+        task.classes,
+        seed=spec.seed,
+        device=device,
+        progress=progress,
+        checkpoint=checkpoint,
+        **settings,
+    )
 
 
 def run_images(spec: Spec, task, device, progress):
@@ -323,9 +368,16 @@ def run_images(spec: Spec, task, device, progress):
         return run_deep(spec, task, device, progress)
     if spec.model == "supcon":
         model = build_projector(task.train_x.shape[1], spec.seed)
-        settings = {"epochs": spec["epochs"], "seed": spec.seed}
-        settings |= {"device": device, "progress": progress}
-        history = train(model, task.train_x, task.train_y, contrastive, **settings)
+        history = train(
+            model,
+            task.train_x,
+            task.train_y,
+            contrastive,
+            epochs=spec["epochs"],
+            seed=spec.seed,
+            device=device,
+            progress=progress,
+        )
         curve = raise_if_diverged(history).curve
         projected = forward(model, task.test_x, layer="code")
         return codes.score_codes(spec, task, projected, curve)

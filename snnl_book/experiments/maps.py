@@ -19,11 +19,12 @@ def lexicon_cells(profile: dict) -> Iterator[Cell]:
     """Yield the cells of Figure 1."""
     profile = profile | {"clustering_epochs": profile["lexicon_epochs"]}
     for model, alpha in ALPHAS.items():
-        settings, dataset = {"kmeans_starts": profile["kmeans_starts"]}, "opinion_lexicon"
-        if model != "original":
+        if model == "original":
+            settings = {"kmeans_starts": profile["kmeans_starts"]}
+        else:
             settings = text_clustering.settings_of(profile, model)
-        settings |= {"shown": 100}
-        yield Cell(LABELS[model], "spacy-word", model, alpha, settings, dataset=dataset)
+        settings["shown"] = 100
+        yield Cell(LABELS[model], "spacy-word", model, alpha, settings, dataset="opinion_lexicon")
 
 
 def tsne_cells(profile: dict) -> Iterator[Cell]:
@@ -38,9 +39,11 @@ def text_cells(profile: dict) -> Iterator[Cell]:
     layout = {"perplexity": 50, "learning_rate": 200, "iterations": profile["tsne_iterations"]}
     for embedding, n_train in text_clustering.numbers_of_documents(profile).items():
         for model, alpha in ALPHAS.items():
-            own = {} if model == "original" else text_clustering.settings_of(profile, model)
-            more = {"seeds": 1, "n_train": n_train}
-            yield Cell(LABELS[model], embedding, model, alpha, own | layout, **more)
+            settings = layout
+            if model != "original":
+                settings = text_clustering.settings_of(profile, model) | layout
+            fields = {"seeds": 1, "n_train": n_train}
+            yield Cell(LABELS[model], embedding, model, alpha, settings, **fields)
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:
@@ -53,11 +56,11 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             settings = layout | {"dimensions": dimensions, "reading": reading}
             if dataset == "emnist_balanced":
                 settings["shown_classes"] = 10
-            more = {"seeds": 1, "n_train": profile["image_train"], "dataset": dataset}
+            fields = {"seeds": 1, "n_train": profile["image_train"], "dataset": dataset}
             for model, alpha in (("original", 0), ("ae-d", 1)):
-                own = images.settings_of(profile, model) | settings
+                all_settings = images.settings_of(profile, model) | settings
                 label = f"{images.LABELS[model]}, {reading}"
-                yield Cell(label, "pixels", model, alpha, own, **more)
+                yield Cell(label, "pixels", model, alpha, all_settings, **fields)
 
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
@@ -68,23 +71,25 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
     layout = {"perplexity": 30, "map_learning_rate": "auto"}
     layout["iterations"] = profile["tsne_iterations"]
     settings = short_texts.recipe_settings(profile) | layout
-    more = {"n_train": profile["short_documents"], "dataset": "bbc_sentences", "seeds": 1}
-    more["revision"] = 2  # since then the sentences stand in random order
+    fields = {"n_train": profile["short_documents"], "dataset": "bbc_sentences", "seeds": 1}
+    fields["revision"] = 2  # since then the sentences are in random order
     for stage, reading in enumerate(STAGES):
-        own, label = settings | {"stage": stage, "reading": reading}, f"ClusterBERT, {reading}"
-        yield Cell(label, short_texts.START, "clusterbert", 0, own, **more)
+        of_stage = settings | {"stage": stage, "reading": reading}
+        label = f"ClusterBERT, {reading}"
+        yield Cell(label, short_texts.START, "clusterbert", 0, of_stage, **fields)
 
 
 # ---------------------------------------------------------------- runs
 
 
 def run_lexicon(spec: Spec, task, device, progress):
-    """Make codes of opinion words (Figure 1): do words of one polarity lie together?
+    """Make codes of opinion words (Figure 1): are words of one polarity close to each other?
 
-    Scores, of the held-out words and, as ``train_...``, of the others: ``acc``, k-means into two
-    clusters, and ``neighbours``, the mean share of a word's 10 nearest words that have its
-    polarity. Points: as many words of either kind as the spec shows, half of them positive, on
-    their two principal components; ``row`` is the place in the lexicon's held-out or training part.
+    The scores are ``acc``, of k-means into two clusters, and ``neighbours``, the mean share of a
+    word's 10 nearest words that have its polarity. They are those of the held-out words; with the
+    prefix ``train_`` they are those of the others. The points are words of both parts, as many as
+    the spec shows and half of them positive, on their two principal components. ``row`` is the row
+    of the word in its part of the lexicon.
     """
     import pandas as pd
     from sklearn.decomposition import PCA
@@ -92,7 +97,9 @@ def run_lexicon(spec: Spec, task, device, progress):
     from snnl_lib import metrics
 
     train_codes, test_codes, curve = make_codes(spec, task, device, progress)
-    scores, points, answers = {}, [], {}
+    scores = {}
+    points = []
+    answers = {}
     for prefix, held_out, codes, labels, rows in (
         ("train_", 0, train_codes, task.train_y, task.train_rows),
         ("", 1, test_codes, task.test_y, task.test_rows),
@@ -103,51 +110,58 @@ def run_lexicon(spec: Spec, task, device, progress):
         scores[f"{prefix}acc"] = metrics.clustering_accuracy(labels, clusters)
         scores[f"{prefix}neighbours"] = neighbour_share(codes, labels)
         random = np.random.default_rng(named_seed(spec.seed, "shown words"))
-        order, each = random.permutation(len(labels)), spec["shown"] // task.classes
-        of_class = [order[labels[order] == label][:each] for label in range(task.classes)]
-        shown = np.concatenate(of_class)
+        order = random.permutation(len(labels))
+        per_class = spec["shown"] // task.classes
+        shown = np.concatenate(
+            [order[labels[order] == label][:per_class] for label in range(task.classes)]
+        )
         pca = PCA(2, random_state=named_seed(spec.seed, "pca"))
         x, y = pca.fit_transform(codes[shown]).T
         words = {"row": rows[shown], "label": labels[shown], "held_out": held_out}
         points.append(pd.DataFrame(words | {"x": x, "y": y}))
-    found = Outcome(scores, curve, *collapse(test_codes), points=pd.concat(points))
-    return found._replace(answers=answers)
+    status, reason = collapse(test_codes)
+    return Outcome(scores, curve, status, reason, points=pd.concat(points), answers=answers)
 
 
 def run_tsne(spec: Spec, task, device, progress):
     """Map codes of the test documents to the plane, or to space, with t-SNE (Sec. 3.6).
 
-    Points: row number, class and coordinates. With ``points`` so many of them are drawn, with
-    ``shown_classes`` from so many classes, which are drawn too. Scored by the final
-    Kullback-Leibler divergence (``kl``) and by ``neighbours``, the mean share of a point's 10
-    nearest points in the map that have its class. A collapsed code has no map: scikit-learn breaks
-    down on points that all coincide.
+    The points have a row number, a class and coordinates. The setting ``points`` is the number of
+    documents drawn, and ``shown_classes`` the number of classes, which are drawn too. The scores
+    are the final Kullback-Leibler divergence (``kl``) and ``neighbours``, the mean share of a
+    point's 10 nearest points in the map that have its class. A collapsed code has no map, because
+    scikit-learn breaks down on points that all coincide.
     """
     import pandas as pd
     from sklearn.manifold import TSNE
 
-    shared_seconds, waited = None, 0.0
+    shared = {}
     if spec.model == "clusterbert":
         model, _, waited = short_texts.fine_tune(spec, task, device, progress)
-        codes, curve = model.embeddings[STAGES[spec["stage"]]][: len(task.train_x)], model.curve
-        shared_seconds = model.seconds
+        codes = model.embeddings[STAGES[spec["stage"]]][: len(task.train_x)]
+        curve = model.curve
+        shared = {"shared_seconds": model.seconds, "waited": waited}
     else:
         _, codes, curve = make_codes(spec, task, device, progress)
     status, reason = collapse(codes)
     if reason:
         return Outcome({}, curve, status, reason)
-    chosen = _shown(spec, task)
-    # ClusterBERT has a learning rate of its own among its settings.
-    rate = spec.get("map_learning_rate", spec["learning_rate"])
-    layout = {"perplexity": spec["perplexity"], "learning_rate": rate, "init": "pca"}
-    layout |= {"n_components": spec.get("dimensions", 2), "max_iter": spec["iterations"]}
-    tsne = TSNE(**layout, random_state=named_seed(spec.seed, "t-SNE"), n_jobs=1)
-    places = tsne.fit_transform(np.asarray(codes, dtype=np.float32)[chosen])
-    labels = task.test_y[chosen]
-    scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbour_share(places, labels)}
-    numbered = {"row": task.test_rows[chosen], "label": labels}
-    points = pd.DataFrame(numbered | dict(zip("xyz", places.T, strict=False)))
-    shared = {"shared_seconds": shared_seconds, "waited": waited}
+    shown = _shown(spec, task)
+    tsne = TSNE(
+        n_components=spec.get("dimensions", 2),
+        perplexity=spec["perplexity"],
+        # ClusterBERT has a learning rate of its own among its settings.
+        learning_rate=spec.get("map_learning_rate", spec["learning_rate"]),
+        max_iter=spec["iterations"],
+        init="pca",
+        random_state=named_seed(spec.seed, "t-SNE"),
+        n_jobs=1,
+    )
+    positions = tsne.fit_transform(np.asarray(codes, dtype=np.float32)[shown])
+    labels = task.test_y[shown]
+    scores = {"kl": float(tsne.kl_divergence_), "neighbours": neighbour_share(positions, labels)}
+    columns = {"row": task.test_rows[shown], "label": labels}
+    points = pd.DataFrame(columns | dict(zip("xyz", positions.T, strict=False)))
     return Outcome(scores, curve, points=points, **shared)
 
 
@@ -165,8 +179,10 @@ def _shown(spec, task):
 
 
 _LEXICON = "Words of an opinion lexicon (text paper, Figure 1)"
-_TSNE = "The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1)"
-_TSNE += ", and in space (image paper)"
+_TSNE = (
+    "The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1), and in space (image"
+    " paper)"
+)
 _OF_WORDS = ("acc", "neighbours", "train_acc", "train_neighbours")
 EXPERIMENTS = {
     "lexicon": Experiment(_LEXICON, _OF_WORDS, lexicon_cells, run_lexicon),

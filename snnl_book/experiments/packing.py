@@ -33,10 +33,11 @@ def write(specs: list, folder: Path, tell=print) -> list[str]:
 
 def commit() -> str:
     """Return the commit of this checkout, or without git that of the one that wrote the pack."""
-    here, file = results.commit(), data.user_folder("commit.txt")
-    if here == "unknown" and file and file.exists():
-        return file.read_text()
-    return here
+    checkout = results.commit()
+    pack = data.user_folder("commit.txt")
+    if checkout == "unknown" and pack and pack.exists():
+        return pack.read_text()
+    return checkout
 
 
 def _copy(source, target):

@@ -57,12 +57,12 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
         cells = [cell for cell in grid.cells(sizes) if cell.dataset != images.EMBEDDED]
     else:
         cells = [cell for cell in grid.cells(sizes) if _runs_on(cell, corpus)]
-    asked = None if seeds is None else parse_seeds(seeds)
-    seeds_of = [_seeds_of(cell, grid.seeds, asked) for cell in cells]
-    in_order = dict.fromkeys(chain(asked or grid.seeds, *seeds_of))
+    requested = None if seeds is None else parse_seeds(seeds)
+    seeds_of = [_seeds_of(cell, grid.seeds, requested) for cell in cells]
+    all_seeds = dict.fromkeys(chain(requested or grid.seeds, *seeds_of))
     return [
         _spec(experiment, profile, cell, seed, cell.dataset or corpus)
-        for seed in in_order
+        for seed in all_seeds
         for cell, cell_seeds in zip(cells, seeds_of, strict=True)
         if seed in cell_seeds
     ]
@@ -81,20 +81,22 @@ def _runs_on(cell, dataset):
     return cell.dataset == dataset
 
 
-def _seeds_of(cell, usual, asked):
-    """Return the seeds of a cell: those asked for, or else its own, or else the usual ones."""
+def _seeds_of(cell, default_seeds, requested):
+    """Return the seeds of a cell: those the user requested, or else those of the plan."""
     if isinstance(cell.seeds, tuple):
-        return asked or cell.seeds
-    if asked:
-        return asked[: cell.seeds]
+        return requested or cell.seeds
+    if requested:
+        return requested[: cell.seeds]
     draws = FURTHER_DRAWS if cell.drawn_anew else ()
-    return (*usual[: cell.seeds], *draws)
+    return (*default_seeds[: cell.seeds], *draws)
 
 
 def _spec(experiment, profile, cell, seed, dataset):
     sizes = PROFILES[profile]
     settings = {"n_test": sizes["n_test"]} | cell.settings
-    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+    settings = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
     return Spec(
         experiment,
         profile,
@@ -113,11 +115,11 @@ def _spec(experiment, profile, cell, seed, dataset):
     )
 
 
-def known_value(kind: str, name: str, known: dict):
-    """Return the value of a name in ``known``. Raises ExperimentError for an unknown name."""
-    if name not in known:
-        raise ExperimentError(f"there is no {kind} {name!r}: choose one of {', '.join(known)}")
-    return known[name]
+def known_value(noun: str, name: str, values: dict):
+    """Return the value of a name. Raises ExperimentError if it is not in ``values``."""
+    if name not in values:
+        raise ExperimentError(f"there is no {noun} {name!r}: choose one of {', '.join(values)}")
+    return values[name]
 
 
 def parse_seeds(seeds) -> tuple[int, ...]:
@@ -134,10 +136,10 @@ def parse_seeds(seeds) -> tuple[int, ...]:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        wanted = 'whole numbers from 0 to 4294967295, as a list, one number or "42,73"'
-        raise ExperimentError(f"seeds must be {wanted}, got {seeds!r}")
+        allowed = 'whole numbers from 0 to 4294967295, as a list, one number or "42,73"'
+        raise ExperimentError(f"seeds must be {allowed}, got {seeds!r}")
     if len(set(values)) < len(values):
-        raise ExperimentError(f"seeds must differ, got {list(values)}")
+        raise ExperimentError(f"seeds must differ from each other, got {list(values)}")
     return values
 
 
@@ -250,7 +252,7 @@ def key(spec: Spec) -> str | None:
 
 def fingerprint_of(spec: Spec) -> str | None:
     """Return a name of a spec's data, or None if some of it is not on this machine."""
-    return fingerprint(*_needed(spec)[:3])
+    return fingerprint(*_needs(spec)[:3])
 
 
 def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
@@ -258,13 +260,13 @@ def unmet(spec: Spec, device: str = "auto", costly: bool = False) -> str:
 
     Unless ``costly``, runs that take hours on a CPU count as impossible there.
     """
-    return _unmet(*_needed(spec), device, costly)
+    return _unmet(*_needs(spec), device, costly)
 
 
-def _needed(spec):
+def _needs(spec):
     """Return the data set, embedding, ranking task, modules and running time that a run needs."""
-    mapped = spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
-    modules = ("umap",) if mapped else ()
+    uses_umap = spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
+    modules = ("umap",) if uses_umap else ()
     if spec.model in short_texts.TRAINED or spec.embedding in embeddings.TRANSFORMERS:
         modules += ("transformers",)
     elif not embeddings.words.table_file().exists() and (
@@ -284,8 +286,8 @@ _RESOURCES = {
 
 def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if dataset != DRAWN and data.locate(dataset) is None:
-        and_time = f"; and it takes about {cost}" if cost else ""
-        return f"the data set {dataset} is not on this machine{and_time}"
+        running_time = f"; and it takes about {cost}" if cost else ""
+        return f"the data set {dataset} is not on this machine{running_time}"
     if fingerprint(dataset, embedding) is None:
         return f"{_RESOURCES.get(embedding, 'the word vectors')} are not on this machine"
     if task in short_texts.RANKINGS and data.locate(task) is None:
@@ -326,19 +328,21 @@ def status(
 
     With ``by_chapters`` the runs that chapters made count as well.
     """
-    wanted = specs(experiment, profile, dataset, seeds)
-    fingerprint_once, unmet_once = cache(fingerprint), cache(_unmet)  # many runs need the same
-    needed = {spec: _needed(spec) for spec in wanted}
-    fingerprints = {spec: fingerprint_once(*needed[spec][:3]) for spec in wanted}
-    made = results.made(wanted, by_chapters, device_type=None)
-    recorded = results.runs_of(wanted, fingerprints, made)
-    seconds = _typical_seconds(wanted, made)
+    planned = specs(experiment, profile, dataset, seeds)
+    # Many runs have the same needs.
+    fingerprint_once = cache(fingerprint)
+    unmet_once = cache(_unmet)
+    needs = {spec: _needs(spec) for spec in planned}
+    fingerprints = {spec: fingerprint_once(*needs[spec][:3]) for spec in planned}
+    all_runs = results.made(planned, by_chapters, device_type=None)
+    recorded = results.runs_of(planned, fingerprints, all_runs)
+    seconds = _typical_seconds(planned, all_runs)
     resolved, without_answers = check_device(device), not has_answers(experiment)
     rows = []
-    for spec in wanted:
+    for spec in planned:
         wanted_type = device_type(spec, resolved)
         runs = [run for run in recorded[spec] if by_chapters or run.device_type == wanted_type]
-        unmet = unmet_once(*needed[spec], device, False)
+        unmet = unmet_once(*needs[spec], device, False)
         answered = without_answers or any(run.answered for run in runs)
         verdict = results.verdict(spec, runs)
         rows.append(Planned(spec, verdict, unmet, seconds[spec], answered))
@@ -357,23 +361,23 @@ def runnable(specs: list[Spec], device: str = "auto", costly: bool = False) -> l
     On a CPU, runs that take hours are kept only if ``costly``. Raises DataError if a data set
     cannot be fetched and no run is left.
     """
-    refused = None
+    last_error = None
     for name in {spec.dataset for spec in specs} - {DRAWN}:
         if data.locate(name) is None:
             try:
                 data.fetch(name)
             except data.DataError as error:
-                refused = error
-    if refused and not any(spec.dataset == DRAWN or data.locate(spec.dataset) for spec in specs):
-        raise refused
+                last_error = error
+    if last_error and not any(spec.dataset == DRAWN or data.locate(spec.dataset) for spec in specs):
+        raise last_error
     unmet_once = cache(_unmet)
-    return [spec for spec in specs if not unmet_once(*_needed(spec), device, costly)]
+    return [spec for spec in specs if not unmet_once(*_needs(spec), device, costly)]
 
 
-def _typical_seconds(specs, made):
+def _typical_seconds(specs, runs):
     """Return for each spec the median time of the most similar recorded runs (``Planned``)."""
     recorded: dict[tuple, list[float]] = {}
-    for run in made:
+    for run in runs:
         for group in _groups(run.identity):
             recorded.setdefault(group, []).append(run.seconds)
     typical = {}

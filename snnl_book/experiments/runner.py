@@ -51,7 +51,8 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     The status of the record says whether the run diverged, collapsed or ended with an error. Sets
     torch to one thread.
     """
-    device, experiment = plan.check_device(device), plan.EXPERIMENTS[spec.experiment]
+    device = plan.check_device(device)
+    experiment = plan.EXPERIMENTS[spec.experiment]
     with one_thread():
         reads_texts = spec.model in short_texts.TRAINED or spec.experiment == "retrieval"
         embedding = TEXTS if reads_texts else draws.drawn_for(spec.embedding, spec.seed)
@@ -96,7 +97,7 @@ def _run_in_processes(specs, device, jobs, folder):
 
     _prepare_shared(specs, device)
     calls = (joblib.delayed(_run_and_write)(spec, device, False, folder) for spec in specs)
-    options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _leave_ctrl_c}
+    options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _ignore_ctrl_c}
     parallel = joblib.Parallel(jobs, **options)(calls)
     try:
         # `yield from` would close joblib's generator before its warning is silenced below.
@@ -127,31 +128,32 @@ def _run_and_write(spec, device, progress, folder):
     return record
 
 
-def _leave_ctrl_c():
+def _ignore_ctrl_c():
     """Ignore Ctrl-C in a worker, because the process that started it ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -> None:
+def make_missing(chapter: Parameters, *names: str, dataset: str = "", only=None) -> None:
     """Make the runs of experiments with a chapter's seeds that are not recorded yet.
 
     Prints a line for each run, and counts those that cannot be made here by their reason. Records
     go to ``results.chapters_dir``.
 
     Args:
-        asked: the parameters of the chapter.
+        chapter: the parameters of the chapter.
         names: the experiments.
-        dataset: in place of the chapter's own.
+        dataset: the data set, if it is not the chapter's own.
         only: a function of a spec that is true for the runs to make (default: all).
     """
-    chosen = asked.profile, dataset or asked.dataset
+    profile, seeds, device = chapter.profile, chapter.seeds, chapter.device
+    dataset = dataset or chapter.dataset
     for name in names:
         with suppress(data.DataError):  # the reasons printed below name it
-            plan.runnable(plan.specs(name, *chosen, asked.seeds), asked.device)
-        rows = plan.status(name, *chosen, asked.seeds, asked.device, by_chapters=True)
+            plan.runnable(plan.specs(name, profile, dataset, seeds), device)
+        rows = plan.status(name, profile, dataset, seeds, device, by_chapters=True)
         rows = [row for row in rows if row.verdict != "done" and (only is None or only(row.spec))]
         todo = [row.spec for row in rows if not row.unmet]
-        for record in run_all(todo, asked.device, folder=results.chapters_dir(asked.profile)):
+        for record in run_all(todo, device, folder=results.chapters_dir(profile)):
             print(f"{record.spec}: {record.status}, {record.seconds:.0f} s")
         for reason, count in Counter(row.unmet for row in rows if row.unmet).items():
             print(f"{name}: {count} runs with these seeds cannot be made here: {reason}")
@@ -160,12 +162,16 @@ def make_missing(asked: Parameters, *names: str, dataset: str = "", only=None) -
 def _record(spec, task, outcome, seconds, device):
     """Make the record of a run that has ended."""
     metrics = plan.EXPERIMENTS[spec.experiment].metrics
-    scores = dict.fromkeys(metrics, np.nan) | outcome.metrics
-    scores |= {"empty_train": task.empty_train, "empty_test": task.empty_test}
-    scores |= draws.encoder_scores(spec.embedding)
+    scores = {
+        **dict.fromkeys(metrics, np.nan),
+        **outcome.metrics,
+        "empty_train": task.empty_train,
+        "empty_test": task.empty_test,
+        **draws.encoder_scores(spec.embedding),
+    }
     if outcome.shared_seconds is not None:
         scores["shared_seconds"] = round(outcome.shared_seconds, 2)
-    where = plan.device_names(spec, device) + draws.weights_remark(spec.embedding)
+    devices = plan.device_names(spec, device) + draws.weights_remark(spec.embedding)
     return Record(
         spec,
         plan.fingerprint_of(spec),
@@ -173,7 +179,7 @@ def _record(spec, task, outcome, seconds, device):
         n_train=len(task.train_x),
         n_test=len(task.test_x),
         seconds=seconds,
-        device=where,
+        device=devices,
         status=outcome.status,
         reason=outcome.reason,
         curve=outcome.curve,

@@ -1,8 +1,8 @@
-"""The ClusterBERT paper: short texts clustered without labels, from word counts to a transformer
-fine-tuned in three stages; what reconstruction is good for; and whether embeddings keep their
-meaning.
+"""The ClusterBERT paper: short texts, clustered without labels.
 
-Where the paper is silent the choice is made in ``CHOICES`` here and in ``recipes.Recipe``.
+The rows go from word counts to a transformer fine-tuned in three stages. Further experiments leave
+out the reconstruction, and test whether embeddings keep their meaning. Where the paper is silent,
+``CHOICES`` and ``recipes.Recipe`` say what we chose.
 """
 
 import time
@@ -47,11 +47,16 @@ PLAIN = {
 }
 PUBLISHED = ("roberta-base", "nli-roberta-base", "vascl-roberta-large")
 TRAINED = {"tsdae": "TSDAE", "clusterbert": "ClusterBERT", "sccl": "SCCL"}
-CLUSTERERS = {"kmeans": "k-means", "idec": "IDEC", "umap": "UMAP + k-means"}
-CLUSTERERS |= {"umap-idec": "UMAP + IDEC"}
+CLUSTERERS = {
+    "kmeans": "k-means",
+    "idec": "IDEC",
+    "umap": "UMAP + k-means",
+    "umap-idec": "UMAP + IDEC",
+}
 RANKINGS = ("trecqa", "askubuntu")
-ALONE = {"clustering_weight": 1, "hardening_weight": 1}  # without reconstruction
-SCCL_NEEDS, SCCL_SECONDS = "five hours on a CPU core", 19_200  # of 2,000 texts
+CLUSTERING_ALONE = {"clustering_weight": 1, "hardening_weight": 1}  # without reconstruction
+SCCL_NEEDS = "five hours on a CPU core"  # for 2,000 texts
+SCCL_SECONDS = 19_200
 INDEX_LIMIT = 10_000  # documents above which the indices of their distances are not computed
 
 # ---------------------------------------------------------------- cells
@@ -64,14 +69,14 @@ def recipe_settings(profile: dict, **changes) -> dict:
 
 
 def clusterer_settings(profile: dict, *names) -> Iterator[tuple[str, dict]]:
-    """Yield for each clusterer what it adds to a row's label, and its settings."""
+    """Yield for each clusterer the suffix of a row's label, and the settings."""
     for name in names:
         settings = {"clusterer": name}
         if name != "kmeans":
             settings["reading"] = CLUSTERERS[name]
         size = "idec_updates" if name.endswith("idec") else "kmeans_starts"
-        added = "" if name == "kmeans" else f", {CLUSTERERS[name]}"
-        yield added, settings | {size: profile[size]}
+        suffix = "" if name == "kmeans" else f", {CLUSTERERS[name]}"
+        yield suffix, settings | {size: profile[size]}
 
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
@@ -79,31 +84,49 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
 
     Methods without training also run on all documents; those with training do in profile full.
     """
-    some, every, hours = (profile[name] for name in ("short_documents", "short_all", "all_needs"))
     for dataset in DATASETS:
-        cell = partial(Cell, alpha=0, dataset=dataset)
-        for embedding, label in PLAIN.items():
-            plain = partial(cell, embedding=embedding, model="plain")
-            for added, settings in clusterer_settings(profile, "kmeans", "umap"):
-                yield plain(label + added, settings=settings, n_train=every)
-            for added, settings in clusterer_settings(profile, *CLUSTERERS):
-                yield plain(label + added, settings=settings, n_train=some, seeds=3)
-        for model in ("tsdae", "clusterbert"):
-            trained = partial(cell, embedding=START, model=model)
-            for added, settings in clusterer_settings(profile, *CLUSTERERS):
-                label, settings = TRAINED[model] + added, settings | recipe_settings(profile)
-                yield trained(label, settings=settings, n_train=some, seeds=3)
-                if hours:
-                    yield trained(label, settings=settings, n_train=every, needs=hours)
-        for added, settings in clusterer_settings(profile, *CLUSTERERS):
-            label, needs = TRAINED["sccl"] + added, profile["sccl_needs"]
-            settings |= {"steps": profile["sccl_steps"]}
-            n_train = every if needs else some
-            contrasted = partial(cell, embedding="minilm", model="sccl")
-            yield contrasted(label, settings=settings, n_train=n_train, needs=needs)
-            if needs and not added and dataset != "newsgroups20_openings":
-                more = {"n_train": some, "seeds": 3, "needs": SCCL_NEEDS, "seconds": SCCL_SECONDS}
-                yield contrasted(label, settings=settings, **more)
+        yield from _plain_cells(profile, dataset)
+        yield from _trained_cells(profile, dataset)
+        yield from _sccl_cells(profile, dataset)
+
+
+def _plain_cells(profile, dataset):
+    """Yield the cells of embeddings that are clustered as they are."""
+    for embedding, label in PLAIN.items():
+        cell = partial(Cell, embedding=embedding, model="plain", alpha=0, dataset=dataset)
+        for suffix, settings in clusterer_settings(profile, "kmeans", "umap"):
+            yield cell(label + suffix, settings=settings, n_train=profile["short_all"])
+        for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
+            n_train = profile["short_documents"]
+            yield cell(label + suffix, settings=settings, n_train=n_train, seeds=3)
+
+
+def _trained_cells(profile, dataset):
+    """Yield the cells of TSDAE and ClusterBERT."""
+    needs = profile["all_needs"]
+    for model in ("tsdae", "clusterbert"):
+        cell = partial(Cell, embedding=START, model=model, alpha=0, dataset=dataset)
+        for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
+            label = TRAINED[model] + suffix
+            settings = settings | recipe_settings(profile)
+            yield cell(label, settings=settings, n_train=profile["short_documents"], seeds=3)
+            if needs:
+                yield cell(label, settings=settings, n_train=profile["short_all"], needs=needs)
+
+
+def _sccl_cells(profile, dataset):
+    """Yield the cells of SCCL: on all documents where it takes hours, else on some."""
+    needs = profile["sccl_needs"]
+    some = profile["short_documents"]
+    cell = partial(Cell, embedding="minilm", model="sccl", alpha=0, dataset=dataset)
+    for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
+        label = TRAINED["sccl"] + suffix
+        settings = settings | {"steps": profile["sccl_steps"]}
+        n_train = profile["short_all"] if needs else some
+        yield cell(label, settings=settings, n_train=n_train, needs=needs)
+        if needs and not suffix and dataset != "newsgroups20_openings":
+            fields = {"n_train": some, "seeds": 3, "needs": SCCL_NEEDS, "seconds": SCCL_SECONDS}
+            yield cell(label, settings=settings, **fields)
 
 
 def ablation_cells(profile: dict) -> Iterator[Cell]:
@@ -113,13 +136,13 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
 
         def cell(reading, embedding=START, dataset=dataset, seeds=3, **changes):
             settings = clusterer | {"reading": reading} | recipe_settings(profile, **changes)
-            label, some = f"ClusterBERT, {reading}", profile["short_documents"]
-            more = {"seeds": seeds, "n_train": some, "dataset": dataset}
-            return Cell(label, embedding, "clusterbert", 0, settings, **more)
+            fields = {"seeds": seeds, "n_train": profile["short_documents"], "dataset": dataset}
+            label = f"ClusterBERT, {reading}"
+            return Cell(label, embedding, "clusterbert", 0, settings, **fields)
 
-        yield cell("without reconstruction", **ALONE)
+        yield cell("without reconstruction", **CLUSTERING_ALONE)
         stages = {"warm_up": 0, "adaptation_epochs": 0}
-        yield cell("without stage 1 and reconstruction", **stages, **ALONE)
+        yield cell("without stage 1 and reconstruction", **stages, **CLUSTERING_ALONE)
         yield cell("mean pooling", embedding="minilm")
         if profile["short_recipe"]:  # the paper's grid is one of the full profile
             continue
@@ -134,42 +157,45 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
 def retrieval_cells(profile: dict) -> Iterator[Cell]:
     """Yield the cells of Figure 4, right: are embeddings worse without reconstruction?"""
     for dataset in DATASETS:
-        more = {"n_train": profile["short_documents"], "dataset": dataset, "seeds": 3}
+        fields = {"n_train": profile["short_documents"], "dataset": dataset, "seeds": 3}
         for task in (*RANKINGS, "denoise"):
             for embedding in (*WORD_VECTORS, "minilm", START):
-                settings, label = {"task": task, "reading": task}, f"{PLAIN[embedding]}, {task}"
-                # The draw of what is noised, and tf-idf's words, have changed.
+                settings = {"task": task, "reading": task}
+                label = f"{PLAIN[embedding]}, {task}"
+                # Since revision 2 other texts are denoised, and tf-idf counts other words.
                 revision = 2 if task == "denoise" or embedding == "tfidf" else 1
-                plain = more | {"revision": revision}
-                yield Cell(label, embedding, "plain", 0, settings, **plain)
-            for with_or_without, changes in (("with", {}), ("without", ALONE)):
+                yield Cell(label, embedding, "plain", 0, settings, **fields, revision=revision)
+            for with_or_without, changes in (("with", {}), ("without", CLUSTERING_ALONE)):
                 reading = f"{with_or_without} reconstruction, {task}"
                 settings = {"task": task, "reading": reading} | recipe_settings(profile, **changes)
-                yield Cell(f"ClusterBERT, {reading}", START, "clusterbert", 0, settings, **more)
+                yield Cell(f"ClusterBERT, {reading}", START, "clusterbert", 0, settings, **fields)
 
 
 # ---------------------------------------------------------------- clustering vectors
 
 
 def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None):
-    """Cluster vectors [N, D] as a spec asks.
+    """Cluster vectors [N, D] by the clusterer of a spec.
 
-    Returns (clusters [N], what was clustered in the end [N, d], and of IDEC the clusters [N] that
-    it starts from, else None).
+    Returns (clusters [N], the vectors [N, d] that were clustered, start). The start of IDEC are the
+    clusters [N] that its training begins with; for other clusterers it is None.
     """
     from snnl_book.methods.deep_clustering import IDEC, fit_umap, pretrain
     from snnl_lib.training import raise_if_diverged
 
     if spec["clusterer"].startswith("umap"):
-        size = {"n_components": min(k + 1, len(vectors) - 2)}
-        size["n_neighbors"] = min(15, len(vectors) - 1)
-        # Of word counts a text without a known word is nearer to all by Euclid than any other.
-        size["metric"] = "cosine" if spec.embedding == "tfidf" else "euclidean"
-        _, vectors = fit_umap(vectors, named_seed(spec.seed, "umap"), **size)
+        _, vectors = fit_umap(
+            vectors,
+            named_seed(spec.seed, "umap"),
+            n_components=min(k + 1, len(vectors) - 2),
+            n_neighbors=min(15, len(vectors) - 1),
+            # By Euclidean distance, a text without a counted word is the nearest to all others.
+            metric="cosine" if spec.embedding == "tfidf" else "euclidean",
+        )
     if not spec["clusterer"].endswith("idec"):
         return kmeans(spec, k).fit_predict(vectors), vectors, None
-    updates, settings = spec["idec_updates"], {"learning_rate": 1e-4, "seed": spec.seed}
-    settings |= {"device": device, "progress": progress}
+    updates = spec["idec_updates"]
+    settings = {"learning_rate": 1e-4, "seed": spec.seed, "device": device, "progress": progress}
     autoencoder, history = pretrain(vectors, k + 1, normalize=True, updates=updates, **settings)
     raise_if_diverged(history)
     idec = IDEC(k, max_steps=updates, **settings)
@@ -178,16 +204,16 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
     return idec.predict(vectors), idec.transform(vectors), start
 
 
-def clustered(vectors: np.ndarray, labels: np.ndarray, *how):
-    """Cluster vectors (``cluster``, whose other arguments are ``how``) and score the clusters.
+def clustered(vectors, labels, spec: Spec, k: int, device="cpu", progress=None):
+    """Cluster vectors [N, D] as ``cluster`` does, and score the clusters.
 
-    Returns the scores, for IDEC also those of the clusters it starts from (``pretrained_scores``),
-    and the answers that they follow from.
+    Returns (scores, answers); both include the start of IDEC as ``pretrained_...``.
     """
-    clusters, codes, start = cluster(vectors, *how)
-    scores, answers = score(codes, clusters, labels), {"": clusters}
+    clusters, codes, start = cluster(vectors, spec, k, device, progress)
+    scores = score(codes, clusters, labels)
+    answers = {"": clusters}
     if start is not None:
-        scores |= pretrained_scores(start, labels)
+        scores.update(pretrained_scores(start, labels))
         answers["pretrained_"] = start
     return scores, answers
 
@@ -195,8 +221,8 @@ def clustered(vectors: np.ndarray, labels: np.ndarray, *how):
 def score(vectors: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Score clusters [N] of vectors [N, D].
 
-    Returns the metrics of ``clustering_scores``, ``nmi_geometric`` (Eq. 6) and ``dunn``; of more
-    than ``INDEX_LIMIT`` only the external ones.
+    Returns the metrics of ``clustering_scores``, ``nmi_geometric`` (Eq. 6) and ``dunn``. Above
+    ``INDEX_LIMIT`` vectors only the external scores are computed, and the others are nan.
     """
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -208,12 +234,12 @@ def score(vectors: np.ndarray, clusters: np.ndarray, labels: np.ndarray) -> dict
         scores["dunn"] = metrics.dunn_index(vectors[distinct], clusters[distinct])
     else:
         scores = dict.fromkeys(("dbi", "sil", "chs", "dunn"), np.nan)
-        scores |= metrics.external_scores(clusters, labels)
+        scores.update(metrics.external_scores(clusters, labels))
     nmi = normalized_mutual_info_score(labels, clusters, average_method="geometric")
     return scores | {"nmi_geometric": float(nmi)}
 
 
-# ---------------------------------------------------------------- what is fine-tuned
+# ---------------------------------------------------------------- fine-tuning
 
 
 def recipe(spec: Spec) -> Recipe:
@@ -224,10 +250,10 @@ def recipe(spec: Spec) -> Recipe:
 
 
 def rankings(spec: Spec, task) -> dict:
-    """Return the ranking tasks of a run, name -> ``data.Retrieval``.
+    """Return the ranking tasks whose texts a run embeds, as name -> ``data.Retrieval``.
 
-    Its own if it has one, else all at hand: those of ``RANKINGS``, and ``denoise`` of the run's
-    documents.
+    In the full profile, and for a run without a task of its own, these are all that are on this
+    machine: those of ``RANKINGS``, and ``denoise`` of the run's documents.
     """
     from snnl_book.methods.retrieval import denoise
 
@@ -243,10 +269,10 @@ def rankings(spec: Spec, task) -> dict:
 
 
 def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float, float]:
-    """Return SCCL's embeddings [N, D] of a run's texts, the seconds of their training, and those
-    that this call took.
+    """Return SCCL's embeddings [N, D] of a run's texts, from the cache or newly trained.
 
-    They are in the cache if a run with another clusterer made them. Raises Diverged.
+    Runs that differ only in their clusterer share them. Returns (embeddings, seconds of their
+    training, seconds of this call). Raises Diverged.
     """
     import torch
 
@@ -256,9 +282,14 @@ def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float, flo
 
     name, pooling = embeddings.backbones.parse(spec.embedding)
     settings = {"pooling": pooling, "steps": spec["steps"], "seed": spec.seed, "device": device}
-    facts = settings | {"method": "sccl", "k": task.classes, "torch": torch.__version__}
-    facts |= {"backbone": embeddings.backbones.cache_key(name), "revision": spec.revision}
-    facts["texts"] = list(task.train_x)
+    facts = settings | {
+        "method": "sccl",
+        "k": task.classes,
+        "torch": torch.__version__,
+        "backbone": embeddings.backbones.cache_key(name),
+        "revision": spec.revision,
+        "texts": list(task.train_x),
+    }
     path = data.cache_dir() / "sccl" / f"{spec.dataset}-{cache.key(facts)}.bin"
 
     def compute():
@@ -272,28 +303,35 @@ def contrast(spec: Spec, task, device, progress) -> tuple[np.ndarray, float, flo
 
 
 def fine_tune(spec: Spec, task, device, progress, others=None):
-    """Fine-tune a backbone as a spec asks, or take what an earlier run left in the cache.
+    """Return a backbone fine-tuned as a spec asks, from the cache or newly trained.
 
-    Returns the model, the other texts that it embedded after each stage, each once, and the seconds
-    that this call took. The other texts are ``others``. In the full profile they are by default
-    those of all ``rankings``, so that a later run of ``retrieval`` need not train again; in
-    others, where training is short, only for ``retrieval``.
-    Raises Diverged.
+    ``others`` are texts that the model embeds after each stage, besides those it is trained on. By
+    default they are the texts of ``rankings`` for runs of ``retrieval``, and for all runs of the
+    full profile, so that a later run of ``retrieval`` need not train again.
+
+    Returns (model, the other texts, each once, seconds of this call). Raises Diverged.
     """
     from snnl_book.methods import ClusterBERT
     from snnl_lib.training import raise_if_diverged
 
     if others is None:
-        wanted = spec.profile == "full" or spec.experiment == "retrieval"
-        ranked = rankings(spec, task).values() if wanted else ()
-        others = [text for each in ranked for text in (*each.queries, *each.texts)]
-    known = set(task.train_x)
-    others = [text for text in dict.fromkeys(others) if text not in known]
+        others = []
+        if spec.profile == "full" or spec.experiment == "retrieval":
+            for ranking in rankings(spec, task).values():
+                others += [*ranking.queries, *ranking.texts]
+    trained_on = set(task.train_x)
+    others = [text for text in dict.fromkeys(others) if text not in trained_on]
     name, _ = embeddings.backbones.parse(spec.embedding)
-    settings = {"seed": spec.seed, "device": device, "progress": progress}
-    settings["folder"] = data.cache_dir() / "clusterbert"
     started = time.perf_counter()
-    model = ClusterBERT(task.classes, name, recipe(spec), **settings)
+    model = ClusterBERT(
+        task.classes,
+        name,
+        recipe(spec),
+        seed=spec.seed,
+        device=device,
+        progress=progress,
+        folder=data.cache_dir() / "clusterbert",
+    )
     model.fit(list(task.train_x), others=others, stages=1 if spec.model == "tsdae" else 3)
     return raise_if_diverged(model), others, time.perf_counter() - started
 
@@ -309,30 +347,25 @@ def run_vectors(spec: Spec, task, device, progress):
     ``head_nmi_geometric``), and as points the pairs of texts that moved most (Table 5).
     """
     labels, k = task.train_y, task.classes
-    how = spec, k, device, progress
     if spec.model == "plain":
-        scores, answers = clustered(task.train_x, labels, *how)
+        scores, answers = clustered(task.train_x, labels, spec, k, device, progress)
         return Outcome(scores, answers=answers)
     if spec.model == "sccl":
         vectors, seconds, waited = contrast(spec, task, device, progress)
-        scores, answers = clustered(vectors, labels, *how)
+        scores, answers = clustered(vectors, labels, spec, k, device, progress)
         return Outcome(scores, shared_seconds=seconds, waited=waited, answers=answers)
     model, _, waited = fine_tune(spec, task, device, progress)
     stages = [vectors[: len(task.train_x)] for vectors in model.embeddings.values()]
-    scores, answers = clustered(stages[-1], labels, *how)
+    scores, answers = clustered(stages[-1], labels, spec, k, device, progress)
     points = None
     if spec.model == "clusterbert" and spec["clusterer"] == "kmeans":
         last = scores, answers[""]
-        for stage, vectors in enumerate(stages):
-            of_stage, clusters = last
-            if stage < len(stages) - 1:
-                of_stage, given = clustered(vectors, labels, spec, k)
-                clusters = given[""]
-            shown = ("nmi_geometric", "acc", "sil", "dunn")
-            scores |= {f"{name}_{stage}": of_stage[name] for name in shown}
-            answers[f"_{stage}"] = clusters
+        stage_scores, stage_answers = _scores_of_stages(stages, last, labels, spec, k)
+        scores.update(stage_scores)
+        answers.update(stage_answers)
         head = score(stages[-1], model.clusters, labels)
-        scores |= {f"head_{name}": head[name] for name in ("acc", "nmi_geometric")}
+        scores["head_acc"] = head["acc"]
+        scores["head_nmi_geometric"] = head["nmi_geometric"]
         answers["head_"] = model.clusters
         scores["cut"] = float(model.pieces.cut)
         if len(task.train_x) <= INDEX_LIMIT:
@@ -341,37 +374,61 @@ def run_vectors(spec: Spec, task, device, progress):
     return Outcome(scores, model.curve, points=points, answers=answers, **shared)
 
 
+def _scores_of_stages(stages, last, labels, spec, k):
+    """Cluster the vectors of each stage, and return scores and answers with the stage's number.
+
+    ``last`` are the scores and the clusters of the last stage, which are not computed again.
+    """
+    scores = {}
+    answers = {}
+    for stage, vectors in enumerate(stages):
+        if stage == len(stages) - 1:
+            of_stage, clusters = last
+        else:
+            of_stage, stage_answers = clustered(vectors, labels, spec, k)
+            clusters = stage_answers[""]
+        for name in ("nmi_geometric", "acc", "sil", "dunn"):
+            scores[f"{name}_{stage}"] = of_stage[name]
+        answers[f"_{stage}"] = clusters
+    return scores, answers
+
+
 def run_test_documents(spec: Spec, task, device, progress):
     """Fine-tune on a corpus's training documents, without labels, and cluster its test documents.
 
-    ``acc`` and ``nmi`` also after each stage.
+    Returns the scores after the last stage, and ``acc`` and ``nmi`` also after each stage.
     """
     from snnl_lib import metrics
 
     model, others, waited = fine_tune(spec, task, device, progress, task.test_x)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
-    rows, scores, answers = [row_of[text] for text in task.test_x], {}, {}
+    rows = [row_of[text] for text in task.test_x]
+    scores = {}
+    answers = {}
     for stage, vectors in enumerate(model.embeddings.values()):
         clusters, codes, _ = cluster(vectors[rows], spec, task.classes)
         of_stage = metrics.clustering_scores(codes, clusters, task.test_y)
-        scores |= {f"{name}_{stage}": of_stage[name] for name in ("acc", "nmi")}
-        answers |= {f"_{stage}": clusters, "": clusters}
+        scores[f"acc_{stage}"] = of_stage["acc"]
+        scores[f"nmi_{stage}"] = of_stage["nmi"]
+        answers[f"_{stage}"] = clusters
+        answers[""] = clusters
     shared = {"shared_seconds": model.seconds, "waited": waited}
     return Outcome(scores | of_stage, model.curve, answers=answers, **shared)
 
 
 def run_retrieval(spec: Spec, task, device, progress):
-    """Rank candidates by an embedding's cosines.
+    """Rank candidates by an embedding's cosines, and score the rankings.
 
-    ``map`` and ``mrr``, of ClusterBERT also after each stage (``map_0`` to ``map_3``).
+    The scores are ``map`` and ``mrr``, for ClusterBERT also after each stage (``map_0`` to
+    ``map_3``).
     """
     from snnl_book.methods.retrieval import evaluate_queries
 
-    def outcome(each, **more):
-        answers = {name: np.array(values) for name, values in each.items()}
+    def outcome(scores_of_queries, **fields):
+        answers = {name: np.array(values) for name, values in scores_of_queries.items()}
         scores = {name: float(np.mean(values)) for name, values in answers.items()}
         scores["queries"] = len(ranking.queries)
-        return Outcome(scores, answers=answers, **more)
+        return Outcome(scores, answers=answers, **fields)
 
     ranking = rankings(spec, task)[spec["task"]]
     if spec.model == "plain":
@@ -379,14 +436,15 @@ def run_retrieval(spec: Spec, task, device, progress):
         return outcome(evaluate_queries(ranking, embed))
     model, others, waited = fine_tune(spec, task, device, progress)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
-    each = {}
+    of_queries = {}
     for stage, vectors in enumerate(model.embeddings.values()):
         of_stage = evaluate_queries(
             ranking, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]]
         )
-        each |= {f"{name}_{stage}": values for name, values in of_stage.items()}
+        for name, values in of_stage.items():
+            of_queries[f"{name}_{stage}"] = values
     shared = {"shared_seconds": model.seconds, "waited": waited}
-    return outcome(each | of_stage, curve=model.curve, **shared)
+    return outcome(of_queries | of_stage, curve=model.curve, **shared)
 
 
 PAIRS = {
@@ -399,13 +457,13 @@ PAIRS = {
 """Table 5: five kinds of pairs, by whether the classes agree and by how their cosine changed."""
 
 
-def moved_pairs(before, after, labels, rows, each: int = 5):
-    """Choose pairs of texts for Table 5 from embeddings [N, D] before and after.
+def moved_pairs(before, after, labels, rows, count: int = 5):
+    """Choose ``count`` pairs of texts of each kind for Table 5, from embeddings [N, D].
 
-    Returns a frame with the columns kind, row, other, and the cosines ``init`` and ``final``. The
-    rule: of each kind the pairs with the largest change of cosine (``together``: with the largest
-    smaller one of both), no text twice in a kind, no pair of equal texts (cosine 1 before, to 6
-    digits).
+    Of each kind these are the pairs whose cosine changes the most from ``before`` to ``after``; of
+    the kind ``together`` those whose smaller cosine is the largest. No text occurs twice in a kind,
+    and equal texts (with a cosine of 1 before, to 6 digits) are no pair. Returns a frame with the
+    columns kind, row, other, and the cosines ``init`` and ``final``.
     """
     import pandas as pd
 
@@ -413,17 +471,19 @@ def moved_pairs(before, after, labels, rows, each: int = 5):
     unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (before, after)]
     init, final = (vectors @ vectors.T for vectors in unit)
     upper = np.triu(np.ones_like(init, dtype=bool), 1) & (init < 1 - 1e-6)
-    same, pairs = labels[:, None] == labels, []
-    for kind, (alike, direction, _) in PAIRS.items():
+    same_class = labels[:, None] == labels
+    pairs = []
+    for kind, (classes_agree, direction, _) in PAIRS.items():
         rank = direction * (final - init) if direction else np.minimum(init, final)
-        rank = np.where(upper & (same == alike), rank, -np.inf)
-        for _ in range(each):
+        rank = np.where(upper & (same_class == classes_agree), rank, -np.inf)
+        for _ in range(count):
             i, j = np.unravel_index(rank.argmax(), rank.shape)
             if not np.isfinite(rank[i, j]):
                 break
             pairs.append((kind, rows[i], rows[j], init[i, j], final[i, j]))
-            for place in (i, j):
-                rank[place], rank[:, place] = -np.inf, -np.inf
+            for index in (i, j):
+                rank[index] = -np.inf
+                rank[:, index] = -np.inf
     return pd.DataFrame(pairs, columns=columns)
 
 
@@ -432,8 +492,8 @@ _TABLES = "Short texts clustered without labels (ClusterBERT paper, Tables 2-3, 
 _ABLATION = "ClusterBERT without reconstruction (Figure 4), and what its paper leaves open"
 _RETRIEVAL = "Does an embedding keep its meaning? (ClusterBERT paper, Figure 4)"
 EXPERIMENTS = {
-    # Since revision 2 the texts stand in random order, UMAP's ties are broken at random, and IDEC
-    # is as published.
+    # Since revision 2 the texts are in random order, UMAP breaks ties at random, and IDEC is as
+    # published.
     "clusterbert": Experiment(_TABLES, METRICS, clusterbert_cells, run_vectors, 2),
     "clusterbert-ablation": Experiment(_ABLATION, METRICS, ablation_cells, run_vectors, 2),
     "retrieval": Experiment(_RETRIEVAL, ("map", "mrr"), retrieval_cells, run_retrieval, 2),

@@ -28,26 +28,26 @@ class Parameters:
     def __str__(self):
         seeds = ", ".join(str(seed) for seed in self.seeds)
         versions = textwrap.fill(results.versions(), 80)
-        first = f"profile {self.profile}, seeds {seeds}, data set {self.dataset}"
-        return f"{first}\n{results.device_name(self.device)}\n{versions}"
+        choices = f"profile {self.profile}, seeds {seeds}, data set {self.dataset}"
+        return f"{choices}\n{results.device_name(self.device)}\n{versions}"
 
 
 def parameters(namespace: dict, kind: str = "texts") -> Parameters:
-    """Check a chapter's parameters.
+    """Check a chapter's parameters, and return them.
 
-    Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind``
-    is the subject of the chapter, ``texts``, ``short texts`` or ``images``, and decides which data
-    set ``auto`` is.
+    Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind`` is
+    the kind of data that the chapter is about: ``texts``, ``short texts`` or ``images``. It decides
+    which data set ``auto`` is.
 
     Raises ExperimentError or DataError for an unknown name or a wrong value. papermill itself only
     warns of a misspelled parameter, and the chapter would run with the default instead.
     """
-    known = ("dataset", "device", "profile", "seeds")
-    of_notebooks = ("In", "Out", "exit", "quit", "get_ipython", "open", "parameters")
+    names = ("dataset", "device", "profile", "seeds")
+    names_of_notebooks = ("In", "Out", "exit", "quit", "get_ipython", "open", "parameters")
     for name, value in namespace.items():
-        private = name.startswith("_") or isinstance(value, ModuleType)
-        if not private and name not in (*known, *of_notebooks):
-            raise ExperimentError(f"unknown parameter {name!r}: a chapter takes {', '.join(known)}")
+        is_private = name.startswith("_") or isinstance(value, ModuleType)
+        if not is_private and name not in (*names, *names_of_notebooks):
+            raise ExperimentError(f"unknown parameter {name!r}: a chapter takes {', '.join(names)}")
     profile, seeds = namespace["profile"], namespace["seeds"]
     plan.known_value("profile", profile, PROFILES)
     dataset = data.resolve(namespace["dataset"], kind)
@@ -65,8 +65,8 @@ def _check_kind(dataset, kind):
     if actual != kind:
         names = data.available_datasets()
         fitting = ", ".join(name for name in names if data.describe(name).kind == kind)
-        wrong = f"the data set {dataset!r} holds {actual}, and this chapter is about {kind}"
-        raise ExperimentError(f"{wrong}: choose auto or one of {fitting}")
+        problem = f"the data set {dataset!r} holds {actual}, and this chapter is about {kind}"
+        raise ExperimentError(f"{problem}: choose auto or one of {fitting}")
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,16 @@ def load_task(
     return _texts(corpus, train_rows, test_rows, embedding, device)
 
 
-def _drawn(seed, name, count, most):
-    """Draw at most so many of ``count`` rows, in random order."""
-    return np.random.default_rng(named_seed(seed, name)).permutation(count)[:most]
+def _drawn(seed, name, count, size):
+    """Draw ``size`` of ``count`` rows, or all if there are fewer, in random order."""
+    return np.random.default_rng(named_seed(seed, name)).permutation(count)[:size]
 
 
 def _points(seed, count):
     random = np.random.default_rng(named_seed(seed, "points"))
     points = random.normal(size=(count, DIMENSIONS)).astype(np.float32)
-    nothing = np.zeros(0, dtype=np.int64)
-    return Task(points, np.zeros(count, dtype=np.int64), points[:0], nothing, 1, 0, 0)
+    no_labels = np.zeros(0, dtype=np.int64)
+    return Task(points, np.zeros(count, dtype=np.int64), points[:0], no_labels, 1, 0, 0)
 
 
 def _whole_corpus(corpus, drawn_rows, embedding, device):
@@ -134,10 +134,11 @@ def _whole_corpus(corpus, drawn_rows, embedding, device):
     ties by the order of rows would otherwise see the labels.
     """
     rows, position = np.unique(drawn_rows, return_inverse=True)
-    vectors, known = _embedded(corpus.train, rows, embedding, None, device)
-    part = vectors[position], corpus.train.labels[drawn_rows]
-    empty = int((~known).sum())
-    return Task(*part, *part, len(corpus.class_names), empty, empty, drawn_rows, drawn_rows)
+    vectors, has_words = _embedded(corpus.train, rows, embedding, None, device)
+    documents = vectors[position], corpus.train.labels[drawn_rows]
+    empty = int((~has_words).sum())
+    classes = len(corpus.class_names)
+    return Task(*documents, *documents, classes, empty, empty, drawn_rows, drawn_rows)
 
 
 def _images(corpus, train_rows, test_rows):
@@ -150,13 +151,15 @@ def _images(corpus, train_rows, test_rows):
 def _texts(corpus, train_rows, test_rows, embedding, device):
     """Return the task on texts, without the documents that have no known word."""
     train_texts = [corpus.train.texts[row] for row in train_rows]
-    parts, empty, kept_rows = [], [], []
+    parts = []
+    empty = []
+    kept_rows = []
     splits = ((corpus.train, train_rows, None), (corpus.test, test_rows, train_texts))
     for split, rows, fit_texts in splits:
-        vectors, known = _embedded(split, rows, embedding, fit_texts, device)
-        parts += [vectors[known], split.labels[rows][known]]
-        empty.append(int((~known).sum()))
-        kept_rows.append(rows[known])
+        vectors, has_words = _embedded(split, rows, embedding, fit_texts, device)
+        parts += [vectors[has_words], split.labels[rows][has_words]]
+        empty.append(int((~has_words).sum()))
+        kept_rows.append(rows[has_words])
     return Task(*parts, len(corpus.class_names), *empty, *kept_rows)
 
 

@@ -71,24 +71,25 @@ def table_cells(profile: dict) -> Iterator[Cell]:
     for embedding, n_train in numbers_of_documents(profile).items():
         for model, label in LABELS.items():
             settings = settings_of(profile, model)
-            more = {"n_train": n_train, "drawn_anew": embedding == "infersent-random"}
+            fields = {"n_train": n_train, "drawn_anew": embedding == "infersent-random"}
             if embedding == "spacy" and model != "lc-d":
-                more["seeds"] = FIFTEEN_SEEDS
-            yield Cell(label, embedding, model, ALPHAS[model], settings, **more)
+                fields["seeds"] = FIFTEEN_SEEDS
+            yield Cell(label, embedding, model, ALPHAS[model], settings, **fields)
     if profile["sentence_vectors"]:
-        needs, more = NLI_NEEDS, {"n_train": INFERSENT_DOCUMENTS}
-        for embedding, extra in (("infersent-nli", {"needs": needs}), ("infersent", {})):
+        for embedding, needs in (("infersent-nli", NLI_NEEDS), ("infersent", "")):
             for model, label in LABELS.items():
-                settings, alpha = settings_of(profile, model), ALPHAS[model]
-                many = embedding == "infersent-nli" and model == "pca"  # seconds a run
-                seeds = FIFTEEN_SEEDS if many else None
-                yield Cell(label, embedding, model, alpha, settings, seeds=seeds, **more, **extra)
+                settings = settings_of(profile, model)
+                fields = {"n_train": INFERSENT_DOCUMENTS, "needs": needs}
+                if embedding == "infersent-nli" and model == "pca":  # each run takes seconds
+                    fields["seeds"] = FIFTEEN_SEEDS
+                yield Cell(label, embedding, model, ALPHAS[model], settings, **fields)
 
 
 def _reading(profile, reading, model, alpha=None, embedding="spacy", **changes):
     """Return the cell of a reading, which changes one choice of the cell in the table."""
     fields = {"temperature": "annealed", "seeds": 3, "needs": "", "seconds": math.nan}
-    fields |= {name: changes.pop(name) for name in fields if name in changes}
+    for name in fields.keys() & changes.keys():
+        fields[name] = changes.pop(name)
     settings = settings_of(profile, model, **changes) | {"reading": reading}
     alpha = ALPHAS[model] if alpha is None else alpha
     n_train = numbers_of_documents(profile).get(embedding, INFERSENT_DOCUMENTS)
@@ -124,21 +125,21 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
 
 def squared_error_cells(profile: dict) -> Iterator[Cell]:
     """Yield the cells of the reading closest to the paper, with a linear and a logistic output."""
-    cell, reading = partial(_reading, profile), "squared error, inputs not scaled"
+    cell = partial(_reading, profile)
+    reading = "squared error, inputs not scaled"
     changes = {"scaling": "none", "reconstruction": "squared error"}
-    models = ("ae", "lc-d", "ae-d")
-    many = {"ae": FIFTEEN_SEEDS, "lc-d": None, "ae-d": FIFTEEN_SEEDS}
+    seeds_of = {"ae": FIFTEEN_SEEDS, "lc-d": None, "ae-d": FIFTEEN_SEEDS}
     for embedding in numbers_of_documents(profile):
-        for model in models:
-            seeds = many[model] if embedding == "spacy" else None
+        for model, spacy_seeds in seeds_of.items():
+            seeds = spacy_seeds if embedding == "spacy" else None
             yield cell(reading, model, embedding=embedding, seeds=seeds, **changes)
-    for model in models:
-        logistic = changes | {"logistic_output": True, "seeds": many[model]}
-        yield cell(f"{reading}, logistic output", model, **logistic)
+    for model, seeds in seeds_of.items():
+        logistic = changes | {"logistic_output": True}
+        yield cell(f"{reading}, logistic output", model, seeds=seeds, **logistic)
     if profile["sentence_vectors"]:
-        for model in models:
-            trained = {"embedding": "infersent-nli", "seeds": None, "needs": NLI_NEEDS}
-            yield cell(reading, model, **trained, **changes)
+        for model in seeds_of:
+            fields = {"embedding": "infersent-nli", "seeds": None, "needs": NLI_NEEDS}
+            yield cell(reading, model, **fields, **changes)
 
 
 def rival_cells(profile: dict) -> Iterator[Cell]:
@@ -148,17 +149,22 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
             settings = settings_of(profile, model)
             if embedding != "spacy" and model not in ("kmeans", "gmm"):
                 settings["standardize"] = True
-            more = {"n_train": n_train, "revision": UMAP_REVISION if model == "umap" else None}
-            labelled = model in ("lda", "logreg", "logreg-predictions")
-            more["seeds"] = FIFTEEN_SEEDS if labelled and embedding == "spacy" else None
-            yield Cell(label, embedding, model, 0, settings, **more)
-    of_classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
-    settings = {"ffn-layer": of_classifier, "ae-supcon": settings_of(profile, "ae-d")}
-    settings["ffn-hidden"] = of_classifier | {"neighbours": codes.NEIGHBOURS}
+            fields = {"n_train": n_train}
+            if model == "umap":
+                fields["revision"] = UMAP_REVISION
+            if embedding == "spacy" and model in ("lda", "logreg", "logreg-predictions"):
+                fields["seeds"] = FIFTEEN_SEEDS
+            yield Cell(label, embedding, model, 0, settings, **fields)
+    classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
+    settings = {
+        "ffn-layer": classifier,
+        "ffn-hidden": classifier | {"neighbours": codes.NEIGHBOURS},
+        "ae-supcon": settings_of(profile, "ae-d"),
+    }
     for (model, alpha), label in SAME_NETWORK.items():
         seconds = HIDDEN_SECONDS if model == "ffn-hidden" else math.nan
-        more = {"seeds": FIFTEEN_SEEDS, "seconds": seconds}
-        yield Cell(label, "spacy", model, alpha, settings[model], **more)
+        fields = {"seeds": FIFTEEN_SEEDS, "seconds": seconds}
+        yield Cell(label, "spacy", model, alpha, settings[model], **fields)
 
 
 # ---------------------------------------------------------------- runs
@@ -180,20 +186,26 @@ def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
 
     tiny = np.finfo(np.float32).tiny
     unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), tiny)
-    random, best, found = np.random.RandomState(seed), -np.inf, None
+    random = np.random.RandomState(seed)
+    best_total = -np.inf
+    best_clusters = None
     for _ in range(starts):
-        centres, clusters = kmeans_plusplus(unit, k, random_state=random)[0], None
+        centres, _ = kmeans_plusplus(unit, k, random_state=random)
+        clusters = None
         for _ in range(iterations):
-            cosines, before = unit @ centres.T, clusters
+            cosines = unit @ centres.T
+            before = clusters
             clusters = cosines.argmax(axis=1)
             if before is not None and (clusters == before).all():
                 break
             sums = np.eye(k, dtype=unit.dtype)[clusters].T @ unit
             lengths = np.linalg.norm(sums, axis=1, keepdims=True)
             centres = np.where(lengths > 0, sums / np.maximum(lengths, tiny), centres)
-        if (total := cosines.max(axis=1).sum()) > best:
-            best, found = total, clusters
-    return found
+        total = cosines.max(axis=1).sum()
+        if total > best_total:
+            best_total = total
+            best_clusters = clusters
+    return best_clusters
 
 
 def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
@@ -209,7 +221,9 @@ def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
 
     train_x, test_x = codes.standardized(spec, task)
     seed = named_seed(spec.seed, "umap" if spec.model == "umap" else "kmeans")
-    clustered, clusters, classes = test_x, None, task.classes
+    classes = task.classes
+    clustered = test_x
+    clusters = None
     if spec.model == "lda":
         settings = {"solver": "eigen", "shrinkage": "auto", "n_components": classes - 1}
         analysis = LinearDiscriminantAnalysis(**settings).fit(train_x, task.train_y)
@@ -270,7 +284,8 @@ def run_hidden_layers(spec: Spec, task, device, progress):
     model, curve = classification.trained_classifier(
         spec, task.train_x, task.train_y, task.classes, device, progress
     )
-    neighbours, clusters = {}, {}
+    neighbours = {}
+    clusters = {}
     for number in range(1, len(spec["hidden_sizes"]) + 1):
         name = f"hidden{number}"
         train_layer, layer = (forward(model, x, layer=name) for x in (task.train_x, task.test_x))
@@ -283,12 +298,11 @@ def run_hidden_layers(spec: Spec, task, device, progress):
     last = clusters[f"{name}_"]
     scores = metrics.clustering_scores(layer, last, task.test_y)
     scores["snn"] = codes.entanglement(layer, task.test_y)
-    for prefix, found in clusters.items():
-        of_found = metrics.external_scores(found, task.test_y)
-        scores |= {f"{prefix}{metric}": value for metric, value in of_found.items()}
-    for prefix, found in neighbours.items():
-        of_found = metrics.classification_scores(task.test_y, found)
-        scores[f"{prefix}acc"] = of_found["acc"]
+    for prefix, layer_clusters in clusters.items():
+        for metric, value in metrics.external_scores(layer_clusters, task.test_y).items():
+            scores[f"{prefix}{metric}"] = value
+    for prefix, predictions in neighbours.items():
+        scores[f"{prefix}acc"] = metrics.classification_scores(task.test_y, predictions)["acc"]
     answers = {"": last} | clusters | neighbours
     return Outcome(scores, curve, *codes.collapse(layer), answers=answers)
 

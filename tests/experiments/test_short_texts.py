@@ -312,7 +312,7 @@ def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
         random.integers(3, size=40),
     )
     rows = np.arange(100, 140)
-    found = moved_pairs(before, after, labels, rows, each=4)
+    found = moved_pairs(before, after, labels, rows, count=4)
     assert found["kind"].tolist() == [kind for kind in PAIRS for _ in range(4)]
     for kind, own in found.groupby("kind"):
         assert len({*own["row"], *own["other"]}) == 8
@@ -339,7 +339,7 @@ def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
 
 def test_equal_texts_are_no_pair_and_a_kind_can_have_none():
     before = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    found = moved_pairs(before, before[::-1].copy(), np.array([0, 0, 1]), np.arange(3), each=5)
+    found = moved_pairs(before, before[::-1].copy(), np.array([0, 0, 1]), np.arange(3), count=5)
     assert set(found["kind"]) == {"wrongly joined", "parted"}
     assert len(found) == 2
 
