@@ -24,8 +24,10 @@ PAPERS = {
 TESTS = ("> 0", "within", "= v", "at least v", "rank", "more than half")
 WORDS = ("marginal", "slim", "sharply", "by a wide margin", "on par")
 UNITS = ("seed", "encoder", "corpus")
-ROW = {"experiment", "dataset", "embedding", "model", "alpha", "temperature", "reading"}
-ROW |= {"clusterer", "n_train", "task", "metric"}
+ROW = {
+    *("experiment", "dataset", "embedding", "model", "alpha", "temperature", "reading"),
+    *("clusterer", "n_train", "task", "metric"),
+}
 LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
 SEEDS = ("paper", "new")
 """Seeds that a claim or a reading may be limited to: the paper's own, or those made afterwards."""
@@ -173,8 +175,8 @@ def registered_claims(folder: Path | None = None) -> tuple[Claim, ...]:
                 raise ClaimError(f"{path.name} is no TOML: {error}") from error
             claims += _claims(tables, paper, path.name)
     names = [claim.name for claim in claims]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ClaimError(f"two claims have the name {twice[0]!r}")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ClaimError(f"two claims have the name {repeated[0]!r}: rename one")
     return tuple(claims)
 
 
@@ -185,150 +187,169 @@ def _claims(tables, paper, file):
         name: _reading(table, name, f"{file}, the reading {name}")
         for name, table in tables.get("readings", {}).items()
     }
-    made = []
+    claims = []
     for table in tables.get("claim", []):
-        where = f"{file}, {table.get('name', 'no name')}"
-        claim = _claim(table, paper, where, readings)
-        made.append(replace(claim, runs=tables.get("runs")))
-    return made
+        location = f"{file}, {table.get('name', 'no name')}"
+        claim = _claim(table, paper, location, readings)
+        claims.append(replace(claim, runs=tables.get("runs")))
+    return claims
 
 
-def _reading(table, name, where):
-    _refuse_unknown(table, {"says", "rows", "unit", "seeds"}, where)
-    _refuse_missing(table | {"name": name}, Reading, where)
+def _reading(table, name, location):
+    _refuse_unknown(table, {"says", "rows", "unit", "seeds"}, location)
+    _refuse_missing(table | {"name": name}, Reading, location)
     if bool(table.get("rows")) == bool(table.get("seeds")):
-        raise ClaimError(f"{where}: a reading changes rows, or chooses seeds")
+        raise ClaimError(f"{location}: a reading changes rows, or chooses seeds")
     rows = []
     for pair in table.get("rows", []):
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], dict)):
-            raise ClaimError(f"{where}: rows are pairs of a row and its changes, got {pair!r}")
+            raise ClaimError(f"{location}: rows are pairs of a row and its changes, got {pair!r}")
         for part in pair:
-            _refuse_unknown(part, ROW, where)
+            _refuse_unknown(part, ROW, location)
         rows.append(tuple(pair))
-    _refuse_unlisted(table, {"unit": UNITS, "seeds": SEEDS}, where)
+    _refuse_unlisted(table, {"unit": UNITS, "seeds": SEEDS}, location)
     return Reading(name, **(table | {"rows": tuple(rows)}))
 
 
-def _refuse_unlisted(table, known, where):
-    """Raise ClaimError if a table has a value that is not among those known for its key."""
-    for key, values in known.items():
+def _refuse_unlisted(table, values_of, location):
+    """Raise ClaimError if a table has a value that ``values_of`` does not list for its key."""
+    for key, values in values_of.items():
         if table.get(key, "") not in ("", *values):
             choice = ", ".join(values)
-            raise ClaimError(f"{where}: there is no {key} {table[key]!r}: choose one of {choice}")
+            raise ClaimError(
+                f"{location}: there is no {key} {table[key]!r}: choose one of {choice}"
+            )
 
 
-def _claim(table, paper, where, readings):
+def _claim(table, paper, location, readings):
     table = dict(table)
     contrasts = table.pop("contrast", [])
     filled_in = {"paper", "contrasts", "runs"}
-    _refuse_unknown(table, {each.name for each in fields(Claim)} - filled_in, where)
-    _refuse_missing(table, Claim, where)
-    _refuse_unlisted(table, {"seeds": SEEDS}, where)
+    _refuse_unknown(table, {part.name for part in fields(Claim)} - filled_in, location)
+    _refuse_missing(table, Claim, location)
+    _refuse_unlisted(table, {"seeds": SEEDS}, location)
     if table.get("after_seeing") and table.get("seeds") != "new":
-        raise ClaimError(f'{where}: a claim declared after_seeing is judged on the seeds "new"')
+        raise ClaimError(f'{location}: a claim declared after_seeing is judged on the seeds "new"')
     if "replaced" in table and table["replaced"].keys() != {"encoder", "verdict"}:
-        raise ClaimError(f"{where}: replaced names the earlier encoder and verdict")
+        raise ClaimError(f"{location}: replaced names the earlier encoder and verdict")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", table["name"]):
-        raise ClaimError(f"{where}: a name is made of small letters, digits and hyphens")
+        raise ClaimError(f"{location}: a name is made of small letters, digits and hyphens")
     if bool(contrasts) == bool(table.get("not_attempted")):
-        raise ClaimError(f"{where}: a claim has contrasts, or says why it is not_attempted")
-    made = [
+        raise ClaimError(f"{location}: a claim has contrasts, or says why it is not_attempted")
+    contrasts = [
         contrast
-        for place, each in enumerate(contrasts, start=1)
-        for contrast in _contrasts(each, f"{where}, contrast {place}")
+        for number, declaration in enumerate(contrasts, start=1)
+        for contrast in _contrasts(declaration, f"{location}, contrast {number}")
     ]
     for name in table.get("readings", []):
         if name not in readings:
-            raise ClaimError(f"{where}: there is no reading {name!r} in its file")
-        if readings[name].rows and all(readings[name].applied(each) is each for each in made):
-            raise ClaimError(f"{where}: the reading {name!r} changes none of its comparisons")
+            raise ClaimError(f"{location}: there is no reading {name!r} in its file")
+        unchanged = [readings[name].applied(contrast) is contrast for contrast in contrasts]
+        if readings[name].rows and all(unchanged):
+            raise ClaimError(f"{location}: the reading {name!r} changes none of its comparisons")
     table["readings"] = tuple(readings[name] for name in table.get("readings", []))
-    return Claim(**table, paper=paper, contrasts=tuple(made))
+    return Claim(**table, paper=paper, contrasts=tuple(contrasts))
 
 
 # ---------------------------------------------------------------- contrasts
 
-_CONTRAST = {each.name for each in fields(Contrast)}
+_CONTRAST = {part.name for part in fields(Contrast)}
 
 
-def _contrasts(table, where) -> Iterator[Contrast]:
-    """Make the contrasts of a table, one for each combination of what ``each`` lists.
+def _contrasts(table, location) -> Iterator[Contrast]:
+    """Yield the contrasts of a table, one for each combination of the values that ``each`` lists.
 
-    What is named as a part of a contrast or of a row is one; any name fills ``{name}`` in texts.
+    A value whose name is that of a contrast's or a row's part becomes this part. Every value fills
+    ``{name}`` in texts.
     """
-    each = table.get("each", {})
-    _refuse_unknown(table, (_CONTRAST - {"reported"}) | {"each", "common", "over"}, where)
-    for name, values in each.items():
+    lists = table.get("each", {})
+    _refuse_unknown(table, (_CONTRAST - {"reported"}) | {"each", "common", "over"}, location)
+    for name, values in lists.items():
         if not isinstance(values, list):
-            raise ClaimError(f"{where}: each lists values, and {name} is {values!r}")
+            raise ClaimError(f"{location}: each lists values, and {name} is {values!r}")
         if name not in ROW | _CONTRAST and f"{{{name}}}" not in str(table):
-            raise ClaimError(f"{where}: nothing has a {{{name}}} for what each lists")
-    for values in product(*each.values()):
-        yield _contrast(table, dict(zip(each, values, strict=True)), where)
+            raise ClaimError(f"{location}: nothing has a {{{name}}} for what each lists")
+    for values in product(*lists.values()):
+        yield _contrast(table, dict(zip(lists, values, strict=True)), location)
 
 
-def _contrast(table, names, where):
-    """Make one contrast of a table, with ``names`` filled in.
-
-    With ``over``, rows, the cells are repeated for each of them.
-    """
+def _contrast(table, names, location):
+    """Make one contrast of a table, with the values of ``names`` filled in."""
     try:
         table = {name: _filled(value, names) for name, value in table.items() if name != "each"}
     except KeyError as error:
-        raise ClaimError(f"{where}: {{{error.args[0]}}} is not among what each lists") from error
-    common, cells = table.pop("common", {}), table.pop("cells", [])
-    common = {name: names[name] for name in names if name in ROW - _CONTRAST} | common
-    table |= {name: names[name] for name in names.keys() & _CONTRAST}
-    rows = []
-    for over, cell in product(table.pop("over", [{}]), cells):
-        if not (isinstance(cell, list) and len(cell) == 2 and isinstance(cell[1], dict)):
-            raise ClaimError(f"{where}: a cell is a weight and a row, got {cell!r}")
-        rows.append((float(cell[0]), common | over | cell[1]))
-        _refuse_unknown(rows[-1][1], ROW, where)
-    table |= {"cells": tuple(rows), "corpora": tuple(table.get("corpora", ()))}
-    _refuse_missing(table, Contrast, where)
+        raise ClaimError(f"{location}: {{{error.args[0]}}} is not among what each lists") from error
+    table.update({name: value for name, value in names.items() if name in _CONTRAST})
+    common = {name: value for name, value in names.items() if name in ROW - _CONTRAST}
+    table["cells"] = _cells(table, common, location)
+    table["corpora"] = tuple(table.get("corpora", ()))
+    _refuse_missing(table, Contrast, location)
     if table.get("test") == "rank" and "value" in table:
-        table["reported"] = _numbers(table, table.pop("value"), where)
+        table["reported"] = _numbers(table, table.pop("value"), location)
     elif "value" in table:
-        table["value"], *more = _numbers(table, table["value"], where)
-        if more:
-            raise ClaimError(f"{where}: the value names {len(more) + 1} numbers")
+        numbers = _numbers(table, table["value"], location)
+        if len(numbers) > 1:
+            raise ClaimError(
+                f"{location}: the value names {len(numbers)} numbers, and must name one"
+            )
+        table["value"] = numbers[0]
     if "printed" in table:
-        table["printed"] = _printed(table, where)
+        table["printed"] = _printed(table, location)
     if "published" in table:
-        table["published"] = _published(table, where)
+        table["published"] = _published(table, location)
     contrast = Contrast(**table)
-    _check(contrast, where)
+    _check(contrast, location)
     return contrast
 
 
+def _cells(table, common, location):
+    """Take the cells out of a table, and return them as (weight, row) pairs.
+
+    The parts in ``common``, and those that the table has in common for all rows, are added to each
+    row. With ``over``, a list of parts, the cells are repeated for each of these.
+    """
+    common = common | table.pop("common", {})
+    cells = []
+    for over, cell in product(table.pop("over", [{}]), table.pop("cells", [])):
+        if not (isinstance(cell, list) and len(cell) == 2 and isinstance(cell[1], dict)):
+            raise ClaimError(f"{location}: a cell is a weight and a row, got {cell!r}")
+        weight, row = cell
+        row = common | over | row
+        _refuse_unknown(row, ROW, location)
+        cells.append((float(weight), row))
+    return tuple(cells)
+
+
 def _filled(value, names):
-    """Fill ``{name}`` in texts, however deep they lie."""
+    """Return a value with ``{name}`` filled in, in all texts within it."""
     if isinstance(value, str):
-        whole = value[1:-1] if value[:1] == "{" else ""  # a number stays one
-        return names[whole] if whole in names else value.format_map(names) if names else value
+        name = value[1:-1] if value[:1] == "{" else ""
+        if name in names:  # the whole text: a number stays a number
+            return names[name]
+        return value.format_map(names) if names else value
     if isinstance(value, list):
-        return [_filled(each, names) for each in value]
+        return [_filled(part, names) for part in value]
     if isinstance(value, dict):
-        return {name: _filled(each, names) for name, each in value.items()}
+        return {name: _filled(part, names) for name, part in value.items()}
     return value
 
 
-def _check(contrast, where):
+def _check(contrast, location):
     """Raise ClaimError if the parts of a contrast do not go together."""
-    for what, known in (("test", TESTS), ("unit", UNITS), ("words", ("", *WORDS))):
-        if (given := getattr(contrast, what)) not in known:
-            choice = ", ".join(filter(None, known))
-            raise ClaimError(f"{where}: there is no {what} {given!r}: choose one of {choice}")
-    won = sum(weight > 0 for weight, _ in contrast.cells)
+    for name, values in (("test", TESTS), ("unit", UNITS), ("words", ("", *WORDS))):
+        value = getattr(contrast, name)
+        if value not in values:
+            choice = ", ".join(filter(None, values))
+            raise ClaimError(f"{location}: there is no {name} {value!r}: choose one of {choice}")
+    winners = sum(weight > 0 for weight, _ in contrast.cells)
     quoted = contrast.value is not None or contrast.reported
-    won_all = won == len(contrast.cells) > 0
-    for wrong, why in (
+    only_winners = winners == len(contrast.cells) > 0
+    for is_wrong, rule in (
         (not (contrast.cells or contrast.not_attempted), "a contrast has cells"),
-        (contrast.cells and not won, "a claimed winner has a positive weight"),
-        (contrast.test == "rank" and won != 1, "a rank is that of one winner"),
+        (contrast.cells and not winners, "a claimed winner has a positive weight"),
+        (contrast.test == "rank" and winners != 1, "a rank is that of one winner"),
         (contrast.test in ("= v", "at least v") and contrast.value is None, "its test has a value"),
-        (won_all and not quoted, "a winner has a rival, or a value"),
+        (only_winners and not quoted, "a winner has a rival, or a value"),
         (contrast.rank != 1 and contrast.test != "rank", "a place is that of the test rank"),
         (
             contrast.words and (contrast.words == "on par") != (contrast.test == "at least v"),
@@ -347,130 +368,137 @@ def _check(contrast, where):
         ),
         (any("experiment" not in row for _, row in contrast.cells), "a row has an experiment"),
     ):
-        if wrong:
-            raise ClaimError(f"{where}: {why}")
+        if is_wrong:
+            raise ClaimError(f"{location}: {rule}")
 
 
-_KNOWN = {"table": (1, 2, 3, 4), "literature": ("images", "short-texts"), "short_texts": (True,)}
+_SOURCES = {"table": (1, 2, 3, 4), "literature": ("images", "short-texts"), "short_texts": (True,)}
 """Where the papers' and the literature's numbers are."""
 
 
 @cache
-def _read(kind, which):
-    if kind == "short_texts":
+def _read(source, name):
+    if source == "short_texts":
         return paper_short_texts()
-    return paper_table(which) if kind == "table" else literature(which)
+    return paper_table(name) if source == "table" else literature(name)
 
 
-def _numbers(table, asked, where) -> tuple[float, ...]:
-    """Look up the paper's numbers that a ``value`` names: at least one.
+def _numbers(table, reference, location) -> tuple[float, ...]:
+    """Return the paper's numbers that a ``value`` refers to, at least one.
 
-    In a table of the text paper, the literature, a table of the ClusterBERT paper, or as stated in
-    the sentence. Metric and data set are the contrast's own unless it names others.
+    They are in a table of the text paper, the literature or a table of the ClusterBERT paper, or
+    stated in the sentence. Metric and data set are the contrast's unless the reference has others.
     """
-    if not isinstance(asked, dict):
-        raise ClaimError(f"{where}: a value is never typed, it names the paper's number")
-    if asked.keys() == {"stated", "number"}:
-        return (float(asked["number"]),)
-    asked = dict(asked)
-    kind, numbers = _numbers_asked_for(asked, where)
-    own = {"metric": table["metric"], "dataset": table["cells"][0][1].get("dataset")}
-    asked = {name: own[name] for name in own if name in numbers and own[name]} | asked
-    _refuse_unknown(asked, {*numbers.columns} - {"value"}, f"{where}, value")
-    numbers = tuple(_chosen(numbers, asked)["value"].dropna())
-    if not numbers:
-        raise ClaimError(f"{where}: the value {asked} names no number of the {kind}")
-    return numbers
+    if not isinstance(reference, dict):
+        raise ClaimError(f"{location}: a value is never typed, it names the paper's number")
+    if reference.keys() == {"stated", "number"}:
+        return (float(reference["number"]),)
+    source, numbers, reference = _source_of(reference, location)
+    for name, value in (
+        ("metric", table["metric"]),
+        ("dataset", table["cells"][0][1].get("dataset")),
+    ):
+        if name in numbers and value:
+            reference.setdefault(name, value)
+    _refuse_unknown(reference, {*numbers.columns} - {"value"}, f"{location}, value")
+    values = tuple(_matching(numbers, reference)["value"].dropna())
+    if not values:
+        raise ClaimError(f"{location}: the value {reference} names no number of the {source}")
+    return values
 
 
-def _printed(table, where) -> float:
-    """Add up the paper's numbers on the rows of a contrast as the contrast does its own.
+def _printed(table, location) -> float:
+    """Return the paper's own value of a contrast, from the paper's numbers on its rows.
 
-    ``printed`` names one table for all rows, or lists where each row's number is; of a row's number
-    model, metric and so on are the row's own unless it names others, or the ``label`` of a line.
+    ``printed`` refers to one table for all rows, or lists a reference for each row. Model, metric
+    and so on are those of the row, unless the reference has others or the ``label`` of a line.
     """
     if table.get("test") not in ("> 0", "within"):
-        raise ClaimError(f"{where}: printed goes with the tests > 0 and within")
-    asked = table["printed"]
-    if isinstance(asked, dict) and asked.keys() == {"stated", "number"}:
-        return float(asked["number"])
-    each = asked if isinstance(asked, list) else [asked] * len(table["cells"])
-    if len(each) != len(table["cells"]):
-        raise ClaimError(f"{where}: printed lists a number for each row")
+        raise ClaimError(f"{location}: printed goes with the tests > 0 and within")
+    printed = table["printed"]
+    if isinstance(printed, dict) and printed.keys() == {"stated", "number"}:
+        return float(printed["number"])
+    references = printed if isinstance(printed, list) else [printed] * len(table["cells"])
+    if len(references) != len(table["cells"]):
+        raise ClaimError(f"{location}: printed lists a number for each row")
     total = 0.0
-    for (weight, row), one in zip(table["cells"], each, strict=True):
-        total += weight * _row_number(table, row, one, f"{where}, printed")
+    for (weight, row), reference in zip(table["cells"], references, strict=True):
+        total += weight * _row_number(table, row, reference, f"{location}, printed")
     total -= table.get("value") or 0.0
     total = round(total, 6)
     return -total if table["metric"] in LOWER_IS_BETTER else total
 
 
-def _row_number(table, row, asked, where):
-    """Look up the paper's number on one row, of several corpora their mean."""
-    if asked.keys() == {"stated", "number"}:
-        return float(asked["number"])
-    asked = dict(asked)
-    kind, numbers = _numbers_asked_for(asked, where)
-    if kind == "table":
-        asked.setdefault("statistic", "mean")
-    _refuse_unknown(asked, {*numbers.columns} - {"value"}, where)
-    own = {"metric": table["metric"]} | row
-    if "label" in asked:
-        own = {name: own[name] for name in ("metric", "dataset") if name in own}
-    own = {name: value for name, value in own.items() if name in numbers}
-    found = _chosen(numbers, own | asked)
-    corpora = table["corpora"] or (row.get("dataset"),)
+def _row_number(table, row, reference, location):
+    """Return the paper's number on one row, or of several corpora the mean."""
+    if reference.keys() == {"stated", "number"}:
+        return float(reference["number"])
+    source, numbers, reference = _source_of(reference, location)
+    if source == "table":
+        reference.setdefault("statistic", "mean")
+    _refuse_unknown(reference, {*numbers.columns} - {"value"}, location)
+    of_row = {"metric": table["metric"]} | row
+    if "label" in reference:
+        of_row = {name: of_row[name] for name in ("metric", "dataset") if name in of_row}
+    of_row = {name: value for name, value in of_row.items() if name in numbers}
+    reference = of_row | reference
+    matching = _matching(numbers, reference)
+    count = 1
     if "dataset" in numbers:
-        found = found[found["dataset"].isin(corpora)]
-    wanted = len(corpora) if "dataset" in numbers else 1
-    if len(found) != wanted or found["value"].isna().any():
-        raise ClaimError(f"{where}: {own | asked} names {len(found)} numbers, not {wanted}")
-    return float(found["value"].mean())
+        corpora = table["corpora"] or (row.get("dataset"),)
+        matching = matching[matching["dataset"].isin(corpora)]
+        count = len(corpora)
+    if len(matching) != count or matching["value"].isna().any():
+        raise ClaimError(f"{location}: {reference} names {len(matching)} numbers, not {count}")
+    return float(matching["value"].mean())
 
 
-def _published(table, where) -> dict[str, float]:
-    """Look up the published scores of a rival, by data set. Those not found anywhere are left out.
+def _published(table, location) -> dict[str, float]:
+    """Return the published scores of a rival, by data set, as far as the literature has them.
 
     Raises ClaimError if the literature does not have the rival at all.
     """
-    asked = dict(table["published"])
-    kind, numbers = _numbers_asked_for(asked, where)
-    if kind != "literature":
-        raise ClaimError(f"{where}: a published score is one of the literature")
-    _refuse_unknown(asked, {"method"}, f"{where}, published")
+    source, numbers, reference = _source_of(table["published"], location)
+    if source != "literature":
+        raise ClaimError(f"{location}: a published score is one of the literature")
+    _refuse_unknown(reference, {"method"}, f"{location}, published")
     if not any(weight < 0 for weight, _ in table["cells"]):
-        raise ClaimError(f"{where}: a published score is that of a rival among the rows")
-    found = _chosen(numbers, asked)
-    if found.empty:
-        raise ClaimError(f"{where}: the literature has no method {asked.get('method')!r}")
-    # Others write NMI, whichever mean it has.
-    found = _chosen(found, {"metric": table["metric"].removesuffix("_geometric")})
+        raise ClaimError(f"{location}: a published score is that of a rival among the rows")
+    scores = _matching(numbers, reference)
+    if scores.empty:
+        raise ClaimError(f"{location}: the literature has no method {reference.get('method')!r}")
+    # Other works call it NMI with either mean.
+    scores = _matching(scores, {"metric": table["metric"].removesuffix("_geometric")})
     corpora = table["corpora"] or tuple({row["dataset"] for _, row in table["cells"]})
-    found = found[found["dataset"].isin(corpora)].dropna(subset="value")
-    return dict(zip(found["dataset"], found["value"], strict=True))
+    scores = scores[scores["dataset"].isin(corpora)].dropna(subset="value")
+    return dict(zip(scores["dataset"], scores["value"], strict=True))
 
 
-def _chosen(numbers, wanted):
-    for column, value in wanted.items():
+def _matching(numbers, values):
+    """Return the rows of a frame that have these values, by column."""
+    for column, value in values.items():
         numbers = numbers[numbers[column] == value]
     return numbers
 
 
-def _numbers_asked_for(asked, where):
-    """Take the name of a source of numbers out of ``asked``, and return it and its numbers."""
-    kind = next((name for name in _KNOWN if name in asked), None)
-    if kind is None or asked[kind] not in _KNOWN[kind]:
-        raise ClaimError(f"{where}: a value names a table, literature, short_texts or stated")
-    return kind, _read(kind, asked.pop(kind))
+def _source_of(reference, location):
+    """Return the name of a reference's source, its numbers, and the rest of the reference."""
+    rest = dict(reference)
+    source = next((name for name in _SOURCES if name in rest), None)
+    if source is None or rest[source] not in _SOURCES[source]:
+        raise ClaimError(f"{location}: a value names a table, literature, short_texts or stated")
+    return source, _read(source, rest.pop(source)), rest
 
 
-def _refuse_unknown(table, known, where):
-    if unknown := sorted(table.keys() - known):
-        choice = ", ".join(sorted(known))
-        raise ClaimError(f"{where}: there is no key {unknown[0]!r}: choose from {choice}")
+def _refuse_unknown(table, keys, location):
+    if unknown := sorted(table.keys() - keys):
+        choice = ", ".join(sorted(keys))
+        raise ClaimError(f"{location}: there is no key {unknown[0]!r}: choose from {choice}")
 
 
-def _refuse_missing(table, kind, where):
-    needed = [each.name for each in fields(kind) if each.default is each.default_factory is MISSING]
-    if missing := [name for name in needed if table.get(name) in (None, "")]:
-        raise ClaimError(f"{where}: {missing[0]} is missing")
+def _refuse_missing(table, declared_class, location):
+    """Raise ClaimError if a table lacks a field of a class that has no default."""
+    for field_ in fields(declared_class):
+        has_default = field_.default is not MISSING or field_.default_factory is not MISSING
+        if not has_default and table.get(field_.name) in (None, ""):
+            raise ClaimError(f"{location}: {field_.name} is missing")
