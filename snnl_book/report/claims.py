@@ -17,8 +17,20 @@ from snnl_book.report.rows import Book
 from snnl_book.report.select import select
 from snnl_book.report.tables import show_ends
 
-__all__ = ["PAPERS", "VERDICTS", "describe", "earlier", "in_short", "judge", "listed", "of", "said"]
-__all__ += ["tested", "verdicts", "word"]
+__all__ = [
+    "PAPERS",
+    "VERDICTS",
+    "describe",
+    "earlier",
+    "finding",
+    "in_short",
+    "judge",
+    "listed",
+    "of",
+    "tested",
+    "verdicts",
+    "word",
+]
 
 VERDICTS = ("holds", "holds in part", "mixed", "open", "fails in part", "fails", "not tested")
 """All verdicts there are."""
@@ -51,26 +63,26 @@ def judge(
     claims = registered_claims() if claims is None else claims
     book = Book(_records_of(claims, seeds) if records is None else records)
     chosen = None if seeds is None else frozenset(seeds)
-    made = [_judged(claim, book, Setting(_seeds(claim.seeds, chosen))) for claim in claims]
-    adjusted = _adjusted(made)
+    verdicts = [_judged(claim, book, Setting(_seeds(claim.seeds, chosen))) for claim in claims]
+    adjusted = _adjusted(verdicts)
     frozen = {name: earlier(name) for name in RULES}
     rows = []
-    for claim, judged in zip(claims, made, strict=True):
+    for claim, judged in zip(claims, verdicts, strict=True):
         readings = _by_readings(claim, judged, book, chosen)
         rows.append(_row(claim, judged, readings, adjusted, frozen))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
-    """Judge all claims by these seeds (default: all that are recorded), and keep the rows of
-    ``judge`` that belong to a chapter.
+    """Return the rows of ``judge`` that belong to a chapter.
 
-    Raises ClaimError if none does.
+    ``seeds`` are those to judge by (default: all that are recorded). Raises ClaimError if no claim
+    belongs to the chapter.
     """
     judged = judge(seeds=seeds)
     if chapter not in set(judged["chapter"]):
-        known = ", ".join(sorted(set(judged["chapter"])))
-        raise ClaimError(f"no claim belongs to the chapter {chapter!r}: choose one of {known}")
+        choice = ", ".join(sorted(set(judged["chapter"])))
+        raise ClaimError(f"no claim belongs to the chapter {chapter!r}: choose one of {choice}")
     return judged[judged["chapter"] == chapter].reset_index(drop=True)
 
 
@@ -81,21 +93,22 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     """
     ours = [_ours(row) for row in judged.itertuples()]
     columns = ["claim", "reported", "size", "verdict", "grade", "records"]
-    shown = judged[columns].assign(ours=ours).rename(columns={"reported": "the paper"})
-    return shown[["claim", "the paper", "ours", "size", "verdict", "grade", "records"]]
+    table = judged[columns].assign(ours=ours).rename(columns={"reported": "the paper"})
+    return table[["claim", "the paper", "ours", "size", "verdict", "grade", "records"]]
 
 
 def listed(judged: pd.DataFrame) -> str:
-    """List rows of ``judge`` in Markdown, one line per claim: sentence, verdict, where the paper
-    makes it, the paper's number and ours.
+    """List rows of ``judge`` in Markdown, one line per claim.
+
+    A line has the verdict, the claim, where the paper makes it, the paper's number and ours.
     """
     lines = [
         f"- **{row.verdict.split('; ')[0].capitalize()}**: {row.claim} ({row.where})."
         f" The paper: {row.reported}. Ours: {_ours(row)}."
         for row in judged.itertuples()
     ]
-    more = "[The claims](claims.md) has every comparison behind them, with intervals and grades."
-    return "\n".join([*lines, "", more])
+    link = "[The claims](claims.md) has every comparison behind them, with intervals and grades."
+    return "\n".join([*lines, "", link])
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
@@ -106,53 +119,63 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
     """
     names = {"says": "comparison", "interval": "95 % interval", "counted": "over"}
     rows = [
-        {"claim": claim} | {names.get(name, name): value for name, value in each.items()}
-        for claim, comparisons in zip(judged["claim"], judged["contrasts"], strict=True)
-        for each in comparisons
+        {"claim": claim} | {names.get(name, name): value for name, value in contrast.items()}
+        for claim, contrasts_of_claim in zip(judged["claim"], judged["contrasts"], strict=True)
+        for contrast in contrasts_of_claim
     ]
     columns = ["claim", "comparison", "test", "ours", "95 % interval", "the paper", "over"]
     columns += ["direction", "size", "adjusted p", "records"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def said(judged: pd.DataFrame, says: str = "") -> str:
-    """Return what one comparison of rows of ``judge`` found: mean, 95 % interval and units.
+def finding(judged: pd.DataFrame, says: str = "") -> str:
+    """Return the mean, 95 % interval and units of one comparison in rows of ``judge``.
 
-    It is the first one that ``says`` these words; without words, the first of all. A comparison
-    without a number gives the reason. Raises ClaimError if none says so.
+    It is the first comparison that ``says`` these words; without words it is the first of all. If
+    the comparison has no number, the reason is returned. Raises ClaimError if no comparison says
+    these words.
 
-    >>> said(of("11_images", seeds=()))
+    >>> finding(of("11_images", seeds=()))
     'not recorded (0 seeds)'
     """
-    found = [each for own in judged["contrasts"] for each in own if says in ("", each["says"])]
-    if not found:
-        raise ClaimError(f"no comparison of these claims says {says!r}: see claims.tested")
-    spread = f"95 % interval {found[0]['interval']}, " if found[0]["units"] > 1 else ""
-    return f"{found[0]['ours'].partition(' (')[0]} ({spread}{found[0]['counted']})"
+    for contrast in [contrast for of_claim in judged["contrasts"] for contrast in of_claim]:
+        if says in ("", contrast["says"]):
+            spread = f"95 % interval {contrast['interval']}, " if contrast["units"] > 1 else ""
+            return f"{contrast['ours'].partition(' (')[0]} ({spread}{contrast['counted']})"
+    raise ClaimError(f"no comparison of these claims says {says!r}: choose one of claims.tested")
 
 
 def describe(claim: dict) -> str:
     """Describe a row of ``judge``: the claim, its comparisons, and the verdicts of all rules."""
     lines = [f"{claim['name']}: {claim['claim']}", f"  {claim['paper']}, {claim['where']}"]
-    for each in claim["contrasts"]:
-        wins = f", {each['wins']} of {len(each['corpora'])} above 0" if each["corpora"] else ""
-        seeds = f", seeds: {each['seeds']}" if each["unit"] != "seed" else ""
-        note = f" ({each['note']})" if each["note"] else ""
-        size = f", {each['size']} (the paper: {each['the paper']})" if each["size"] else ""
-        found = f"{each['ours']}, {each['interval']}; {each['counted']}{wins}{seeds}: "
-        found = found if each["units"] else ""
-        lines += [f"  - {each['says']} [{each['test']}]"]
-        lines += [f"    {found}{each['direction']}{size}{note}"]
+    for contrast in claim["contrasts"]:
+        lines.append(f"  - {contrast['says']} [{contrast['test']}]")
+        lines.append(f"    {_described(contrast)}")
     lines += [f"  {name}: {claim[name]}" for name in ("seeds", "corpora", "grade")]
-    lines += [f"  {says}: {kind}" for says, kind in claim["readings"].items()]
+    lines += [f"  {reading}: {verdict}" for reading, verdict in claim["readings"].items()]
     lines += [f"  {name}: {claim[name]}" for name in RULES]
     return "\n".join([*lines, f"  rule 3: {claim['verdict']}"])
+
+
+def _described(contrast):
+    """Describe our numbers on a comparison, and how it came out, in one line."""
+    numbers = ""
+    if contrast["units"]:
+        numbers = f"{contrast['ours']}, {contrast['interval']}; {contrast['counted']}"
+        if contrast["corpora"]:
+            numbers += f", {contrast['wins']} of {len(contrast['corpora'])} above 0"
+        if contrast["unit"] != "seed":
+            numbers += f", seeds: {contrast['seeds']}"
+        numbers += ": "
+    size = f", {contrast['size']} (the paper: {contrast['the paper']})" if contrast["size"] else ""
+    note = f" ({contrast['note']})" if contrast["note"] else ""
+    return f"{numbers}{contrast['direction']}{size}{note}"
 
 
 def in_short(judged: pd.DataFrame) -> str:
     """Count the verdicts of rows of ``judge``, the most frequent first: "5 holds, 3 open"."""
     counts = judged["kind"].map(word).value_counts()
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
 
 def word(verdict: str) -> str:
@@ -171,110 +194,119 @@ def earlier(rule: str) -> dict[str, str]:
     return dict(zip(table["claim"], table["verdict"], strict=True))
 
 
-COLUMNS = ["name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"]
-COLUMNS += ["seeds", "corpora", "grade", "size", "verdict", "kind", "readings", "provisional"]
-COLUMNS += ["headline", *RULES, "changes", "changed", "records", "contrasts"]
+COLUMNS = [
+    *("name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"),
+    *("seeds", "corpora", "grade", "size", "verdict", "kind", "readings", "provisional"),
+    *("headline", *RULES, "changes", "changed", "records", "contrasts"),
+]
 
 
 def _records_of(claims, seeds):
-    rows = [row for c in claims for each in c.contrasts for _, row in each.cells]
-    rows += [
-        changes
-        for claim in claims
-        for reading in claim.readings
-        for _, changes in reading.rows
-        if "experiment" in changes
-    ]
+    """Return the records of all experiments that the claims and their readings name."""
+    rows = [row for claim in claims for contrast in claim.contrasts for _, row in contrast.cells]
+    for reading in [reading for claim in claims for reading in claim.readings]:
+        rows += [changes for _, changes in reading.rows if "experiment" in changes]
     names = dict.fromkeys(row["experiment"] for row in rows)
-    found = [select(name, seeds=seeds) for name in names if name in EXPERIMENTS]
-    return pd.concat(found, ignore_index=True) if found else select("clustering", seeds=())
+    records = [select(name, seeds=seeds) for name in names if name in EXPERIMENTS]
+    return pd.concat(records, ignore_index=True) if records else select("clustering", seeds=())
 
 
 def _seeds(limit, chosen):
-    """Return the seeds that are among the chosen ones and within a limit of ``LIMITED``."""
-    own = LIMITED.get(limit)
-    return own if chosen is None else chosen if own is None else own & chosen
+    """Return the seeds that are among the chosen ones and within a limit of ``LIMITED``.
+
+    None stands for all seeds.
+    """
+    limited = LIMITED.get(limit)
+    if chosen is None or limited is None:
+        return limited if chosen is None else chosen
+    return limited & chosen
 
 
 def _judged(claim, book, setting, reading=None):
     """Judge a claim's comparisons, under a reading if one is given."""
-    made = []
+    judged = []
     for contrast in claim.contrasts:
-        asked = reading.applied(contrast) if reading else contrast
+        changed = reading.applied(contrast) if reading else contrast
         try:
-            judged = judge_contrast(asked, book, setting, claim.runs or 1)
+            judged.append(judge_contrast(changed, book, setting, claim.runs or 1))
         except ClaimError as error:
             raise ClaimError(f"{claim.name}, {contrast.says!r}: {error}") from None
-        made.append(judged)
-    return made
+    return judged
 
 
 def _by_readings(claim, judged, book, chosen):
-    """Judge a claim again under each reading that has runs: what differs -> verdict."""
-    verdicts, own = {}, _seeds(claim.seeds, chosen)
-    if any(run.status == "collapsed" for each in judged for run in each.runs):
-        made = _judged(claim, book, Setting(own, collapsed=False))
-        verdicts[COLLAPSED.says] = _whole(made)
+    """Return the verdict on a claim under each reading that has runs, by the reading's words."""
+    verdicts = {}
+    seeds = _seeds(claim.seeds, chosen)
+    if any(run.status == "collapsed" for comparison in judged for run in comparison.runs):
+        without_collapsed = Setting(seeds, collapsed=False)
+        verdicts[COLLAPSED.says] = _whole(_judged(claim, book, without_collapsed))
     if claim.seeds:
         verdicts[ALL_SEEDS.says] = _whole(_judged(claim, book, Setting(chosen)))
     for reading in claim.readings:
-        setting = Setting(_seeds(reading.seeds, chosen) if reading.seeds else own)
-        made = _judged(claim, book, setting, reading)
-        pairs = zip(made, judged, strict=True)
-        moved = [each for each, main in pairs if each.contrast != main.contrast or reading.seeds]
-        if any(each.runs for each in moved):
-            verdicts[reading.says] = _whole(made)
+        setting = Setting(_seeds(reading.seeds, chosen) if reading.seeds else seeds)
+        judged_anew = _judged(claim, book, setting, reading)
+        changed = [
+            new
+            for new, main in zip(judged_anew, judged, strict=True)
+            if new.contrast != main.contrast or reading.seeds
+        ]
+        if any(comparison.runs for comparison in changed):
+            verdicts[reading.says] = _whole(judged_anew)
     return verdicts
 
 
-def _adjusted(made):
+def _adjusted(judged_claims):
     """Return the Benjamini-Hochberg p-values of all ``> 0`` comparisons, by their identity."""
     tests = [
-        each
-        for judged in made
-        for each in _counted(judged)
-        if each.contrast.test == "> 0"
-        and np.isfinite(each.found.p)
-        and each.found.units >= contrasts.FEWEST
+        comparison
+        for judged in judged_claims
+        for comparison in _counted(judged)
+        if comparison.contrast.test == "> 0"
+        and np.isfinite(comparison.estimate.p)
+        and comparison.estimate.units >= contrasts.FEWEST
     ]
     if not tests:
         return {}
-    adjusted = stats.false_discovery_control([each.found.p for each in tests])
-    return {id(each): float(p) for each, p in zip(tests, adjusted, strict=True)}
+    adjusted = stats.false_discovery_control([test.estimate.p for test in tests])
+    return {id(test): float(p) for test, p in zip(tests, adjusted, strict=True)}
 
 
 def _counted(judged: list[Judged]) -> list[Judged]:
     """Leave out the comparisons whose reading was chosen afterwards."""
-    return [each for each in judged if not each.contrast.chosen_afterwards]
+    return [comparison for comparison in judged if not comparison.contrast.chosen_afterwards]
 
 
 def _whole(judged):
     """Combine the comparisons of a claim into its verdict."""
-    return contrasts.combine([each.direction for each in _counted(judged)] or ["not tested"])
+    directions = [comparison.direction for comparison in _counted(judged)]
+    return contrasts.combine(directions or ["not tested"])
 
 
 def _row(claim, judged, readings, adjusted, frozen):
     """Make the row of a claim in ``judge``'s table."""
-    counted, kind = _counted(judged), _whole(judged)
-    rows = [_contrast_row(each, adjusted.get(id(each))) for each in judged]
-    runs = [run for each in judged for run in each.runs]
+    counted = _counted(judged)
+    verdict = _whole(judged)
+    rows = [_contrast_row(comparison, adjusted.get(id(comparison))) for comparison in judged]
+    runs = [run for comparison in judged for run in comparison.runs]
     changed = claim.changed
     if claim.replaced:
         before = "Tested with `{encoder}`, the claim had the verdict *{verdict}*."
         changed = f"{changed} {before.format(**claim.replaced)}".strip()
-    directions = _counts([each.direction for each in counted])
+    directions = _counts([comparison.direction for comparison in counted])
+    sizes = _counts([comparison.size for comparison in counted if comparison.size])
     return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
         "ours": rows[0]["ours"] if len(rows) == 1 else directions or "–",
         "interval": rows[0]["interval"] if len(rows) == 1 else "–",
-        "units": ", ".join(dict.fromkeys(each["counted"] for each in rows)),
-        "seeds": show_ends([count for each in judged for count in each.seeds]),
+        "units": ", ".join(dict.fromkeys(row["counted"] for row in rows)),
+        "seeds": show_ends([count for comparison in judged for count in comparison.seeds]),
         "corpora": ", ".join(sorted(_corpora(judged))),
-        "grade": _grade(judged) if counted and kind != "not tested" else "–",
-        "size": _counts([each.size for each in counted if each.size]),
-        "verdict": "; ".join([kind, *_depends(claim, counted, kind, readings)]),
-        "kind": kind,
+        "grade": _grade(judged) if counted and verdict != "not tested" else "–",
+        "size": sizes,
+        "verdict": "; ".join([verdict, *_depends(claim, counted, verdict, readings)]),
+        "kind": verdict,
         "readings": readings,
-        "provisional": any(each.provisional for each in counted),
+        "provisional": any(comparison.provisional for comparison in counted),
         "changed": changed,
         "records": _named(runs),
         "contrasts": rows,
@@ -285,56 +317,61 @@ def _row(claim, judged, readings, adjusted, frozen):
     }
 
 
-def _depends(claim, counted, kind, readings):
+def _depends(claim, counted, verdict, readings):
     """List what a verdict depends on, and what weakens it."""
-    found = []
-    for verdict in dict.fromkeys(map(word, readings.values())):
-        if verdict != word(kind):
-            says = [name for name, other in readings.items() if word(other) == verdict]
-            found.append(f"{verdict} {_and(says)}")
-    found += _untested(claim, counted)
-    marks = {
-        "from stale records": any(run.stale for each in counted for run in each.runs),
-        "declared after seeing": claim.after_seeing,
-        "provisional": any(each.provisional for each in counted),
-    }
-    return found + [mark for mark, applies in marks.items() if applies]
+    conditions = []
+    for other in dict.fromkeys(map(word, readings.values())):
+        if other != word(verdict):
+            names = [name for name, of_reading in readings.items() if word(of_reading) == other]
+            conditions.append(f"{other} {_and(names)}")
+    conditions += _untested(claim, counted)
+    if any(run.stale for comparison in counted for run in comparison.runs):
+        conditions.append("from stale records")
+    if claim.after_seeing:
+        conditions.append("declared after seeing")
+    if any(comparison.provisional for comparison in counted):
+        conditions.append("provisional")
+    return conditions
 
 
 def _untested(claim, counted):
     """List which comparisons of a claim are unfair, or lack all runs or those of some corpora."""
-    found = [claim.not_attempted] if claim.not_attempted else []
-    unfair = dict.fromkeys(each.note for each in counted if each.direction == "unfair")
-    if unfair:
-        found.append(f"not a fair comparison: {_and([*unfair])}")
-    untested = [each for each in counted if each.direction == "not tested"]
+    gaps = [claim.not_attempted] if claim.not_attempted else []
+    reasons = [comparison.note for comparison in counted if comparison.direction == "unfair"]
+    if reasons:
+        gaps.append(f"not a fair comparison: {_and([*dict.fromkeys(reasons)])}")
+    untested = [comparison for comparison in counted if comparison.direction == "not tested"]
     if untested:
         share = f"{len(untested)} of {len(counted)} comparisons not tested"
-        found.append(share if len(untested) < len(counted) else untested[0].note)
-    short = [
-        each for each in counted if each.runs and len(each.corpora) < len(each.contrast.corpora)
-    ]
-    if short:
-        found.append(f"{len(short[0].corpora)} of {len(short[0].contrast.corpora)} corpora")
-    return found
+        gaps.append(share if len(untested) < len(counted) else untested[0].note)
+    for comparison in counted:
+        corpora = comparison.contrast.corpora
+        if comparison.runs and len(comparison.corpora) < len(corpora):
+            gaps.append(f"{len(comparison.corpora)} of {len(corpora)} corpora")
+            break
+    return gaps
 
 
 def _and(words):
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _counts(words):
-    return ", ".join(f"{words.count(each)} {each}" for each in dict.fromkeys(words))
+    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+
+
+def _recorded_specs(judged):
+    return [spec for comparison in judged if comparison.runs for spec in comparison.specs]
 
 
 def _corpora(judged):
-    return {spec.dataset for each in judged if each.runs for spec in each.specs} - {DRAWN}
+    return {spec.dataset for spec in _recorded_specs(judged)} - {DRAWN}
 
 
 def _grade(judged):
-    rows = [spec for each in _counted(judged) if each.runs for spec in each.specs]
-    return grade(rows or [spec for each in judged for spec in each.specs])
+    all_specs = [spec for comparison in judged for spec in comparison.specs]
+    return grade(_recorded_specs(_counted(judged)) or all_specs)
 
 
 def _named(runs):
@@ -342,48 +379,51 @@ def _named(runs):
 
 
 def _ours(claim):
-    """Our numbers on a claim: mean and interval of one comparison; of several the lowest and the
-    highest mean, if they share a metric, and how they came out.
+    """Return our numbers on a claim as text.
+
+    Of one comparison these are mean and interval; of several the lowest and the highest mean, if
+    they share a metric, and how they came out.
     """
-    found = [each for each in claim.contrasts if each["units"]]
-    found = sorted(found, key=lambda each: each["mean"])
     if len(claim.contrasts) == 1:
         return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"
-    if len({each["metric"] for each in found}) != 1:
+    measured = [contrast for contrast in claim.contrasts if contrast["units"]]
+    if len({contrast["metric"] for contrast in measured}) != 1:
         return claim.ours
-    (low, _, metric), (high, *_) = (found[place]["ours"].partition(" ") for place in (0, -1))
+    measured = sorted(measured, key=lambda contrast: contrast["mean"])
+    low, _, metric = measured[0]["ours"].partition(" ")
+    high, _, _ = measured[-1]["ours"].partition(" ")
     ends = low if low == high else f"from {low} to {high}"
     return f"{ends} {metric}: {claim.ours}"
 
 
 def _contrast_row(judged, adjusted):
     """Describe a judged comparison for tables: numbers as they are, and as they are printed."""
-    contrast, found = judged.contrast, judged.found
-    signed = "" if contrast.test in ("= v", "at least v") else "+"
+    contrast, ours = judged.contrast, judged.estimate
+    sign = "" if contrast.test in ("= v", "at least v") else "+"
     digits = 3 if contrasts.base(contrast.metric) in contrasts.FRACTIONS else 2
-    mean, low, high = (f"{number:{signed},.{digits}f}" for number in found[:3])
-    later = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
-    nothing = "too few runs" if judged.runs else "not recorded"  # for the best of so many
-    theirs = contrast.printed if contrast.printed is not None else contrast.value
+    mean, low, high = (f"{number:{sign},.{digits}f}" for number in ours[:3])
+    remark = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
+    reason = "too few runs" if judged.runs else "not recorded"  # too few: for the best of several
+    reported = contrast.printed if contrast.printed is not None else contrast.value
     return {
         "says": contrast.says,
         "metric": contrast.metric,
         "value": contrast.value,
         "unit": contrast.unit,
-        "mean": found.mean,
-        "low": found.low,
-        "high": found.high,
-        "units": found.units,
-        "p": found.p,
+        "mean": ours.mean,
+        "low": ours.low,
+        "high": ours.high,
+        "units": ours.units,
+        "p": ours.p,
         "test": " ".join(filter(None, (contrast.test, contrast.words))),
-        "ours": f"{mean} ({contrast.metric})" if found.units else nothing,
-        "interval": f"{low} to {high}" if found.units > 1 else "–",
-        "the paper": "–" if theirs is None else f"{theirs:{signed},.{digits}f}",
-        "counted": f"{found.units} {UNITS[contrast.unit] if found.units != 1 else contrast.unit}",
+        "ours": f"{mean} ({contrast.metric})" if ours.units else reason,
+        "interval": f"{low} to {high}" if ours.units > 1 else "–",
+        "the paper": "–" if reported is None else f"{reported:{sign},.{digits}f}",
+        "counted": f"{ours.units} {UNITS[contrast.unit] if ours.units != 1 else contrast.unit}",
         "seeds": show_ends(judged.seeds),
         "corpora": judged.corpora,
         "wins": sum(mean > 0 for mean in judged.corpora.values()),
-        "direction": judged.direction + later,
+        "direction": judged.direction + remark,
         "size": judged.size,
         "adjusted p": "–" if adjusted is None else f"{adjusted:.3f}",
         "note": judged.note,

@@ -12,11 +12,13 @@ from scipy import stats
 
 from snnl_book.paper.declared import LOWER_IS_BETTER  # noqa: F401 - used with the tests here
 
-POINTS, SHARE = 0.015, 0.10  # "as": 1.5 points, or 10 % of scores that are not fractions
-SLIM, WIDE = (0.03, 0.20), (0.05, 0.20)  # marginal, sharply: in points, or as a share
+POINTS = 0.015  # the margin of "as": 1.5 points of a fraction
+SHARE = 0.10  # the same of scores that are not fractions: 10 %
+SLIM = (0.03, 0.20)  # the most of "marginal": in points, or as a share
+WIDE = (0.05, 0.20)  # the least of "sharply": in points, or as a share
 HALF_WIDTH = (0.03, 0.20)  # the widest interval with which a number holds
 FEWEST = 3  # units that decide something
-FLAT = 1e-6  # a spread, relative to numbers of size 1, that says nothing
+FLAT = 1e-6  # a spread below which, relative to numbers of size 1, nothing varies
 FRACTIONS = {*"acc f1_micro f1_macro nmi nmi_geometric ari sil map mrr neighbours".split()}
 
 
@@ -37,7 +39,7 @@ class Estimate(NamedTuple):
     """The mean of some units and its 95 % interval, nan where there is none.
 
     ``p`` is the two-sided p-value of a mean of 0 that belongs to the interval. ``spread`` is the
-    standard deviation between units. ``flat`` says that nothing varies, so that the interval is no
+    standard deviation between units. ``flat`` is True if nothing varies, so that the interval is no
     evidence.
     """
 
@@ -62,8 +64,8 @@ def estimate(values, documents: float = 0.0) -> Estimate:
         values: the values of the units.
         documents: the half-width that the documents alone give (``documents.half_width``).
 
-    >>> found = estimate([0.1, 0.2, 0.3])
-    >>> round(found.low, 3), round(found.high, 3), round(found.p, 3)
+    >>> ours = estimate([0.1, 0.2, 0.3])
+    >>> round(ours.low, 3), round(ours.high, 3), round(ours.p, 3)
     (-0.048, 0.448, 0.074)
     >>> round(estimate([0.1, 0.2, 0.3], documents=0.1).high, 3)
     0.468
@@ -87,8 +89,8 @@ NOTHING = estimate([])
 def best_of(values, n: int) -> np.ndarray:
     """Turn runs into jackknife pseudo-values of the mean best over all subsets of ``n`` of them.
 
-    Their mean is that mean best, and their spread its uncertainty. ``n`` runs have no spread: their
-    best alone is returned. Fewer runs return nothing.
+    Their mean is that mean best, and their spread its uncertainty. Of exactly ``n`` runs only the
+    best is returned, because it has no spread. Of fewer runs an empty array is returned.
 
     >>> best_of([0.1, 0.2, 0.3], 2).mean().round(4)  # of 0.2, 0.3 and 0.3
     np.float64(0.2667)
@@ -97,7 +99,7 @@ def best_of(values, n: int) -> np.ndarray:
     count = len(values)
     if count <= n:
         return np.array([values.max()] if count == n else [])
-    without = [_mean_best(np.delete(values, place), n) for place in range(count)]
+    without = [_mean_best(np.delete(values, run), n) for run in range(count)]
     return count * _mean_best(values, n) - (count - 1) * np.array(without)
 
 
@@ -108,7 +110,8 @@ def best_weights(values, n: int) -> np.ndarray:
     array([0.6667, 0.    , 0.3333])
     """
     values = np.asarray(values, dtype=float)
-    subsets = [math.comb(place, n - 1) for place in range(len(values))]  # whose best it is
+    # The run with r lower ones is the best of as many subsets as n - 1 of these r can form.
+    subsets = [math.comb(lower, n - 1) for lower in range(len(values))]
     weights = np.empty(len(values))
     weights[np.argsort(values, kind="stable")] = subsets
     return weights / math.comb(len(values), n)
@@ -119,7 +122,7 @@ def _mean_best(values, n):
 
 
 def direction(
-    found: Estimate,
+    ours: Estimate,
     test: str,
     words: str = "",
     fraction: bool = True,
@@ -129,6 +132,7 @@ def direction(
     """Return whether a comparison ``holds``, ``fails`` or is ``open``.
 
     Args:
+        ours: the mean over units and its interval.
         test, words: as declared: "> 0", "within", "= v" or "at least v".
         fraction: whether the score is a fraction, so that points mean something.
         scale: what a share is taken of: the mean of the rivals, or the value.
@@ -137,25 +141,27 @@ def direction(
     >>> direction(estimate([0.1, 0.11, 0.12]), "> 0", "sharply")
     'holds'
     """
-    if found.units < FEWEST or found.flat or math.isnan(found.low):
+    if ours.units < FEWEST or ours.flat or math.isnan(ours.low):
         return "open"
 
-    def size(points, share):
+    def limit(points, share):
         return points if fraction else share * abs(scale)
 
-    low, high = found.low - value, found.high - value
-    margin = size(POINTS, SHARE)
+    low, high = ours.low - value, ours.high - value
+    margin = limit(POINTS, SHARE)
     if test == "= v":
-        near = abs(found.mean - value) <= margin
-        holds = near and found.half <= size(*HALF_WIDTH)
-        fails = not near and (low > 0 or high < 0)
-    elif words == "on par":  # at least the value, but for the margin
+        is_near = abs(ours.mean - value) <= margin
+        holds = is_near and ours.half <= limit(*HALF_WIDTH)
+        fails = not is_near and (low > 0 or high < 0)
+    elif words == "on par":  # at least the value, apart from the margin
         holds, fails = low >= -margin, high < -margin
     elif words in ("marginal", "slim"):
-        holds, fails = low > 0 and high < size(*SLIM), high < 0 or low > size(*SLIM)
-    elif words:  # sharply, by a wide margin: whichever is easier, of fractions
+        most = limit(*SLIM)
+        holds, fails = low > 0 and high < most, high < 0 or low > most
+    elif words:  # sharply, by a wide margin
         least = WIDE[1] * abs(scale)
-        least = np.nanmin([WIDE[0], least]) if fraction else least
+        if fraction:  # whichever is easier
+            least = np.nanmin([WIDE[0], least])
         holds, fails = low >= least, high < least
     elif test == "within":
         holds, fails = -margin < low and high < margin, low > margin or high < -margin
@@ -166,29 +172,30 @@ def direction(
     return "holds" if holds else "fails" if fails else "open"
 
 
-def size(found: Estimate, reported: float, runs: int) -> str:
+def size(ours: Estimate, reported: float, runs: int) -> str:
     """Compare the size of a difference with the one that a paper reports.
 
-    The paper's number is noisy too: with as many runs as it has and our own deviation between
-    units. Returns ``as reported``, ``not resolved`` (our interval reaches the paper's number, and
-    is too wide to tell it from nothing), ``opposite``, ``smaller`` or ``larger``; nothing where
-    there are too few units, or the paper reports no difference.
+    The paper's number is noisy too. We take its noise from its number of runs, and from our own
+    deviation between units. Returns ``as reported``, ``not resolved`` (our interval reaches the
+    paper's number, and is too wide to distinguish that from 0), ``opposite``, ``smaller`` or
+    ``larger``. Returns an empty text if there are too few units, or the paper reports no
+    difference.
 
     Args:
-        found: our difference.
+        ours: our difference.
         reported: the paper's difference, with the same sign convention.
         runs: how many runs the paper's number is a mean of.
 
-    >>> found = estimate([0.011, 0.012, 0.013])
-    >>> size(found, 0.012, runs=5), size(found, 0.05, runs=5), size(found, -0.05, runs=5)
+    >>> ours = estimate([0.011, 0.012, 0.013])
+    >>> size(ours, 0.012, runs=5), size(ours, 0.05, runs=5), size(ours, -0.05, runs=5)
     ('as reported', 'smaller', 'opposite')
     """
-    if found.units < FEWEST or found.flat or math.isnan(found.low) or not reported:
+    if ours.units < FEWEST or ours.flat or math.isnan(ours.low) or not reported:
         return ""
-    sign = math.copysign(1, reported)
-    mean, reported = sign * found.mean, abs(reported)
-    theirs = stats.t.ppf(0.975, found.units - 1) * found.spread / math.sqrt(runs)
-    half = math.hypot(found.half, theirs)
+    mean = math.copysign(1, reported) * ours.mean
+    reported = abs(reported)
+    half_of_paper = stats.t.ppf(0.975, ours.units - 1) * ours.spread / math.sqrt(runs)
+    half = math.hypot(ours.half, half_of_paper)
     if abs(mean - reported) <= half:
         return "as reported" if half < reported / 2 else "not resolved"
     if mean + half < 0:
@@ -196,17 +203,18 @@ def size(found: Estimate, reported: float, runs: int) -> str:
     return "smaller" if mean < reported else "larger"
 
 
-def rank(directions: list[str], place: int = 1) -> str:
-    """Judge "the winner has this place" from its comparisons with each rival (``> 0``).
+def rank(directions: list[str], claimed: int = 1) -> str:
+    """Judge that the winner has the ``claimed`` rank, by its comparisons with each rival (``> 0``).
 
-    Holds when exactly ``place - 1`` rivals are wholly above it and all others wholly below, fails
-    when too many are above it, or below.
+    The claim holds if exactly ``claimed - 1`` rivals are wholly above the winner and all others
+    wholly below it. It fails if too many are above it, or too many below.
     """
     above, below = directions.count("fails"), directions.count("holds")
-    rivals = len(directions)
-    if above > place - 1 or below > rivals - place + 1:
+    claimed_above = claimed - 1
+    claimed_below = len(directions) - claimed_above
+    if above > claimed_above or below > claimed_below:
         return "fails"
-    return "holds" if above == place - 1 and below == rivals - place + 1 else "open"
+    return "holds" if above == claimed_above and below == claimed_below else "open"
 
 
 def more_than_half(directions: list[str]) -> str:
@@ -227,7 +235,9 @@ def combine(directions: list[str]) -> str:
     >>> combine(["holds", "fails"]), combine(["open", "not tested"]), combine(["not tested"])
     ('mixed', 'open', 'not tested')
     """
-    count, held, failed = len(directions), directions.count("holds"), directions.count("fails")
+    count = len(directions)
+    held = directions.count("holds")
+    failed = directions.count("fails")
     if held and failed:
         return "mixed"
     if held or failed:

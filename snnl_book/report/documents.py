@@ -28,17 +28,17 @@ def influences(
     Returns (rows, changes): the row numbers of the documents, int [N] in ascending order, and the
     change of the score without each, float [N]. None if the run has no answers for this score.
     """
-    given = results.load_answers(experiment, key, profile)
+    answers_of_run = results.load_answers(experiment, key, profile)
     if base(metric) in answers.OF_QUERIES:
-        if metric not in given:
+        if metric not in answers_of_run:
             return None
-        values = given[metric]
+        values = answers_of_run[metric]
         return np.arange(len(values)), (values.mean() - values) / (len(values) - 1)
     name = set_of(metric)
-    if name not in given:
+    if name not in answers_of_run:
         return None
     rows, labels = results.load_rows(experiment, key, profile)
-    return rows, changes(labels, given[name], base(metric), classes)
+    return rows, changes(labels, answers_of_run[name], base(metric), classes)
 
 
 def set_of(metric: str) -> str:
@@ -51,23 +51,25 @@ def set_of(metric: str) -> str:
     return metric[len(score) :] if metric.startswith(score) else metric[: -len(score)]
 
 
-def changes(labels, given, score: str, classes: bool = False) -> np.ndarray:
+def changes(labels, predictions, score: str, classes: bool = False) -> np.ndarray:
     """Return by how much a score changes when one document is left out, float [N].
 
-    It depends on nothing but how many documents each pair of class and cluster has.
+    The change depends only on the number of documents in each pair of class and cluster.
 
     Args:
         labels: the true classes, int [N].
-        given: the classes or clusters that were given to the documents, int [N].
+        predictions: the documents' predicted classes or clusters, int [N].
         score: one of ``answers.COUNTED``.
-        classes: whether ``given`` are classes, so that accuracy is the share of equal ones.
+        classes: whether ``predictions`` are classes, so that accuracy is the share of equal ones.
 
     >>> changes([0, 0, 1, 1], [0, 0, 1, 0], "acc", classes=True).round(3)  # 2 of 3 or 3 of 3
     array([-0.083, -0.083, -0.083,  0.25 ])
     """
-    both = np.concatenate([labels, given])
-    row_names, column_names = [np.unique(both if classes else part) for part in (labels, given)]
-    cell_of = np.searchsorted(row_names, labels), np.searchsorted(column_names, given)
+    if classes:  # rows and columns of the table have the same names
+        row_names = column_names = np.unique(np.concatenate([labels, predictions]))
+    else:
+        row_names, column_names = np.unique(labels), np.unique(predictions)
+    cell_of = np.searchsorted(row_names, labels), np.searchsorted(column_names, predictions)
     table = np.zeros((len(row_names), len(column_names)))
     np.add.at(table, cell_of, 1)
     full, without = _scores(table, score, classes)
@@ -75,29 +77,34 @@ def changes(labels, given, score: str, classes: bool = False) -> np.ndarray:
 
 
 def _scores(table, score, classes):
-    """Return a score of a table [classes, clusters], and [classes, clusters] without one document
-    of each of its cells.
+    """Return a score of a table [classes, clusters], and the score without a document of each cell.
+
+    The second result is an array [classes, clusters].
     """
     if score in ("acc", "f1_micro"):
         return _accuracy(table, classes)
     if score == "f1_macro":
         return _f1_macro(table)
-    own, fewer = table.sum(1), table.sum(0)
-    pairs = _pair_sums if score == "ari" else _entropy_sums
+    term = _pair_sums if score == "ari" else _entropy_sums
     # Leaving out a document changes its cell, its row and its column.
-    sums = [pairs(part).sum() for part in (table, own, fewer)]
-    left = [pairs(part) - pairs(np.maximum(part - 1, 0)) for part in (table, own, fewer)]
-    parts = sums[0] - left[0], sums[1] - left[1][:, None], sums[2] - left[2][None, :]
+    counts = table, table.sum(1), table.sum(0)
+    sums = [term(part).sum() for part in counts]
+    losses = [term(part) - term(np.maximum(part - 1, 0)) for part in counts]
+    parts = sums[0] - losses[0], sums[1] - losses[1][:, None], sums[2] - losses[2][None, :]
     measure = {"ari": _ari, "nmi": _nmi, "nmi_geometric": _nmi_geometric}[score]
     with np.errstate(divide="ignore", invalid="ignore"):  # of cells without documents
         return measure(*sums, table.sum()), measure(*parts, table.sum() - 1)
 
 
 def _accuracy(table, classes):
-    """The share of the largest matching; leaving out an unmatched document does not change it."""
+    """Return the share of the largest matching, in full and without a document of each cell.
+
+    Leaving out an unmatched document does not change the matching.
+    """
     count = table.sum()
     if classes:
-        matched, best = (np.arange(len(table)),) * 2, np.trace(table)
+        matched = np.arange(len(table)), np.arange(len(table))
+        best = np.trace(table)
         fewer = np.full(len(table), best - 1)
     else:
         matched = linear_sum_assignment(-table)
@@ -115,9 +122,12 @@ def _best_without_one(table, cell):
 
 
 def _f1_macro(table):
-    """The mean over classes that occur of 2 true positives / (row sum + column sum)."""
+    """Return the macro F1, in full and without a document of each cell.
 
-    def of(counts):
+    It is the mean over classes that occur of 2 true positives / (row sum + column sum).
+    """
+
+    def f1(counts):
         sums = counts.sum(0) + counts.sum(1)
         return (2 * np.diag(counts)[sums > 0] / sums[sums > 0]).mean()
 
@@ -125,8 +135,8 @@ def _f1_macro(table):
     for cell in zip(*np.nonzero(table), strict=True):
         smaller = table.copy()
         smaller[cell] -= 1
-        without[cell] = of(smaller)
-    return of(table), without
+        without[cell] = f1(smaller)
+    return f1(table), without
 
 
 def _pair_sums(counts):
@@ -163,19 +173,19 @@ def half_width(weighted: list[list[tuple[float, tuple[np.ndarray, np.ndarray]]]]
     Args:
         weighted: for each unit a list of (weight, influences) of its runs.
 
-    Units that hold the same documents move together, so each document's influence is summed over
-    all runs that hold it. Returns 0 if units share at most half of their documents: then the
-    spread between units has the documents in it already.
+    Units with the same documents move together, so each document's influence is summed over all
+    runs that have it. Returns 0 if units share at most half of their documents, because then the
+    spread between units already includes the documents.
 
     >>> rows, one = np.arange(4), np.array([0.1, -0.1, 0.1, -0.1])
     >>> round(half_width([[(0.5, (rows, one))], [(0.5, (rows, one))]]), 3)  # two equal units
     0.339
     """
-    held = [np.unique(np.concatenate([rows for _, (rows, _) in unit])) for unit in weighted]
-    common = set(held[0].tolist()).intersection(*(rows.tolist() for rows in held[1:]))
-    if len(common) <= min(len(rows) for rows in held) / 2:
+    rows_of = [np.unique(np.concatenate([rows for _, (rows, _) in unit])) for unit in weighted]
+    common = set(rows_of[0].tolist()).intersection(*(rows.tolist() for rows in rows_of[1:]))
+    if len(common) <= min(len(rows) for rows in rows_of) / 2:
         return 0.0
-    documents = np.unique(np.concatenate(held))
+    documents = np.unique(np.concatenate(rows_of))
     total = np.zeros(len(documents))
     for unit in weighted:
         for weight, (rows, change) in unit:

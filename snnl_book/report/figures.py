@@ -6,8 +6,8 @@ import pandas as pd
 from snnl_book import require
 from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval
 
-# Colours from the Okabe-Ito palette, safe for colour-blind readers, always with a marker of their
-# own; rows of different tables share them.
+# Colours of the Okabe-Ito palette, which colour-blind readers can distinguish, each with a marker.
+# Rows of different tables share them.
 _LOOKS = {
     "Baseline": ("#0072B2", "o"),
     "SNNL 100": ("#E69F00", "s"),
@@ -19,8 +19,14 @@ _LOOKS = {
 }
 PALETTE = {label: colour for label, (colour, _) in _LOOKS.items()}
 MARKERS = {label: marker for label, (_, marker) in _LOOKS.items()}
-_OTHERS = [("#0072B2", "o"), ("#E69F00", "s"), ("#009E73", "D"), ("#CC79A7", "^")]
-_OTHERS += [("#D55E00", "v"), ("#56B4E9", "P")]  # in turn, of groups that are no rows of a table
+_LOOKS_OF_GROUPS = [  # for groups that are not rows of a table, in this order
+    ("#0072B2", "o"),
+    ("#E69F00", "s"),
+    ("#009E73", "D"),
+    ("#CC79A7", "^"),
+    ("#D55E00", "v"),
+    ("#56B4E9", "P"),
+]
 
 
 def style() -> None:
@@ -28,9 +34,13 @@ def style() -> None:
     require("seaborn")
     import seaborn as sns
 
-    own = {"figure.dpi": 110, "savefig.bbox": "tight", "axes.titlelocation": "left"}
-    own["figure.constrained_layout.use"] = True
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc=own)
+    settings = {
+        "figure.dpi": 110,
+        "savefig.bbox": "tight",
+        "axes.titlelocation": "left",
+        "figure.constrained_layout.use": True,
+    }
+    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc=settings)
 
 
 def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title: str):
@@ -49,9 +59,12 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
         _draw_seeds(axis, *panel)
     run = {"color": "grey", "linestyle": "", "marker": "o"}
     ours = run | {"marker": "|", "markersize": 12, "markeredgewidth": 2.5}
-    looks = {"one of our runs (a cross: collapsed)": run, "95 % interval of our mean": ours}
-    looks["the paper's mean"] = {"color": "black", "linewidth": 1.6}
-    return _signed(figure, looks, title, 3)
+    looks = {
+        "one of our runs (a cross: collapsed)": run,
+        "95 % interval of our mean": ours,
+        "the paper's mean": {"color": "black", "linewidth": 1.6},
+    }
+    return _with_legend(figure, looks, title, 3)
 
 
 def _draw_seeds(axis, records, paper, metric, name):
@@ -61,7 +74,8 @@ def _draw_seeds(axis, records, paper, metric, name):
     labels = list(dict.fromkeys(paper["label"]))
     for x, label in enumerate(labels):
         ours = records[records["label"] == label]
-        colour, runs = PALETTE[label], ours.assign(x=x + np.linspace(-0.16, 0.16, len(ours)))
+        colour = PALETTE[label]
+        runs = ours.assign(x=x + np.linspace(-0.16, 0.16, len(ours)))
         for ok, marker in ((True, MARKERS[label]), (False, "x")):
             drawn = runs[(runs["status"] == "ok") == ok]
             axis.scatter(drawn["x"], drawn["value"], color=colour, marker=marker, s=34, alpha=0.8)
@@ -78,57 +92,84 @@ def _draw_seeds(axis, records, paper, metric, name):
 def forest(
     rows: pd.DataFrame, title: str | None = None, xlabel="difference", groups: dict | None = None
 ):
-    """Draw differences as a forest plot: one line each, the first on top, beside a line at zero.
+    """Draw differences as a forest plot: one line each, the first on top, and a line at zero.
 
-    ``rows`` has the columns ``label``, ``mean``, ``low`` and ``high``, both bounds nan where there
-    is no interval (a hollow mark), and may have ``group``, by which colour and marker go, and
-    ``paper``, the paper's own value (nan: none): those of ``report.differences``, for instance. A
-    mean of nan leaves a line empty. Without a ``title`` it says how many intervals leave out zero.
-    ``groups`` maps the groups to their words in the legend, in its order (default: their names; ""
-    is left out).
+    Args:
+        rows: a frame with the columns ``label``, ``mean``, ``low`` and ``high``, such as that of
+            ``report.differences``. Both bounds are nan where there is no interval (a hollow mark),
+            and a mean of nan leaves a line empty. The column ``group`` sets colour and marker, and
+            ``paper`` is the paper's own value (nan: none); both may be missing.
+        title: by default it is the number of intervals that leave out zero.
+        groups: the words of each group in the legend, in its order (default: the groups' names).
+            The group "" has no entry in the legend.
+
     Raises ValueError if a column is missing, a mean is not within its interval, or a group has no
-    words or no colour is left for it.
+    words or no colour.
     """
     require("matplotlib")
     import matplotlib.pyplot as plt
 
-    if lacking := [name for name in ("label", "mean", "low", "high") if name not in rows]:
-        raise ValueError(f"a forest plot needs the columns {', '.join(lacking)}")
-    rows = pd.DataFrame({"group": "", "paper": np.nan}, index=rows.index).assign(**rows)
-    within = rows["mean"].between(rows["low"] - 1e-9, rows["high"] + 1e-9)  # but for rounding
-    if len(odd := rows[~within & rows[["low", "high"]].notna().any(axis=1)]):
-        raise ValueError(f"the mean of {odd['label'].iloc[0]!r} is not within its interval")
+    rows, has_interval = _checked_differences(rows)
     groups = {name: name for name in rows["group"]} if groups is None else groups
-    mark, looks = {"linestyle": "", "markersize": 7, "markeredgewidth": 1.6}, {}
-    for name, own in zip(groups, _OTHERS, strict=False):
-        looks[name] = mark | dict(zip(("color", "marker"), _LOOKS.get(name, own), strict=True))
+    looks = _looks_of(groups)
     if unknown := [name for name in rows["group"] if name not in looks]:
-        raise ValueError(f"no words or no colour for the group {unknown[0]!r}")
-    hollow, theirs = {"markerfacecolor": "white"}, mark | {"color": "black", "marker": "|"}
+        problem = f"there are no words or no colour for the group {unknown[0]!r}"
+        raise ValueError(f"{problem}: name it in groups, of which {len(_LOOKS_OF_GROUPS)} can be")
+    hollow = {"markerfacecolor": "white"}
+    look_of_paper = _MARK | {"color": "black", "marker": "|"}
     figure, axis = plt.subplots(figsize=(8.2, 0.27 * len(rows) + 1.5), layout="constrained")
     axis.axvline(0, color="black", linewidth=1.2, zorder=1)
     for y, row in enumerate(rows.itertuples()):
         axis.hlines(y, row.low, row.high, color=looks[row.group]["color"], linewidth=2.4)
-        axis.plot(row.mean, y, **looks[row.group] | ({} if within.iloc[y] else hollow))
-        axis.plot(row.paper, y, **theirs | {"markersize": 13})
+        axis.plot(row.mean, y, **looks[row.group] | ({} if has_interval.iloc[y] else hollow))
+        axis.plot(row.paper, y, **look_of_paper | {"markersize": 13})
     axis.set_yticks(range(len(rows)), rows["label"], fontsize=9)
     axis.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
-    signs = {groups[name]: look for name, look in looks.items() if name}
-    if (rows["mean"].notna() & ~within).any():
-        signs["no interval"] = mark | hollow | {"color": "grey", "marker": "o"}
-    signs |= {"the paper": theirs} if rows["paper"].notna().any() else {}
-    clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
-    said = f"The intervals of {clear} of {len(rows)} differences leave out zero"
-    return _signed(figure, signs, said if title is None else title)
+    legend = {groups[name]: look for name, look in looks.items() if name}
+    if (rows["mean"].notna() & ~has_interval).any():
+        legend["no interval"] = _MARK | hollow | {"color": "grey", "marker": "o"}
+    if rows["paper"].notna().any():
+        legend["the paper"] = look_of_paper
+    if title is None:
+        clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
+        title = f"The intervals of {clear} of {len(rows)} differences leave out zero"
+    return _with_legend(figure, legend, title)
+
+
+_MARK = {"linestyle": "", "markersize": 7, "markeredgewidth": 1.6}
+
+
+def _checked_differences(rows):
+    """Return the rows of a forest plot with all columns, and which have an interval, bool [N]."""
+    if missing := [name for name in ("label", "mean", "low", "high") if name not in rows]:
+        raise ValueError(f"a forest plot needs the columns {', '.join(missing)}: add them to rows")
+    rows = pd.DataFrame({"group": "", "paper": np.nan}, index=rows.index).assign(**rows)
+    is_within = rows["mean"].between(rows["low"] - 1e-9, rows["high"] + 1e-9)  # apart from rounding
+    wrong = rows[~is_within & rows[["low", "high"]].notna().any(axis=1)]
+    if len(wrong):
+        row = wrong.iloc[0]
+        interval_text = f"{row['low']} to {row['high']}"
+        problem = f"the mean of {row['label']!r} is not within its interval ({interval_text})"
+        raise ValueError(f"{problem}, got {row['mean']}")
+    return rows, is_within
+
+
+def _looks_of(groups):
+    """Return the look of each group: that of its row in a table, or the next free one."""
+    looks = {}
+    for name, next_look in zip(groups, _LOOKS_OF_GROUPS, strict=False):
+        colour, marker = _LOOKS.get(name, next_look)
+        looks[name] = _MARK | {"color": colour, "marker": marker}
+    return looks
 
 
 def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str):
     """Draw the clustering accuracy of methods: the best mean on top, every run a point.
 
-    ``panels`` are records of that metric by the title of their panel, with a column ``kind``, one
-    of ``kinds`` (with its words in the legend), by which colour and marker go, and maybe ``paper``,
-    the value reported. The mean and its 95 % interval, which stands above the points, are those of
-    units (``statistics.by_unit``), as in the tables.
+    ``panels`` are records of that metric by the title of their panel. Their column ``kind`` sets
+    colour and marker, ``kinds`` has the words of each kind in the legend, and the column ``paper``,
+    which may be missing, is the reported value. Mean and 95 % interval, drawn above the points, are
+    those of units (``statistics.by_unit``), as in the tables.
     """
     require("matplotlib")
     import matplotlib.pyplot as plt
@@ -137,29 +178,32 @@ def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title:
     lines = max((runs["label"].nunique() for runs in panels.values()), default=0)
     figure, axes = plt.subplots(1, len(panels), figsize=(9.8, 0.26 * lines + 1.9), squeeze=False)
     for axis, (name, runs) in zip(axes.flat, panels.items(), strict=True):
-        centres = {label: by_unit(own).mean() for label, own in runs.groupby("label")}
-        order = sorted(centres, key=centres.get)
+        means = {label: by_unit(of_label).mean() for label, of_label in runs.groupby("label")}
+        order = sorted(means, key=means.get)
         for y, label in enumerate(order):
-            own = runs[runs["label"] == label]
-            colour, marker = looks[own["kind"].iloc[0]]
-            axis.scatter(own["value"], [y] * len(own), color=colour, marker=marker, alpha=0.7, s=26)
-            axis.hlines(y + 0.28, *interval(by_unit(own)), color=colour, linewidth=2)
-            if "paper" in own:
-                axis.plot(own["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
+            row = runs[runs["label"] == label]
+            colour, marker = looks[row["kind"].iloc[0]]
+            axis.scatter(row["value"], [y] * len(row), color=colour, marker=marker, alpha=0.7, s=26)
+            axis.hlines(y + 0.28, *interval(by_unit(row)), color=colour, linewidth=2)
+            if "paper" in row:
+                axis.plot(row["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
         axis.set_yticks(range(len(order)), order, fontsize=8.5)
         axis.set(xlabel="clustering accuracy", title=name)
     signs = {kinds[kind]: look for kind, look in looks.items()}
     if any("paper" in runs for runs in panels.values()):
         signs["reported"] = ("black", "|")
-    signs = {said: {"color": c, "marker": m, "linestyle": ""} for said, (c, m) in signs.items()}
-    return _signed(figure, signs, title)
+    legend = {
+        words: {"color": colour, "marker": marker, "linestyle": ""}
+        for words, (colour, marker) in signs.items()
+    }
+    return _with_legend(figure, legend, title)
 
 
-def _signed(figure, signs, title, columns=4):
-    """Set a title above a figure, and below it the words of its legend with their looks."""
+def _with_legend(figure, legend, title, columns=4):
+    """Return a figure with a title above it, and below it a legend: words -> their look."""
     import matplotlib.pyplot as plt
 
-    handles = [plt.Line2D([], [], **look, label=label) for label, look in signs.items()]
+    handles = [plt.Line2D([], [], **look, label=label) for label, look in legend.items()]
     below = {"loc": "outside lower center", "ncols": columns, "fontsize": 9, "frameon": False}
     figure.legend(handles=handles, **below)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -167,7 +211,7 @@ def _signed(figure, signs, title, columns=4):
 
 
 def draw_means(axis, runs: pd.DataFrame, by: str, **look) -> None:
-    """Draw the mean of runs over a column of theirs, with a band for its 95 % interval."""
+    """Draw the mean of runs over their column ``by``, with a band for its 95 % interval."""
     grouped = runs.groupby(by)["value"]
     axis.plot(grouped.mean(), **look)
     ends = np.array([interval(values) for _, values in grouped]).reshape(-1, 2)
@@ -198,8 +242,8 @@ SHADES += ["#999933", "#000000", "#8C8C8C", "#661100"]
 
 
 def draw_map(axis, points: pd.DataFrame, classes: list[str], size: float = 7) -> None:
-    """Draw points (``x``, ``y``, ``label``) by class, each with a colour and shape of its own."""
-    for place, (label, own) in enumerate(points.groupby("label")):
-        look = {"color": SHADES[place % 10], "marker": "osD^vPX<>d"[place % 10], "s": size}
-        axis.scatter(own["x"], own["y"], label=classes[label], linewidth=0, alpha=0.75, **look)
+    """Draw points (``x``, ``y``, ``label``), with one colour and shape for each class."""
+    for number, (label, group) in enumerate(points.groupby("label")):
+        look = {"color": SHADES[number % 10], "marker": "osD^vPX<>d"[number % 10], "s": size}
+        axis.scatter(group["x"], group["y"], label=classes[label], linewidth=0, alpha=0.75, **look)
     axis.set(xticks=[], yticks=[])

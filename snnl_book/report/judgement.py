@@ -28,8 +28,8 @@ class Judged:
 
     Args:
         direction: ``holds``, ``fails``, ``open``, ``unfair`` or ``not tested``.
-        found: the mean over units and its interval; of a value the score itself, of all else how
-            much better the claimed winner is.
+        estimate: the mean over units and its interval. Where a claim is about a value this is the
+            score itself, elsewhere how much better the claimed winner is.
         size: our difference compared with the paper's (``contrasts.size``).
         seeds: how many, one entry per corpus.
         corpora: where these are the units, the mean of each one that has runs.
@@ -40,7 +40,7 @@ class Judged:
 
     contrast: Contrast
     direction: str
-    found: contrasts.Estimate = contrasts.NOTHING
+    estimate: contrasts.Estimate = contrasts.NOTHING
     size: str = ""
     seeds: tuple[int, ...] = ()
     corpora: dict[str, float] = field(default_factory=dict)
@@ -51,57 +51,52 @@ class Judged:
 
 
 class _Block:
-    """The runs of a comparison on one corpus: ``pairs``, one per seed that all rows have."""
+    """The runs of a comparison on one corpus: ``pairs``, one for each seed that all rows have."""
 
-    def __init__(self, contrast, cells, found, corpus=None, setting=Setting()):
-        """``found`` are the label, the data set and the runs by seed of each cell."""
-        self.corpus, self.best, self.unit = corpus, contrast.best, contrast.unit
+    def __init__(self, contrast, cells, recorded, corpus=None, setting=Setting()):
+        """``recorded`` are the label, the data set and the runs by seed of each cell."""
+        self.corpus = corpus
+        self.best = contrast.best
+        self.unit = contrast.unit
         self.metrics = _metrics(contrast, cells)
         self.weights = np.array([weight for weight, _ in cells])
         bases = [contrasts.base(metric) for metric in self.metrics]
         self.lower = np.array([score in contrasts.LOWER_IS_BETTER for score in bases])
         self.signs = np.where(self.lower & (contrast.test != "= v"), -1, 1)
-        made = [(label, dataset, self._chosen(runs, setting)) for label, dataset, runs in found]
-        self.unfair = self._unfair(made, contrast.published)
-        made = [runs for _, _, runs in made]
-        common = [seed for seed in made[0] if all(seed in runs for runs in made)]
-        filled = [self._filled([runs[seed] for runs in made]) for seed in common]
+        rows = [(label, dataset, _chosen(runs, setting)) for label, dataset, runs in recorded]
+        self.unfair = self._unfair(rows, contrast.published)
+        runs_of_rows = [runs for _, _, runs in rows]
+        common = [seed for seed in runs_of_rows[0] if all(seed in runs for runs in runs_of_rows)]
+        filled = [self._filled([runs[seed] for runs in runs_of_rows]) for seed in common]
         pairs = [pair for pair in filled if not any(math.isnan(run.value) for run in pair)]
         self.pairs = [pair for pair in pairs if len({run.stale for run in pair}) == 1]
         self.mixed = len(self.pairs) < len(pairs)
         self.scores = np.array([[run.value for run in pair] for pair in self.pairs])
 
-    def _chosen(self, runs, setting):
-        return {
-            seed: run
-            for seed, run in runs.items()
-            if (setting.seeds is None or seed in setting.seeds)
-            and (setting.collapsed or run.status != "collapsed")
-        }
-
-    def _unfair(self, made, published):
-        """Say why the rows cannot be compared fairly, or nothing."""
-        for (label, dataset, runs), weight in zip(made, self.weights, strict=True):
+    def _unfair(self, rows, published):
+        """Return why the rows cannot be compared fairly, or an empty text."""
+        for (label, dataset, runs), weight in zip(rows, self.weights, strict=True):
             void = sum(
                 run.status == "collapsed" or (run.status in LOST and weight < 0)
                 for run in runs.values()
             )
             if 2 * void > len(runs):
                 return f"most runs of {label} collapsed or broke off"
-            known = published.get(dataset) if weight < 0 else None
+            published_score = published.get(dataset) if weight < 0 else None
             values = [run.value for run in runs.values() if not math.isnan(run.value)]
-            if known and values and np.mean(values) < known - BELOW_PUBLISHED:
-                ours = f"{np.mean(values):.3f} on {dataset}, published {known:.3f}"
+            if published_score and values and np.mean(values) < published_score - BELOW_PUBLISHED:
+                ours = f"{np.mean(values):.3f} on {dataset}, published {published_score:.3f}"
                 return f"our {label} is below its published score ({ours})"
         return ""
 
     def _filled(self, pair):
-        """Give a lost run of a winner the worst score there is, so that its pair is never dropped.
+        """Give a lost run of a winner the worst score, so that its pair is never dropped.
 
-        That is 0, or where lower is better twice the highest of the pair. One of a rival has none.
+        The worst score is 0, or twice the highest of the pair where lower is better. A lost run of
+        a rival gets no score.
         """
-        known = [run.value for run in pair if run.status not in LOST]
-        worst = np.where(self.lower, 2 * max(known, default=1.0), 0.0)
+        values = [run.value for run in pair if run.status not in LOST]
+        worst = np.where(self.lower, 2 * max(values, default=1.0), 0.0)
         worst = np.where(self.weights > 0, worst, math.nan)
         return [
             run._replace(value=float(value)) if run.status in LOST else run
@@ -109,7 +104,7 @@ class _Block:
         ]
 
     def units(self):
-        """Return the values of the units: weighted sums of the rows; of a corpus their mean."""
+        """Return the values of the units: each the mean weighted sum of the rows over its pairs."""
         scores = (self.scores * self.signs).T
         if self.best:
             scores = np.array([contrasts.best_of(row, self.best) for row in scores])
@@ -120,30 +115,31 @@ class _Block:
         return [sums[group].mean() for group in groups]
 
     def _groups(self):
-        """Return for each unit the places of its pairs."""
-        places = np.arange(len(self.pairs))
+        """Return for each unit the indices of its pairs."""
+        indices = np.arange(len(self.pairs))
         if self.unit == "corpus":
-            return [places]
+            return [indices]
         if self.unit == "seed":
-            return [*places[:, None]]
+            return [*indices[:, None]]
         encoders = np.array(["".join(run.encoder for run in pair) for pair in self.pairs])
-        return [places[encoders == name] for name in dict.fromkeys(encoders.tolist())]
+        return [indices[encoders == name] for name in dict.fromkeys(encoders.tolist())]
 
     def document_half_width(self):
-        """Return the half-width that the documents alone give the mean; None if answers lack."""
+        """Return the half-width that the documents alone give the mean; None without answers."""
         if not any(contrasts.base(metric) in documents.COUNTED for metric in self.metrics):
             return 0.0
         if self.best and len(self.pairs) < self.best:
             return 0.0
-        groups, weighted = self._groups(), []
+        groups = self._groups()
+        weighted = []
         for group in groups:
             unit = []
-            for place in group:
+            for pair in group:
                 share = 1 / len(group) / len(groups)
-                for row, run in enumerate(self.pairs[place]):
+                for row, run in enumerate(self.pairs[pair]):
                     if self.best:
-                        order = self.signs[row] * self.scores[:, row]
-                        share = contrasts.best_weights(order, self.best)[place]
+                        signed_scores = self.signs[row] * self.scores[:, row]
+                        share = contrasts.best_weights(signed_scores, self.best)[pair]
                     weight = self.signs[row] * self.weights[row] * share
                     influences = self._influences(run, self.metrics[row])
                     if influences is None:
@@ -159,10 +155,20 @@ class _Block:
         return documents.influences(experiment, key, metric, run.classes, run.profile)
 
 
+def _chosen(runs, setting):
+    """Return the runs by seed that a setting judges by."""
+    return {
+        seed: run
+        for seed, run in runs.items()
+        if (setting.seeds is None or seed in setting.seeds)
+        and (setting.collapsed or run.status != "collapsed")
+    }
+
+
 def judge_contrast(contrast: Contrast, book: Book, setting: Setting, runs: int = 1) -> Judged:
     """Judge a comparison by its records.
 
-    ``runs`` are how many the paper's numbers are a mean of. Raises ClaimError if a row names no
+    ``runs`` is the number of runs whose mean the paper reports. Raises ClaimError if a row names no
     cell, or several.
     """
     if contrast.not_attempted and not contrast.cells:
@@ -177,14 +183,15 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting, runs: int =
     tested = [part for part in parts if part.runs]
     if not tested:
         return replace(parts[0], contrast=contrast)
-    # Whoever collapsed is no rival; whoever is not recorded still is one.
+    # A rival that collapsed does not count, but one that is not recorded does.
     directions = [part.direction for part in parts if part.direction != "unfair"]
     if contrast.test == "rank":
-        direction, note = contrasts.rank(directions, contrast.rank), "against the strongest rival"
+        direction = contrasts.rank(directions, contrast.rank)
+        note = "against the strongest rival"
     else:
         direction = contrasts.more_than_half([part.direction for part in parts])
         note = f"above 0 in {directions.count('holds')} of {len(parts)}"
-    hardest = min(tested, key=lambda part: part.found.mean)
+    hardest = min(tested, key=lambda part: part.estimate.mean)
     return replace(
         hardest,
         contrast=contrast,
@@ -198,43 +205,45 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting, runs: int =
 
 
 def _groups_of(contrast):
-    """Split a rank, or "more than half", into comparisons: (cells, value) each."""
+    """Split a rank, or "more than half", into comparisons, each a pair (cells, value)."""
     if contrast.test == "more than half":
         groups = []
-        for cell in contrast.cells:  # a winner opens the next comparison
-            if cell[0] > 0:
+        for weight, row in contrast.cells:
+            if weight > 0:  # each winner starts a comparison
                 groups.append(([], None))
-            groups[-1][0].append(cell)
+            cells, _ = groups[-1]
+            cells.append((weight, row))
         return groups
     (winner,) = (cell for cell in contrast.cells if cell[0] > 0)
     rivals = [cell for cell in contrast.cells if cell[0] < 0]
-    recorded = [([winner, cell], None) for cell in rivals]
-    return recorded + [([winner], number) for number in contrast.reported]
+    against_rivals = [([winner, rival], None) for rival in rivals]
+    return against_rivals + [([winner], number) for number in contrast.reported]
 
 
 def _compare(contrast, cells, book, setting, runs):
     """Judge one comparison of weighted cells."""
-    corpora = contrast.corpora or (None,)
-    every, specs = [], []
-    for corpus in corpora:
+    blocks = []
+    specs = []
+    for corpus in contrast.corpora or (None,):
         rows = book.sized([row for _, row in cells], corpus)
-        metrics = _metrics(contrast, cells)
-        found = [book.runs(row, corpus, name) for row, name in zip(rows, metrics, strict=True)]
-        named = [(spec.label, spec.dataset, made) for spec, made in found]
-        every.append(_Block(contrast, cells, named, corpus, setting))
-        specs += [spec for spec, _ in found]
-    return replace(_judged(contrast, every, runs), specs=tuple(specs))
+        recorded = []
+        for row, metric in zip(rows, _metrics(contrast, cells), strict=True):
+            spec, runs_of_cell = book.runs(row, corpus, metric)
+            recorded.append((spec.label, spec.dataset, runs_of_cell))
+            specs.append(spec)
+        blocks.append(_Block(contrast, cells, recorded, corpus, setting))
+    return replace(_judged(contrast, blocks, runs), specs=tuple(specs))
 
 
 def judge_value(records, metric: str, value: float) -> Judged:
-    """Judge that a row has this mean, as a claim about it is judged (``= v``).
+    """Judge that a row has the mean ``value``, as rule 3 judges a claim about it (``= v``).
 
     ``records``, a frame, are those of one metric and row, as ``select`` returns them. The unit is
-    the encoder where its weights are random, else the seed.
+    the encoder if its weights are random, else the seed.
     """
     rows = {row["seed"]: row for row in records.to_dict("records")}
-    made = {seed: row | {"scores": {metric: row["value"]}} for seed, row in rows.items()}
-    runs = runs_of(made, metric)
+    scored = {seed: row | {"scores": {metric: row["value"]}} for seed, row in rows.items()}
+    runs = runs_of(scored, metric)
     unit = "encoder" if any(run.encoder for run in runs.values()) else "seed"
     cells = ((1, {}),)
     contrast = Contrast("", "= v", metric, cells, unit, value=value)
@@ -246,50 +255,50 @@ def _metrics(contrast, cells):
     return [row.get("metric", contrast.metric) for _, row in cells]
 
 
-def _judged(contrast, every, runs=1):
+def _judged(contrast, all_blocks, runs=1):
     """Judge a comparison by its blocks, one per corpus."""
-    unfair = next((block.unfair for block in every if block.unfair), "")
-    blocks = [block for block in every if block.pairs and not block.unfair]
+    unfair = next((block.unfair for block in all_blocks if block.unfair), "")
+    blocks = [block for block in all_blocks if block.pairs and not block.unfair]
     if not blocks:
         note = contrast.not_attempted or "no run is recorded"
-        if any(block.mixed for block in every):
+        if any(block.mixed for block in all_blocks):
             note = "one run of each pair is stale"
         direction = "unfair" if unfair else "not tested"
         return Judged(contrast, direction, note=unfair or note)
-    shown = contrast.test in ("= v", "at least v")  # the score, not its distance from the value
+    is_about_score = contrast.test in ("= v", "at least v")  # not about a distance from the value
     value = float(blocks[0].signs[0] * (contrast.value or 0))
     widths = [block.document_half_width() for block in blocks]
-    added = 0.0 if None in widths else math.hypot(*widths) / len(blocks)
+    of_documents = 0.0 if None in widths else math.hypot(*widths) / len(blocks)
     units = np.array([unit for block in blocks for unit in block.units()])
-    found = contrasts.estimate(units if shown else units - value, added)
-    found = found._replace(flat=found.flat and not _lost(blocks))
+    estimate = contrasts.estimate(units if is_about_score else units - value, of_documents)
+    estimate = estimate._replace(flat=estimate.flat and not _have_lost_runs(blocks))
     direction = contrasts.direction(
-        found,
+        estimate,
         contrast.test,
         words=contrast.words,
         fraction=contrasts.base(contrast.metric) in contrasts.FRACTIONS,
         scale=abs(value) or _rivals_mean(blocks),
-        value=value if shown else 0.0,
+        value=value if is_about_score else 0.0,
     )
-    theirs = len(every) if contrast.unit == "corpus" else runs
+    runs_of_paper = len(all_blocks) if contrast.unit == "corpus" else runs
     return Judged(
         contrast,
         direction,
-        found,
-        size=contrasts.size(found, contrast.printed or 0.0, theirs),
+        estimate,
+        size=contrasts.size(estimate, contrast.printed or 0.0, runs_of_paper),
         seeds=tuple(len(block.pairs) for block in blocks),
         corpora={block.corpus: float(block.units()[0]) for block in blocks if block.corpus},
         runs=tuple(run for block in blocks for pair in block.pairs for run in pair),
-        note=unfair or ("the units hardly differ" if found.flat else ""),
+        note=unfair or ("the units hardly differ" if estimate.flat else ""),
         provisional=None in widths,
     )
 
 
-def _lost(blocks):
+def _have_lost_runs(blocks):
     return any(run.status in LOST for block in blocks for pair in block.pairs for run in pair)
 
 
 def _rivals_mean(blocks):
-    """The mean score of the rivals, nan if there are none."""
+    """Return the mean score of the rivals, nan if there are none."""
     rivals = [block.scores[:, block.weights < 0] for block in blocks if (block.weights < 0).any()]
     return float(np.mean([abs(scores.mean(axis=0)) for scores in rivals])) if rivals else math.nan

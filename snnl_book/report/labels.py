@@ -1,4 +1,4 @@
-"""What tables and figures call a model, by its alpha or its vectors, as the families do."""
+"""Names of models in tables and figures, by alpha or by vectors, as the families give them."""
 
 from itertools import product
 
@@ -6,10 +6,16 @@ from snnl_book.experiments import classification, short_texts, text_clustering
 
 _NAMES = text_clustering.LABELS
 _CLASSIFIERS = product(classification.NETWORKS, classification.LABELS.items())
-LABELS = {(model, alpha): label for model, (alpha, label) in _CLASSIFIERS}
-LABELS |= {(model, alpha): _NAMES[model] for model, alpha in text_clustering.ALPHAS.items()}
-"""What the text paper's tables call a model and its alpha."""
-SHORT_LABELS = {("plain", embedding): name for embedding, name in short_texts.PLAIN.items()}
-SHORT_LABELS |= {("sccl", "minilm"): "SCCL", ("tsdae", short_texts.START): "TSDAE"}
-SHORT_LABELS |= {("clusterbert", name): "ClusterBERT" for name in (short_texts.START, "minilm")}
-"""What tables of short texts call a model and its vectors."""
+LABELS = {
+    **{(model, alpha): label for model, (alpha, label) in _CLASSIFIERS},
+    **{(model, alpha): _NAMES[model] for model, alpha in text_clustering.ALPHAS.items()},
+}
+"""The names that the text paper's tables give a model and its alpha."""
+SHORT_LABELS = {
+    **{("plain", embedding): name for embedding, name in short_texts.PLAIN.items()},
+    ("sccl", "minilm"): "SCCL",
+    ("tsdae", short_texts.START): "TSDAE",
+    ("clusterbert", short_texts.START): "ClusterBERT",
+    ("clusterbert", "minilm"): "ClusterBERT",
+}
+"""The names that tables of short texts give a model and its vectors."""

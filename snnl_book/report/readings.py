@@ -10,29 +10,30 @@ from snnl_book.report.statistics import by_unit
 from snnl_book.report.tables import FORMS, behind, count_runs, show_number
 
 
-def distance(ours: float, theirs: float) -> float:
-    """Return how far apart two scores are, as a share of the larger one, 0 to 1; 1 without ours.
+def distance(ours: float, papers: float) -> float:
+    """Return how far apart two scores are, as a share of the larger one, from 0 to 1.
 
-    A ratio of 2 counts the same in either direction, and one of a million little more.
+    A ratio of 2 counts the same in either direction, and a ratio of a million counts little more.
+    Without our score the distance is 1.
 
     >>> distance(0.8, 1.0), distance(1.0, 0.8), distance(float("nan"), 1.0)
     (0.2, 0.2, 1.0)
     """
     if not np.isfinite(ours):
         return 1.0
-    return float(round(min(abs(ours - theirs) / max(abs(ours), abs(theirs), 1e-12), 1), 12))
+    return float(round(min(abs(ours - papers) / max(abs(ours), abs(papers), 1e-12), 1), 12))
 
 
 def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataFrame:
-    """Set each reading of a trained code beside the paper's six scores of it, the nearest first.
+    """Compare each reading of a trained code with the paper's six scores of it, the nearest first.
 
     ``records`` are those of the main setting and of readings on one kind of vectors
-    (``recorded``), whose ``embedding`` says beside which columns of Tables 3 and 4 they stand.
+    (``recorded``). Their ``embedding`` selects the columns of the paper's Tables 3 and 4.
 
     Returns a row for each code and reading: model, reading ("main setting", or the words after the
     comma of its label), the means of the six scores as they are shown, distance (their mean
-    ``distance``), matches (of how many rule 3 says that the paper's mean holds), nearest (in
-    how many this reading is the nearest of all), runs and records.
+    ``distance``), matches (the number of scores whose mean is the paper's by rule 3), nearest (the
+    number of scores of which this reading is the nearest of all), runs and records.
 
     >>> from snnl_book.report.select import recorded
     >>> table = nearest_reading(recorded("clustering", "ag_news"))
@@ -41,24 +42,34 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
     """
     paper = pd.concat([paper_table(number) for number in (3, 4)])
     paper = paper[(paper["embedding"] == FORMS[embedding]) & (paper["statistic"] == "mean")]
-    rows, codes = [], records["label"].str.split(", ", n=1).str[0]
+    models = records["label"].str.split(", ", n=1).str[0]
+    rows = []
     for model, printed in paper[paper["model"] != "pca"].groupby("label", sort=False):
-        theirs, own = printed.set_index("metric")["value"], records[codes == model]
-        for label, ours in own.groupby("label", sort=False):
-            scores = {name: ours[ours["metric"] == name] for name in METRICS}
-            means = {name: by_unit(found).mean() for name, found in scores.items()}
-            judged = [judge_value(scores[name], name, theirs[name]).direction for name in METRICS]
-            row = {"model": model, "reading": label.partition(", ")[2] or "main setting"}
-            row |= {name: show_number(mean, name) for name, mean in means.items()}
-            row["apart"] = [distance(mean, theirs[name]) for name, mean in means.items()]
-            row |= {"distance": np.mean(row["apart"]), "matches": judged.count("holds")}
-            runs = count_runs(ours[ours["metric"] == "acc"])
-            rows.append(row | {"runs": runs, "records": behind(ours)})
+        papers = printed.set_index("metric")["value"]
+        for label, ours in records[models == model].groupby("label", sort=False):
+            reading = label.partition(", ")[2] or "main setting"
+            rows.append({"model": model, "reading": reading, **_compared(ours, papers)})
     columns = ["model", "reading", *METRICS, "distance", "matches", "nearest", "runs", "records"]
-    table = pd.DataFrame(rows, columns=[*columns, "apart"])
+    table = pd.DataFrame(rows, columns=[*columns, "distances"])
     parts = []
     for _, part in table.groupby("model", sort=False):
-        first = np.argmin([*part["apart"]], axis=0)
-        counted = np.bincount(first, minlength=len(part))
-        parts.append(part.assign(nearest=counted).sort_values("distance", kind="stable"))
+        nearest = np.argmin([*part["distances"]], axis=0)  # of each score
+        counts = np.bincount(nearest, minlength=len(part))
+        parts.append(part.assign(nearest=counts).sort_values("distance", kind="stable"))
     return pd.concat(parts, ignore_index=True)[columns] if parts else table[columns]
+
+
+def _compared(ours, papers):
+    """Return our means of a row, and how far they are from the paper's six scores."""
+    scores = {name: ours[ours["metric"] == name] for name in METRICS}
+    means = {name: by_unit(records).mean() for name, records in scores.items()}
+    directions = [judge_value(scores[name], name, papers[name]).direction for name in METRICS]
+    distances = [distance(mean, papers[name]) for name, mean in means.items()]
+    return {
+        **{name: show_number(mean, name) for name, mean in means.items()},
+        "distances": distances,
+        "distance": np.mean(distances),
+        "matches": directions.count("holds"),
+        "runs": count_runs(scores["acc"]),
+        "records": behind(ours),
+    }

@@ -25,11 +25,11 @@ def _plan(experiment, dataset):
 
 
 def named_cells(row: dict, dataset: str | None = None) -> list[Spec]:
-    """Find the cell of the plan that a row of a declaration names, as specs of seed 0.
+    """Return the cell of the plan that a row of a declaration names, as specs of seed 0.
 
-    There are several only if they differ in nothing but the number of documents. ``dataset`` stands
-    in for the row's own. A row without ``reading`` means the main setting where there is one.
-    Raises ClaimError if it names no cell or several.
+    There are several specs only if the cell was run on several numbers of documents. A row without
+    a data set is one on ``dataset``, and a row without ``reading`` is the main setting if there is
+    one. Raises ClaimError if it names no cell or several.
     """
     return [*_named_cells(tuple(sorted(row.items())), dataset)]
 
@@ -37,41 +37,43 @@ def named_cells(row: dict, dataset: str | None = None) -> list[Spec]:
 @cache
 def _named_cells(items, dataset):  # a claim asks for its rows thousands of times
     row = dict(items)
-    experiment, dataset = row["experiment"], row.get("dataset", dataset)
-    known = data.available_datasets()
-    for what, name, names in (
-        ("experiment", experiment, EXPERIMENTS),
-        ("data set", dataset, [*known, DRAWN]),
-    ):
-        if name not in names:
-            raise ClaimError(f"there is no {what} {name!r}: choose one of {', '.join(names)}")
-    asked = {name: row[name] for name in row.keys() - {"experiment", "dataset", "metric"}}
-    if asked.get("n_train") == declared.MOST:
-        del asked["n_train"]
-
-    def told(spec, name):
-        return getattr(spec, name) if name in Spec.__dataclass_fields__ else spec.get(name)
-
-    found = [
+    experiment = row["experiment"]
+    dataset = row.get("dataset", dataset)
+    _check_name("experiment", experiment, EXPERIMENTS)
+    _check_name("data set", dataset, [*data.available_datasets(), DRAWN])
+    values = {name: row[name] for name in row.keys() - {"experiment", "dataset", "metric"}}
+    if values.get("n_train") == declared.MOST:
+        del values["n_train"]
+    cells = [
         spec
         for spec in _plan(experiment, dataset)
-        if all(told(spec, name) == wanted for name, wanted in asked.items())
+        if all(_value_of(spec, name) == value for name, value in values.items())
     ]
-    if "reading" not in asked:
-        found = [spec for spec in found if spec.get("reading") is None] or found
-    rows = {(s.embedding, s.model, s.alpha, s.temperature, s.settings): s.label for s in found}
-    if len(rows) != 1:
-        which = ", ".join(dict.fromkeys(rows.values()))
-        many = f"{len(rows)} cells ({which})" if rows else "no cell"
-        raise ClaimError(f"the row {row} names {many} of the plan on {dataset}")
-    return found
+    if "reading" not in values:
+        cells = [spec for spec in cells if spec.get("reading") is None] or cells
+    labels = {(s.embedding, s.model, s.alpha, s.temperature, s.settings): s.label for s in cells}
+    if len(labels) != 1:
+        names = ", ".join(dict.fromkeys(labels.values()))
+        count = f"{len(labels)} cells ({names})" if labels else "no cell"
+        raise ClaimError(f"the row {row} names {count} of the plan on {dataset}, and must name one")
+    return cells
+
+
+def _check_name(noun, name, names):
+    if name not in names:
+        raise ClaimError(f"there is no {noun} {name!r}: choose one of {', '.join(names)}")
+
+
+def _value_of(spec, name):
+    """Return a field of a spec, or else a setting."""
+    return getattr(spec, name) if name in Spec.__dataclass_fields__ else spec.get(name)
 
 
 class Run(NamedTuple):
-    """What a record says about one metric.
+    """A recorded run, with its score on one metric.
 
-    ``encoder`` names the draw of a random encoder, or is empty. ``classes`` is True where the
-    answers behind the score are classes and not clusters.
+    ``encoder`` names the draw of a random encoder, or is empty. ``classes`` is True if the answers
+    behind the score are classes and not clusters.
     """
 
     value: float
@@ -87,54 +89,57 @@ class Book:
     """The records by cell, looked up once for all claims. ``records`` are as ``select`` returns."""
 
     def __init__(self, records: pd.DataFrame):
-        self.cells: dict[tuple, dict[int, dict]] = {}  # cell -> seed -> what is recorded of the run
+        self.cells: dict[tuple, dict[int, dict]] = {}  # by cell and seed, the record of each run
         for cell, row in zip(record_cells(records), records.to_dict("records"), strict=True):
             run = self.cells.setdefault(cell, {}).setdefault(row["seed"], row | {"scores": {}})
             run["scores"][row["metric"]] = row["value"]
-        self.known: dict[tuple, tuple] = {}
+        self._read: dict[tuple, tuple] = {}  # what ``runs`` returned
 
     def sized(self, rows: list[dict], dataset: str | None) -> list[dict]:
-        """Settle the number of documents of rows that are compared: the same for all, if there is
-        one, so that the runs of a seed saw the same documents. With the most seeds, then the
-        largest.
+        """Return rows that are compared, with one number of documents for all if there is one.
+
+        The runs of a seed then used the same documents. Of several numbers it is the one with the
+        most seeds, and then the largest.
         """
-        made = [
+        seeds_by_size = [
             {
                 spec.n_train: len(self.cells.get(cell_of(spec), ()))
                 for spec in named_cells(row, dataset)
             }
             for row in rows
         ]
-        common = set.intersection(*({n for n in sizes if sizes[n]} for sizes in made))
+        common = set.intersection(*({n for n in seeds if seeds[n]} for seeds in seeds_by_size))
         if not common:
             return rows
-        size = max(common, key=lambda n: (min(sizes[n] for sizes in made), n))
+        size = max(common, key=lambda n: (min(seeds[n] for seeds in seeds_by_size), n))
         return [row | {"n_train": size} for row in rows]
 
     def runs(self, row: dict, dataset: str | None, metric: str) -> tuple[Spec, dict[int, Run]]:
         """Return the cell that a row names and its runs by seed, in the order of the seeds' list.
 
-        Of several numbers of documents the largest with the most seeds.
+        Of several numbers of documents it takes the largest with the most seeds.
         """
-        asked = (*sorted((name, str(value)) for name, value in row.items()), dataset, metric)
-        if asked not in self.known:
+        question = (*sorted((name, str(value)) for name, value in row.items()), dataset, metric)
+        if question not in self._read:
             cells = {spec: self.cells.get(cell_of(spec), {}) for spec in named_cells(row, dataset)}
             if base(metric) not in EXPERIMENTS[row["experiment"]].metrics:
-                raise ClaimError(f"{row['experiment']} has no metric {metric!r}")
+                choice = ", ".join(EXPERIMENTS[row["experiment"]].metrics)
+                problem = f"{row['experiment']} has no metric {metric!r}"
+                raise ClaimError(f"{problem}: choose one of {choice}")
             spec = max(cells, key=lambda spec: (len(cells[spec]), spec.n_train))
-            self.known[asked] = (spec, runs_of(cells[spec], metric))
-        return self.known[asked]
+            self._read[question] = (spec, runs_of(cells[spec], metric))
+        return self._read[question]
 
 
-def runs_of(made: dict[int, dict], metric: str) -> dict[int, Run]:
-    """Read a metric of a cell's records, whatever became of each run: seed -> Run.
+def runs_of(rows: dict[int, dict], metric: str) -> dict[int, Run]:
+    """Return a Run for each of a cell's records, by seed, whatever its status.
 
-    ``made`` are rows of records by seed, each with ``scores``: metric -> value.
+    ``rows`` are rows of records by seed, each with ``scores``: metric -> value.
     """
     name, _, epoch = metric.partition("@")
-    scores = {seed: run["scores"].get(name, math.nan) for seed, run in made.items()}
-    if epoch and made:
-        curves = results.load_curves(pd.DataFrame(made.values()))
+    scores = {seed: run["scores"].get(name, math.nan) for seed, run in rows.items()}
+    if epoch and rows:
+        curves = results.load_curves(pd.DataFrame(rows.values()))
         curves = curves[curves["epoch"] == int(epoch)] if len(curves) else curves
         scores = dict(zip(curves["seed"], curves[name], strict=True)) if len(curves) else {}
     return {
@@ -147,7 +152,7 @@ def runs_of(made: dict[int, dict], metric: str) -> dict[int, Run]:
             _are_classes(metric, run["scores"]),
             run.get("profile", "full"),
         )
-        for seed, run in made.items()
+        for seed, run in rows.items()
     }
 
 

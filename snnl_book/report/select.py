@@ -1,6 +1,6 @@
 """Records joined to the cells of the plan: which runs make which row of a table.
 
-Nothing here asks which data are on this machine: a record carries the fingerprint of its own.
+This works without the data, because each record has the fingerprint of its data.
 """
 
 import json
@@ -15,8 +15,10 @@ from snnl_book.report.labels import SHORT_LABELS
 from snnl_book.results import Spec
 from snnl_lib import SnnlError
 
-_CELL = ["experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature"]
-_CELL += ["settings"]  # what tells records apart, but for the seed
+_CELL = [  # the columns by which records of different cells differ; the seed is not among them
+    *("experiment", "profile", "dataset", "embedding", "model", "alpha", "temperature"),
+    "settings",
+]
 _ROW = ["dataset", "embedding", "model", "label"]
 _SAME_RUN = ["dataset", "method", "clusterer", "n_train", "seed", "metric"]
 
@@ -32,55 +34,61 @@ def select(
     embedding: str | None = None,
     seeds=None,
 ) -> pd.DataFrame:
-    """Join an experiment's records to the cells of its grid, in the order of the grid.
+    """Return an experiment's records with the cells of its grid, in the order of the grid.
 
-    A record belongs to a cell if their specs have the same identity, whatever the seed; one that
-    belongs to none is left out (``orphans``). ``dataset`` and ``embedding`` take the records on one
-    (default: on all); ``seeds`` those of some seeds, made by chapters as well (default: all
-    that are recorded); ``profile`` is that of the records and of the grid.
+    A record belongs to a cell if their specs have the same identity, whatever the seed. Records
+    that belong to no cell are left out (``orphans``).
+
+    Args:
+        profile: of the records and of the grid.
+        dataset, embedding: keep the records on these (default: on all).
+        seeds: keep the records of these seeds, those made by chapters too (default: all that are
+            recorded).
 
     Adds to the columns of ``results.load_results``: ``label`` (of the row), ``reading`` (None in
-    the main setting), ``asked`` (training documents asked for, which may differ within a row:
-    ``most_documents``) and ``stale`` (made by an older revision). Raises ReportError if records
-    made by two protocols, or from two copies of the data, would share a row.
+    the main setting), ``asked`` (the planned number of training documents, of which a row may have
+    several: ``most_documents``) and ``stale`` (made by an older revision). Raises ReportError if
+    records made by two protocols, or from two copies of the data, would share a row.
 
     >>> list(select("clustering", embedding="spacy")["label"].unique())
     ['Orig.', 'AE', 'LC(D)', 'AE(D)']
     """
     records = results.load_results(experiment, profile, by_chapters=seeds is not None)
-    for column, wanted in (("dataset", dataset), ("embedding", embedding)):
-        if wanted is not None:
-            records = records[records[column] == wanted]
+    for column, value in (("dataset", dataset), ("embedding", embedding)):
+        if value is not None:
+            records = records[records[column] == value]
     if seeds is not None:
         records = records[records["seed"].isin(seeds)]
     plan = _plan(experiment, profile, records)
-    places = {cell: place for place, cell in enumerate(plan)}
     cells = record_cells(records)
-    cells = cells[cells.isin(places)]
-    records, joined = records.loc[cells.index], [plan[cell] for cell in cells]
-    readings = [spec.get("reading") for spec in joined]
+    cells = cells[cells.isin(plan)]
+    records = records.loc[cells.index]
+    specs_of_records = [plan[cell] for cell in cells]
+    labels = [spec.label for spec in specs_of_records]
+    readings = [spec.get("reading") for spec in specs_of_records]
     records = records.assign(
-        label=pd.Series([spec.label for spec in joined], records.index, dtype="str"),
+        label=pd.Series(labels, records.index, dtype="str"),
         reading=pd.Series(readings, records.index, dtype=object),
-        asked=[spec.n_train for spec in joined],
-        stale=[spec.revision for spec in joined] > records["revision"],
+        asked=[spec.n_train for spec in specs_of_records],
+        stale=[spec.revision for spec in specs_of_records] > records["revision"],
     )
-    _refuse_mixed_rows(records)
-    usual = {seed: place for place, seed in enumerate(EXPERIMENTS[experiment].seeds)}
-    order = pd.DataFrame({"cell": cells.map(places), "seed": records["seed"]})
-    order["usual"] = order["seed"].map(lambda seed: usual.get(seed, len(usual)))
-    return records.loc[order.sort_values(["cell", "usual", "seed"], kind="stable").index]
+    _check_rows(records)
+    cell_numbers = {cell: number for number, cell in enumerate(plan)}
+    seed_numbers = {seed: number for number, seed in enumerate(EXPERIMENTS[experiment].seeds)}
+    order = pd.DataFrame({"cell": cells.map(cell_numbers), "seed": records["seed"]})
+    order["number"] = order["seed"].map(lambda seed: seed_numbers.get(seed, len(seed_numbers)))
+    return records.loc[order.sort_values(["cell", "number", "seed"], kind="stable").index]
 
 
 def stale(records: pd.DataFrame) -> pd.Series:
-    """Tell which rows of records (of any experiment) were made by an older revision of their cell.
+    """Return which rows of records (of any experiment) an older revision of their cell made.
 
-    Returns bools, indexed as the records; a record that no cell asks for is not stale.
+    The result are bools, indexed as the records. A record that belongs to no cell is not stale.
 
     >>> bool(stale(results.load_results("clustering")).any())
     False
     """
-    numbered = records.reset_index(drop=True)  # of several experiments, an index has doubles
+    numbered = records.reset_index(drop=True)  # records of several experiments share index values
     older = pd.Series(False, numbered.index)
     for (name, profile), group in numbered.groupby(["experiment", "profile"]):
         revisions = {cell: spec.revision for cell, spec in _plan(name, profile, group).items()}
@@ -91,40 +99,41 @@ def stale(records: pd.DataFrame) -> pd.Series:
 def asked_by(records: pd.DataFrame) -> list[Spec]:
     """List the cells of the plan that records (of any experiment) belong to, as specs of seed 0.
 
-    A record that no cell asks for has none.
-
     >>> [spec.label for spec in asked_by(results.load_results("clustering"))][:2]
     ['Orig.', 'AE']
     """
-    found: dict[Spec, None] = {}
+    specs_of_records: dict[Spec, None] = {}
     for (name, profile), group in records.groupby(["experiment", "profile"], sort=False):
-        cells = _plan(name, profile, group) if name in EXPERIMENTS else {}
-        made = set(record_cells(group)) if cells else set()
-        found |= {spec: None for cell, spec in cells.items() if cell in made}
-    return list(found)
+        if name not in EXPERIMENTS:
+            continue
+        recorded_cells = set(record_cells(group))
+        for cell, spec in _plan(name, profile, group).items():
+            if cell in recorded_cells:
+                specs_of_records[spec] = None
+    return list(specs_of_records)
 
 
 def orphans(experiment: str | None = None, profile: str = "full") -> pd.DataFrame:
-    """List the records that no cell of an experiment (default: of any) asks for, a row a record.
+    """List the records of an experiment (default: of all) that belong to no cell, a row each.
 
-    ``profile`` is that of the records, in which the cells are looked for.
+    ``profile`` is that of the records and of the cells.
 
     >>> len(orphans("clustering"))
     0
     """
     records = results.load_results(experiment, profile)
     records = records.drop_duplicates(["experiment", "key"])
-    lost = [
+    without_cell = [
         group[~record_cells(group).isin(_plan(name, profile, group))]
         if name in EXPERIMENTS
         else group
         for name, group in records.groupby("experiment")
     ]
-    return pd.concat(lost) if lost else records
+    return pd.concat(without_cell) if without_cell else records
 
 
 def most_documents(records: pd.DataFrame) -> pd.DataFrame:
-    """Keep of a row that was run on several numbers of documents the largest with all its seeds."""
+    """Keep one number of documents for each row: the largest that was run with all its seeds."""
     rows = [records[column] for column in _ROW]
     seeds = records["seed"].groupby([*rows, records["asked"]]).transform("nunique")
     complete = seeds == seeds.groupby(rows).transform("max")
@@ -142,9 +151,14 @@ def recorded(
 ) -> pd.DataFrame:
     """Select an experiment's records on one ``dataset``, each row on the most documents it has.
 
-    ``embedding`` None takes all; ``seeds`` None takes the experiment's own and those of a random
-    encoder's further draws, ``"all"`` all there are; ``model`` takes that model's runs only;
-    ``profile`` is that of the records. Adds ``label``, ``reading`` and ``stale`` (``select``).
+    Args:
+        embedding: keep the records on this one (None: on all).
+        profile: of the records.
+        seeds: keep the records of these. By default they are the experiment's, and those of further
+            draws of a random encoder; ``"all"`` keeps all that are recorded.
+        model: keep the runs of this model (None: of all).
+
+    Adds ``label``, ``reading`` and ``stale`` as ``select`` does.
 
     >>> records = recorded("clustering", "ag_news", model="ae-d")
     >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())
@@ -156,8 +170,8 @@ def recorded(
             (cell_of(spec), spec.seed) for spec in _specs(experiment, profile, records, seeds=None)
         }
         runs = zip(record_cells(records), records["seed"], strict=True)
-        own = np.array([run in planned for run in runs], dtype=bool)
-        records = records[own | records["seed"].isin(EXPERIMENTS[experiment].seeds)]
+        is_planned = np.array([run in planned for run in runs], dtype=bool)
+        records = records[is_planned | records["seed"].isin(EXPERIMENTS[experiment].seeds)]
     if model is not None:
         records = records[records["model"] == model]
     return most_documents(records).drop(columns="asked")
@@ -166,8 +180,8 @@ def recorded(
 def short_texts(experiment: str = "clusterbert", profile: str = "full", seeds=None) -> pd.DataFrame:
     """Select an experiment's records of a ``profile`` on short texts, on any number of documents.
 
-    ``seeds`` None takes all there are. Adds ``method`` (the row's label without the reading),
-    ``clusterer``, ``reading``, ``asked`` (documents), ``task`` and ``stale``.
+    ``seeds`` None keeps all that are recorded. Adds ``method`` (the row's label without the
+    reading), ``clusterer``, ``reading``, ``asked`` (documents), ``task`` and ``stale``.
 
     >>> list(short_texts("retrieval")["task"].unique())
     ['trecqa', 'denoise']
@@ -176,15 +190,17 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full", seeds=No
     settings = records["settings"].map(json.loads)
     rows = zip(records["label"], records["reading"], strict=True)
     methods = [label.removesuffix(f", {reading}") for label, reading in rows]
-    asked = {name: settings.str.get(name) for name in ("clusterer", "task")}
-    records = records.assign(method=methods, **asked)
-    added = ["method", "clusterer", "reading", "asked", "task", "stale"]
-    return records[[*results.COLUMNS, "key", *added]]
+    clusterers, tasks = settings.str.get("clusterer"), settings.str.get("task")
+    records = records.assign(method=methods, clusterer=clusterers, task=tasks)
+    new_columns = ["method", "clusterer", "reading", "asked", "task", "stale"]
+    return records[[*results.COLUMNS, "key", *new_columns]]
 
 
 def by_stage(records: pd.DataFrame) -> pd.DataFrame:
-    """Keep the scores after each stage of ClusterBERT, such as ``acc_2``, taken apart: ``metric``
-    (``acc``), and added ``stage``, 0 (before training) to 3. ``records`` are of any metrics.
+    """Keep the scores after each stage of ClusterBERT, and split their names.
+
+    ``records`` are of any metrics. Of ``acc_2``, for instance, ``metric`` becomes ``acc``, and the
+    new column ``stage`` is 2; stages go from 0 (before training) to 3.
 
     >>> staged = by_stage(short_texts().query("metric in ['acc', 'acc_2']"))
     >>> staged["metric"].unique().tolist(), staged["stage"].unique().tolist()
@@ -195,15 +211,15 @@ def by_stage(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def withdrawn(records: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Read the scores that were withdrawn, beside those of the same runs made anew.
+    """Return the scores that were withdrawn, next to those of the repeated runs.
 
-    ``results/withdrawn.csv`` has what UMAP scored on short texts while their rows stood in the
-    corpora's order, which tells the classes. ``records`` are as ``short_texts`` returns them
-    (default: those of ``clusterbert``); stale ones count as not made anew.
+    ``results/withdrawn.csv`` has the scores of UMAP on short texts from when their rows were in the
+    order of the corpora, which reveals the classes. ``records`` are as ``short_texts`` returns them
+    (default: those of ``clusterbert``); stale ones do not count as repeated.
 
-    Returns a row a run and score: dataset, method, clusterer, n_train, seed, metric, ``then``,
-    ``now`` (nan where the run was not made anew), and ``records``, the new run's name (empty
-    likewise). No row where there is no such file.
+    Returns a row for each run and score: dataset, method, clusterer, n_train, seed, metric,
+    ``then``, ``now`` (nan if the run was not repeated), and ``records``, the new run's name (empty
+    if there is none). Without the file there are no rows.
 
     >>> tfidf = withdrawn().query("method == 'TF-IDF' and n_train == 2000 and metric == 'acc'")
     >>> tfidf["dataset"].nunique(), tfidf["clusterer"].unique().tolist()
@@ -216,19 +232,19 @@ def withdrawn(records: pd.DataFrame | None = None) -> pd.DataFrame:
     scores = pd.read_csv(path)
     pairs = zip(scores["model"], scores["embedding"], strict=True)
     scores["method"] = [SHORT_LABELS[pair] for pair in pairs]
-    settled = [name for name in _SAME_RUN if name != "metric"]
-    then = scores.melt(settled, ["nmi_geometric", "acc"], "metric", "then")
+    columns_of_run = [name for name in _SAME_RUN if name != "metric"]
+    old = scores.melt(columns_of_run, ["nmi_geometric", "acc"], "metric", "then")
     records = short_texts() if records is None else records
-    fresh = records[~records["stale"].astype(bool)].rename(columns={"value": "now"})
-    fresh = fresh.assign(records=fresh["experiment"] + "/" + fresh["key"])
-    both = then.merge(fresh[[*_SAME_RUN, "now", "records"]], "left", _SAME_RUN)
+    new = records[~records["stale"].astype(bool)].rename(columns={"value": "now"})
+    new = new.assign(records=new["experiment"] + "/" + new["key"])
+    both = old.merge(new[[*_SAME_RUN, "now", "records"]], "left", _SAME_RUN)
     return both.fillna({"records": ""})[columns]
 
 
 def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, Spec]:
-    """Map what tells a cell to one of its specs, for all cells on a data set that is recorded.
+    """Map each cell (``cell_of``) on a recorded data set to one of its specs.
 
-    The order is the grid's within a data set, and the catalogue's of data sets.
+    Data sets are in the order of the catalogue, and the cells of each in the order of the grid.
     """
     plan: dict[tuple, Spec] = {}
     for spec in _specs(experiment, profile, records, seeds=(0,)):
@@ -238,25 +254,26 @@ def _plan(experiment: str, profile: str, records: pd.DataFrame) -> dict[tuple, S
 
 def _specs(experiment, profile, records, seeds):
     """Yield the specs of an experiment on each data set that is recorded."""
-    catalogue, names = data.available_datasets(), {*records["dataset"]}
-    # Points that a run draws are no data set: their cells come with the name of any.
-    known = [name for name in catalogue if name in names] or catalogue[:1]
-    return chain.from_iterable(specs(experiment, profile, name, seeds) for name in known)
+    catalogue = data.available_datasets()
+    recorded_names = {*records["dataset"]}
+    # Points that a run draws are not a data set: any name selects their cells.
+    names = [name for name in catalogue if name in recorded_names] or catalogue[:1]
+    return chain.from_iterable(specs(experiment, profile, name, seeds) for name in names)
 
 
 def cell_of(spec: Spec) -> tuple:
-    """Tell the cell of a run: its identity without the seed."""
+    """Return the cell of a run: its identity without the seed."""
     *fields, _seed, settings = spec.identity
     return (*fields, settings)
 
 
 def record_cells(records):
-    """Tell the cell of each record by its identity without the seed."""
+    """Return the cell of each record, as ``cell_of`` names it."""
     cells = list(records[_CELL].itertuples(index=False, name=None))
     return pd.Series(cells, records.index, dtype=object)
 
 
-def _refuse_mixed_rows(records):
+def _check_rows(records):
     """Raise ReportError if two protocols, or two fingerprints of the data, share a row."""
     runs = records.drop_duplicates("key")
     # A random encoder drawn anew for each seed is a replicate, not another copy of the data.
@@ -264,18 +281,19 @@ def _refuse_mixed_rows(records):
     protocols = map(_protocol, runs["settings"], runs["alpha"], runs["temperature"])
     protocols = pd.Series([*protocols], runs.index, dtype=object)
     columns = {"two protocols": protocols, "two copies of the data": copies}
-    for what, column in columns.items():
+    for title, column in columns.items():
         for row, values in column.groupby([runs[name] for name in _ROW], sort=False):
             if values.nunique() < 2:
                 continue
-            one, other = values.drop_duplicates().index[:2]
-            found = ", and ".join(f"{values[run]} of {runs['key'][run]}" for run in (one, other))
-            shared = f"{what} would share the row {row[-1]!r} of {runs['experiment'][one]}: {found}"
-            advice = "remove the records of one, or give its cells a label of their own"
-            raise ReportError(f"{shared}; {advice}")
+            pair = values.drop_duplicates().index[:2]
+            details = ", and ".join(f"{values[run]} of {runs['key'][run]}" for run in pair)
+            experiment = runs["experiment"][pair[0]]
+            problem = f"{title} would share the row {row[-1]!r} of {experiment}: {details}"
+            advice = "remove the records of one, or give its cells another label"
+            raise ReportError(f"{problem}; {advice}")
 
 
 def _protocol(settings, alpha, temperature):
-    """Write down what was run, but for the number of documents, which ``asked`` tells apart."""
-    whole = json.loads(settings) | {"alpha": alpha, "T": temperature, "n_train": "any"}
-    return json.dumps(whole, sort_keys=True)
+    """Return the settings of a run as text, without the number of documents, which may differ."""
+    protocol = json.loads(settings) | {"alpha": alpha, "T": temperature, "n_train": "any"}
+    return json.dumps(protocol, sort_keys=True)

@@ -1,7 +1,7 @@
 """Tables and figures as a notebook shows them, the same in every front end and without trust.
 
-Each is HTML with its caption, without a style or script of its own, and carries beside it what the
-book's build makes a numbered table or figure of, with links to the runs and a download.
+Each is HTML with its caption, and has no style or script. With it comes what the book's build
+needs to make a numbered table or figure with links to the runs and a download.
 """
 
 import base64
@@ -24,23 +24,25 @@ PLOTLY = "application/vnd.plotly.v1+json"
 
 @dataclass(frozen=True, repr=False)
 class Shown:
-    """What a cell ends with to show a table or a figure.
+    """A table or a figure that a notebook shows if it is the value of a cell.
 
-    ``kind`` is ``TABLE`` or ``FIGURE``, ``facts`` what the build needs: the name, the caption in
-    Markdown, and a table's CSV or a figure's alternative text and the records behind it; ``html``
-    is what a front end shows, ``text`` what it shows without HTML, and ``view`` the same figure
-    for front ends that have plotly.
+    ``mime`` is ``TABLE`` or ``FIGURE``. ``facts`` are for the build: the name, the caption in
+    Markdown, and a table's CSV or a figure's alternative text and the records behind it. A front
+    end shows ``html``, or ``text`` if it shows no HTML. ``view`` is the same figure for front ends
+    that have plotly.
     """
 
-    kind: str
+    mime: str
     facts: dict[str, str]
     html: str
     text: str
     view: dict | None = None
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        shown = {"text/html": self.html, "text/plain": self.text, self.kind: self.facts}
-        return shown | ({PLOTLY: self.view} if self.view else {})
+        bundle = {"text/html": self.html, "text/plain": self.text, self.mime: self.facts}
+        if self.view:
+            bundle[PLOTLY] = self.view
+        return bundle
 
 
 def show_table(
@@ -52,13 +54,13 @@ def show_table(
 ) -> Shown:
     """Show a table under a ``caption``, which is a line of Markdown.
 
-    The ``name`` is that of the book's download, and no other of its chapter's tables and figures
-    has it; a ``fold`` is the line under which a long table is hidden until a reader opens it.
+    The ``name`` is that of the book's download, and must be unique in its chapter. A long table is
+    hidden under the line ``fold`` until a reader opens it.
 
-    The table's column ``records`` says where each row comes from (``behind``); the book makes links
-    to the runs of it, and elsewhere it is not shown. A table that has no such column needs a
-    ``source`` for all of its rows: records, or ``COMPUTED`` or ``QUOTED``. Raises ValueError
-    without either.
+    The table's column ``records`` names the origin of each row (``behind``). The book turns it into
+    links to the runs, and other front ends do not show it. A table without this column needs a
+    ``source`` for all of its rows: records, ``COMPUTED`` or ``QUOTED``. Raises ValueError if it has
+    neither.
 
     >>> shown = show_table(pd.DataFrame({"n": [1, 2]}), "counted", "How *many*.", "quoted")
     >>> shown.facts["csv"].splitlines()[:2]
@@ -69,23 +71,22 @@ def show_table(
     if source is not None:
         table = table.assign(records=_named(source))
     elif "records" not in table:
-        advice = "give them a column 'records' (report.behind), or name a source"
-        raise ValueError(f"nothing says where the rows of {name} come from: {advice}")
-    seen = table.drop(columns="records")
+        advice = "add a column 'records' (report.behind), or name a source"
+        raise ValueError(f"the table {name} does not say where its rows come from: {advice}")
+    columns = [name for name in table.columns if name != "records"]
     if table.empty:
-        row = ["nothing recorded yet", *["–"] * (len(seen.columns) - 1)]
-        seen = pd.DataFrame([row], columns=seen.columns)
-        table = seen.assign(records="")
-    csv = table[[*seen.columns, "records"]].to_csv(index=False)
-    # As the file has them, so that every front end shows the same digits.
-    read = pd.read_csv(io.StringIO(csv), dtype=str, keep_default_na=False).drop(columns="records")
-    body = read.to_html(index=False, border=0)
-    body = re.sub(' style="[^"]*"| class="dataframe"', "", body)  # each front end has its own
+        row = ["nothing recorded yet", *["–"] * (len(columns) - 1), ""]
+        table = pd.DataFrame([row], columns=[*columns, "records"])
+    csv = table[[*columns, "records"]].to_csv(index=False)
+    # Read from the file's text, so that every front end shows the same digits.
+    cells = pd.read_csv(io.StringIO(csv), dtype=str, keep_default_na=False).drop(columns="records")
+    body = cells.to_html(index=False, border=0)
+    body = re.sub(' style="[^"]*"| class="dataframe"', "", body)  # front ends add theirs
     body = body.replace("\n", f"\n<caption>{_inline(caption)}</caption>\n", 1)
     if fold:
         body = f"<details>\n<summary>{_inline(fold)}</summary>\n{body}\n</details>"
     facts = {"name": name, "caption": caption, "fold": fold, "csv": csv}
-    return Shown(TABLE, facts, body, f"{caption}\n\n{read.to_string(index=False)}")
+    return Shown(TABLE, facts, body, f"{caption}\n\n{cells.to_string(index=False)}")
 
 
 def show_figure(
@@ -93,9 +94,12 @@ def show_figure(
 ) -> Shown:
     """Show a matplotlib figure, and close it.
 
-    ``name`` is that of the picture's file in the book, ``alt`` what the figure tells those who do
-    not see it, ``caption`` a line of Markdown. ``source`` is what is drawn, to which the book makes
-    links: records, or a table with a column ``records``; by default no record is behind it.
+    Args:
+        name: of the picture's file in the book.
+        alt: the alternative text, for readers who cannot see the figure.
+        caption: a line of Markdown.
+        source: the drawn records, or a table with a column ``records``, to which the book makes
+            links. By default no record is behind the figure.
 
     >>> import matplotlib.pyplot as plt
     >>> shown = show_figure(plt.figure(), "empty", "Nothing is drawn.", "An empty figure.")
@@ -119,12 +123,11 @@ def show_figure(
 
 
 def show_views(figure, name: str, alt: str, caption: str, source=COMPUTED) -> Shown:
-    """Show a plotly ``figure`` of several views, of which a menu chooses one: that of the traces
-    whose ``meta`` is its name.
+    """Show a plotly ``figure`` with several views, and a menu to choose one.
 
-    It has a picture of its first view, which a front end without plotly shows (in Colab plotly
-    comes from its own address). ``name``, ``alt``, ``caption`` and ``source`` are those of
-    ``show_figure``.
+    A view has the traces whose ``meta`` is its name. Front ends without plotly show a picture of
+    the first view; Colab loads plotly from its own address. ``name``, ``alt``, ``caption`` and
+    ``source`` are those of ``show_figure``.
 
     >>> import plotly.graph_objects as go
     >>> figure = go.Figure(go.Scatter(y=[2, 3], x=[0, 1], mode="lines", name="a", meta="b"))
@@ -136,8 +139,8 @@ def show_views(figure, name: str, alt: str, caption: str, source=COMPUTED) -> Sh
     views = dict.fromkeys(trace.meta for trace in figure.data)
     buttons = []
     for view in views:
-        seen = {"visible": [trace.meta == view for trace in figure.data]}
-        buttons.append({"label": view, "method": "update", "args": [seen]})
+        visible = {"visible": [trace.meta == view for trace in figure.data]}
+        buttons.append({"label": view, "method": "update", "args": [visible]})
     for trace in figure.data:
         trace.visible = trace.meta == next(iter(views))
     menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.15, "yanchor": "bottom"}
@@ -150,30 +153,33 @@ def show_views(figure, name: str, alt: str, caption: str, source=COMPUTED) -> Sh
 
 
 def _still(figure):
-    """Draw what of a plotly figure is seen at first."""
+    """Draw the first view of a plotly figure with matplotlib."""
     import matplotlib.pyplot as plt
 
-    seen = [trace for trace in figure.data if trace.visible]
-    solid = {"projection": "3d"} if any("z" in trace for trace in seen) else {}
-    still, axis = plt.subplots(figsize=(7.5, 4.5), subplot_kw=solid)
-    for trace in seen:
-        places = [trace[name] for name in ("xyz" if solid else "xy")]
-        look = {"linestyle": "", "marker": ".", "ms": 4, "color": trace.marker.color}
-        look = {"color": trace.line.color} if trace.mode == "lines" else look
-        axis.plot(*places, **look, label=None if trace.showlegend is False else trace.name)
-    if seen:
-        axis.set_title(seen[0].meta)
+    traces = [trace for trace in figure.data if trace.visible]
+    is_solid = any("z" in trace for trace in traces)
+    projection = {"projection": "3d"} if is_solid else {}
+    still, axis = plt.subplots(figsize=(7.5, 4.5), subplot_kw=projection)
+    for trace in traces:
+        coordinates = [trace[name] for name in ("xyz" if is_solid else "xy")]
+        if trace.mode == "lines":
+            look = {"color": trace.line.color}
+        else:
+            look = {"linestyle": "", "marker": ".", "ms": 4, "color": trace.marker.color}
+        axis.plot(*coordinates, **look, label=None if trace.showlegend is False else trace.name)
+    if traces:
+        axis.set_title(traces[0].meta)
         axis.legend(loc="center left", bbox_to_anchor=(1.1, 0.5), frameon=False)
     return still
 
 
 def _named(source):
-    """Name the records of a source, as the column ``records`` of a table does."""
+    """Return the names of a source's records, as in the column ``records`` of a table."""
     return source if isinstance(source, str) else behind(source)
 
 
 def _inline(markdown):
-    """Make HTML of a line of Markdown."""
+    """Return a line of Markdown as HTML."""
     require("markdown_it")
     from markdown_it import MarkdownIt
 

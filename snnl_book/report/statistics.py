@@ -15,15 +15,16 @@ def interval(values) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (0.885, 0.961)
     """
-    found = estimate(values)
-    return found.low, found.high
+    ours = estimate(values)
+    return ours.low, ours.high
 
 
 def by_unit(records: pd.DataFrame) -> pd.Series:
-    """Take the values of a row's runs, one a unit: that of each run, but one mean of all runs on
-    one draw of a random encoder, which share its weights.
+    """Return the value of each unit in a row's runs.
 
-    ``records`` hold one metric, with columns ``value``, ``key`` and ``fingerprint``.
+    A unit is a run. All runs on one draw of a random encoder share its weights, so they are one
+    unit, with their mean. ``records`` hold one metric, with columns ``value``, ``key`` and
+    ``fingerprint``.
 
     >>> columns = {"value": [0.8, 0.9, 0.5], "key": ["a", "b", "c"]}
     >>> prints = ["x-random0", "x-random0", "x-random1"]
@@ -35,16 +36,15 @@ def by_unit(records: pd.DataFrame) -> pd.Series:
 
 
 def _drawn(records):
-    """Name the draw of the random encoder behind each row of records; missing where none is."""
+    """Return the name of the random encoder behind each row of records; missing without one."""
     return records["fingerprint"].str.extract(r"-(random\d+)", expand=False)
 
 
 def over_corpora(records: pd.DataFrame, corpora: list[str]) -> float:
-    """Return the mean over corpora of the means of each one's runs; nan if one has no run.
+    """Return the mean over corpora of the mean of each corpus's runs.
 
-    A mean over the others would be of easier ones, or of harder ones.
-
-    ``records`` hold one metric of one row, with columns ``dataset`` and ``value``.
+    It is nan if a corpus has no run, because the other corpora may be easier or harder. ``records``
+    hold one metric of one row, with columns ``dataset`` and ``value``.
 
     >>> over_corpora(pd.DataFrame({"dataset": ["a", "a", "b"], "value": [1, 3, 6]}), ["a", "b"])
     4.0
@@ -55,13 +55,20 @@ def over_corpora(records: pd.DataFrame, corpora: list[str]) -> float:
 def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     """Compare two rows on a metric, by differences paired by seed.
 
-    ``winner`` and ``loser`` are labels of rows of the ``records``, a frame with columns ``label``,
-    ``seed``, ``metric`` and ``value``, and ``fingerprint`` where encoders may be random: then the
-    seeds that share a draw of one are a single unit (``by_unit``). A stale run is not compared with
-    one that is not: what differs might be the code. Returns ``difference``, the mean
-    over units (above 0 if the winner is the better one), ``low`` and ``high``, its 95 % interval,
-    ``probability``, that of improvement (that a run of the winner, whatever its seed, beats a run
-    of the loser, whatever its seed; ties count half), and how many ``seeds`` and ``units``.
+    A stale run is only compared with another stale run, because otherwise the code might make the
+    difference.
+
+    Args:
+        records: a frame with columns ``label``, ``seed``, ``metric`` and ``value``. Where encoders
+            may be random it also has ``fingerprint``, and all seeds on one draw of an encoder are a
+            single unit (``by_unit``).
+        metric: the metric to compare.
+        winner, loser: labels of rows.
+
+    Returns ``difference``, the mean over units (above 0 if the winner is better), ``low`` and
+    ``high``, its 95 % interval, ``probability``, and the numbers of ``seeds`` and ``units``. The
+    probability is that of improvement: that a run of the winner with any seed beats a run of the
+    loser with any seed, where ties count half.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
@@ -77,7 +84,8 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     pairs = scores.reindex(columns=[winner, loser]).dropna()
     sign = -1 if metric in LOWER_IS_BETTER else 1
     better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
-    difference, crossed = better - worse, np.subtract.outer(better, worse)
+    difference = better - worse
+    all_differences = np.subtract.outer(better, worse)
     units = pd.Series(difference, pairs.index)
     if "fingerprint" in runs:
         drawn = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index)
@@ -87,7 +95,7 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         "difference": units.mean(),
         "low": low,
         "high": high,
-        "probability": ((np.sign(crossed) + 1) / 2).mean() if crossed.size else np.nan,
+        "probability": ((np.sign(all_differences) + 1) / 2).mean() if len(difference) else np.nan,
         "seeds": len(difference),
         "units": len(units),
     }

@@ -13,15 +13,15 @@ from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, pair
 
 _INFERSENT = ("infersent-nli", "infersent-random", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
-"""Our embeddings, and the columns of the paper's tables beside which they stand."""
+"""Our embeddings, and the embedding of the paper's tables that each is compared with."""
 
 VALUE_WORDS = {"holds": "matches", "fails": "differs", "open": "open", "unfair": "collapsed"}
-"""What a table says about a mean beside the paper's, by its direction under rule 3."""
+"""The words for a mean compared with the paper's, by its direction under rule 3."""
 
-COMPUTED, QUOTED = "computed on this page", "quoted"
-"""Where a row of a table comes from that no record is behind: what the chapter does when it is
-executed, or a source that the page names.
-"""
+COMPUTED = "computed on this page"
+"""The source of rows that a chapter computes when it is executed."""
+QUOTED = "quoted"
+"""The source of rows that are quoted from a work which the page names."""
 
 
 # ---------------------------------------------------------------- numbers
@@ -40,16 +40,16 @@ def show_interval(low: float, high: float, metric: str) -> str:
 
 
 def show_ends(counts) -> str:
-    """Say from where to where counts go: ``3 to 5``, or ``5``; a dash if there are none."""
+    """Return the range of some counts, ``3 to 5`` or ``5``; a dash if there are none."""
     ends = sorted({min(counts), max(counts)}) if len(counts) else []
     return " to ".join(f"{count:,}" for count in ends) or "–"
 
 
 def show_difference(records: pd.DataFrame, metric: str, name: str, reference: str) -> str:
-    """Say how much better one row is than another, paired by seed.
+    """Return how much better one row is than another, paired by seed, as text.
 
-    Mean, 95 % interval and number of seeds, or of draws of a random encoder where they are fewer;
-    or "not recorded yet".
+    It has the mean, the 95 % interval and the number of seeds, or of draws of a random encoder if
+    those are fewer. Without a pair of runs it is "not recorded yet".
     """
     judged = paired(records, metric, name, reference)
     mean, low, high, units = (judged[key] for key in ("difference", "low", "high", "units"))
@@ -61,56 +61,65 @@ def show_difference(records: pd.DataFrame, metric: str, name: str, reference: st
 
 
 def count_runs(rows: pd.DataFrame) -> str:
-    """Say how many runs there are, one row each, how many are not ok, and if any is stale.
+    """Return the number of runs, one row each, how many are not ok, and whether any is stale.
 
-    For instance ``5, 1 collapsed, stale``.
+    An example is ``5, 1 collapsed, stale``.
     """
     return ", ".join([f"{len(rows)}", *_flaws(rows)])
 
 
 def _flaws(runs):
-    """Say what is wrong with runs, one row each: how many are not ok, and if any is stale."""
-    odd = runs.loc[runs["status"] != "ok", "status"].value_counts()
-    stale = ["stale"] if runs["stale"].any() else []
-    return [f"{count} {status}" for status, count in odd.items()] + stale
+    """List what is wrong with runs, one row each: how many are not ok, and whether any is stale."""
+    not_ok = runs.loc[runs["status"] != "ok", "status"].value_counts()
+    flaws = [f"{count} {status}" for status, count in not_ok.items()]
+    return [*flaws, "stale"] if runs["stale"].any() else flaws
 
 
-# ---------------------------------------------------------------- beside the papers
+# ---------------------------------------------------------------- next to the papers
 
 
 def beside_paper(
     number: int, records: pd.DataFrame, embedding: str = "spacy", metrics=None
 ) -> pd.DataFrame:
-    """Set our records beside the columns of one of the paper's tables: a row a model and metric.
+    """Compare our records with one of the paper's tables: a row for each model and metric.
 
-    ``number`` is that of the table, 1 to 4; ``embedding``: ``spacy`` or ``infersent``; ``metrics``
-    takes some of the table's (default: all). Where some of a model's runs collapsed, a second row
-    leaves these out. Verdicts are those of rule 3 on a value (``judge_value``).
+    If some of a model's runs collapsed, a second row leaves these out. Verdicts are those of rule 3
+    on a value (``judge_value``).
+
+    Args:
+        number: of the table, 1 to 4.
+        records: as ``recorded`` returns them.
+        embedding: the paper's, ``spacy`` or ``infersent``.
+        metrics: keep these of the table (default: all).
 
     >>> from snnl_book.report.select import recorded
     >>> table = beside_paper(4, recorded("clustering", "ag_news"), metrics=["acc"])
     >>> table[["model", "paper mean", "our mean", "our verdict"]].to_numpy().tolist()[0]
     ['Orig.', '0.78', '0.781', 'matches']
     """
-    paper, rows = paper_table(number).query("embedding == @embedding"), []
-    paper = paper if metrics is None else paper[paper["metric"].isin(metrics)]
+    paper = paper_table(number).query("embedding == @embedding")
+    if metrics is not None:
+        paper = paper[paper["metric"].isin(metrics)]
+    rows = []
     for (label, metric), printed in paper.groupby(["label", "metric"], sort=False):
         printed = printed.set_index("statistic")
         ours = records[(records["label"] == label) & (records["metric"] == metric)]
         rows.append(_beside(label, metric, printed, ours))
         collapsed = ours["status"] == "collapsed"
         if collapsed.any() and not collapsed.all():
-            without = f"{label}, without collapsed runs"
-            rows.append(_beside(without, metric, printed, ours[~collapsed]))
-    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "ours"]
-    columns += ["sd", "our best", "difference", "documents", "runs", "our verdict", "records"]
+            without_collapsed = f"{label}, without collapsed runs"
+            rows.append(_beside(without_collapsed, metric, printed, ours[~collapsed]))
+    columns = [
+        *("model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "ours"),
+        *("sd", "our best", "difference", "documents", "runs", "our verdict", "records"),
+    ]
     return pd.DataFrame(rows).reindex(columns=columns).fillna("–")
 
 
 def _beside(label, metric, paper, ours):
     """Make a row of ``beside_paper``: the paper's mean and best, and our runs."""
-    percent = paper["printed"].str.endswith("%")
-    printed = paper["printed"].where(~percent, paper["value"].map("{:.4f}".format))
+    is_percent = paper["printed"].str.endswith("%")
+    printed = paper["printed"].where(~is_percent, paper["value"].map("{:.4f}".format))
     row = {
         "model": label,
         "metric": metric,
@@ -124,60 +133,67 @@ def _beside(label, metric, paper, ours):
     if values.empty:
         verdict = "not tested" if ours.empty else "no run ended with a number"
         return row | {"our verdict": verdict}
-    theirs, mean = paper.loc["mean", "value"], values.mean()
+    papers_mean = paper.loc["mean", "value"]
+    mean = values.mean()
     runs = ours["value"]
     best = runs.min() if metric in LOWER_IS_BETTER else runs.max()
     low, high = interval(values)
     spread = show_number((high - low) / 2, metric)
+    sign = "+" if mean >= papers_mean else ""
     return row | {
         "our mean": show_number(mean, metric),
         "95 % interval": show_interval(low, high, metric),
         "ours": show_number(mean, metric) + (f" ± {spread}" if np.isfinite(low) else ""),
         "sd": show_number(runs.std(), metric),
         "our best": show_number(best, metric),
-        "difference": ("+" if mean >= theirs else "") + show_number(mean - theirs, metric),
-        "our verdict": VALUE_WORDS[judge_value(ours, metric, theirs).direction],
+        "difference": sign + show_number(mean - papers_mean, metric),
+        "our verdict": VALUE_WORDS[judge_value(ours, metric, papers_mean).direction],
     }
 
 
 def paper_tables(
     parts: list[tuple[dict[str, str], int, pd.DataFrame]], metrics=None
 ) -> pd.DataFrame:
-    """Put several ``beside_paper`` into one table.
+    """Put several tables of ``beside_paper`` into one.
 
-    A part is its own first columns (name -> text, ``vectors`` among them), the number of the
-    paper's table and our records.
+    A part has its first columns (name -> text, with ``vectors``), the number of the paper's table,
+    and our records.
     """
     tables = []
-    for first, number, records in parts:
-        table = beside_paper(number, records, FORMS[first["vectors"]], metrics)
-        tables.append(table.assign(**first)[[*first, *table.columns]])
+    for columns, number, records in parts:
+        table = beside_paper(number, records, FORMS[columns["vectors"]], metrics)
+        tables.append(table.assign(**columns)[[*columns, *table.columns]])
     return pd.concat(tables)
 
 
 def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn ``beside_paper`` or ``paper_tables`` into the paper's shape: a row a model, a column a
-    score, our mean with half of its 95 % interval, and beneath it the paper's mean.
+    """Bring a table of ``beside_paper`` or ``paper_tables`` into the shape of the paper's.
 
-    A score whose mean differs from the paper's, by rule 3, is marked with ≠. What a row is besides
-    its model (``vectors``, ...) stays.
+    It has a row for each model and a column for each score, with our mean and half of its 95 %
+    interval, and in the row below it the paper's mean. Rule 3 marks our means that differ from the
+    paper's with ≠. Columns before the model, such as ``vectors``, stay.
 
     >>> from snnl_book.report.select import recorded
     >>> table = in_papers_shape(beside_paper(4, recorded("clustering", "ag_news")))
     >>> table[["model", "nmi", "acc"]].to_numpy().tolist()[:2]
     [['Orig.', '0.475 ± 0.001 ≠', '0.781 ± 0.001'], ['the paper', '0.51', '0.78']]
     """
-    first = [*table.columns[: table.columns.get_loc("model") + 1]]
+    columns = [*table.columns[: table.columns.get_loc("model") + 1]]
     rows = []
-    for names, own in table.groupby(first, sort=False):
-        scores = own.set_index("metric")
-        marked = scores["our verdict"].eq("differs").map({True: " ≠", False: ""})
-        row = dict(zip(first, names, strict=True)) | (scores["ours"] + marked).to_dict()
-        row |= {name: own[name].iloc[0] for name in ("documents", "runs")}
-        rows.append(row | {"records": behind(own)})
+    for names, of_model in table.groupby(columns, sort=False):
+        scores = of_model.set_index("metric")
+        marks = scores["our verdict"].eq("differs").map({True: " ≠", False: ""})
+        row = {
+            **dict(zip(columns, names, strict=True)),
+            **(scores["ours"] + marks).to_dict(),
+            "documents": of_model["documents"].iloc[0],
+            "runs": of_model["runs"].iloc[0],
+            "records": behind(of_model),
+        }
+        rows.append(row)
         if "without collapsed" not in row["model"]:
-            theirs = scores["paper mean"].to_dict()
-            rows.append({"model": "the paper", **theirs, "records": QUOTED})
+            papers_means = scores["paper mean"].to_dict()
+            rows.append({"model": "the paper", **papers_means, "records": QUOTED})
     return pd.DataFrame(rows).fillna("")
 
 
@@ -187,13 +203,15 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
 def compare(
     records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "acc"
 ) -> pd.DataFrame:
-    """Compare rows with a reference row, paired by seed, without a claim to judge.
+    """Compare rows with reference rows, paired by seed, where there is no claim to judge.
 
-    A row for each (label, reference).
+    ``pairs`` are (label, reference), and the table has a row for each.
     """
-    rows, scored = [], records[records["metric"] == metric]
+    rows = []
+    scored = records[records["metric"] == metric]
     for label, reference in pairs:
-        judged, ours = paired(records, metric, label, reference), scored[scored["label"] == label]
+        judged = paired(records, metric, label, reference)
+        ours = scored[scored["label"] == label]
         row = {
             "what": label,
             "against": reference,
@@ -212,92 +230,97 @@ def compare(
 def differences(
     records: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "acc", group: str = ""
 ) -> pd.DataFrame:
-    """Return differences between rows, paired by seed, as numbers: what ``figures.forest`` draws.
+    """Return differences between rows, paired by seed, as the numbers that ``forest`` draws.
 
-    ``records`` have the columns ``label``, ``seed``, ``metric`` and ``value``; ``pairs`` are labels
-    of rows, each with that of its reference, compared by a ``metric``. Returns a row a pair with
-    ``label``, ``against``, the ``group`` given, ``mean`` (above 0 if the label is the better one),
-    ``low`` and ``high`` (its 95 % interval, nan for fewer than two units), ``seeds`` and
-    ``records``. Without a seed that both have the mean is nan.
+    ``records`` have the columns ``label``, ``seed``, ``metric`` and ``value``; ``pairs`` are (label
+    of a row, label of its reference). Returns a row for each pair with ``label``, ``against``,
+    ``group``, ``mean`` (above 0 if the label is better; nan if no seed is in both rows), ``low``
+    and ``high`` (its 95 % interval, nan for fewer than two units), ``seeds`` and ``records``.
 
     >>> from snnl_book.report.select import recorded
     >>> rows = differences(recorded("clustering", "ag_news"), [("AE(D)", "AE")], "nmi")
     >>> rows[["label", "mean", "seeds"]].round(3).to_numpy().tolist()
     [['AE(D)', 0.128, 5]]
     """
-    rows, scored = [], records[records["metric"] == metric]
+    rows = []
+    scored = records[records["metric"] == metric]
     for pair in pairs:
-        judged, own = paired(records, metric, *pair), scored[scored["label"].isin(pair)]
+        judged = paired(records, metric, *pair)
         numbers = [judged[name] for name in ("difference", "low", "high", "seeds")]
-        rows.append([*pair, group, *numbers, behind(own)])
+        rows.append([*pair, group, *numbers, behind(scored[scored["label"].isin(pair)])])
     columns = ["label", "against", "group", "mean", "low", "high", "seeds", "records"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def by_corpus(records: pd.DataFrame, metric: str, column: str, pair: list) -> pd.DataFrame:
-    """Compare two kinds of runs by a ``metric`` in each corpus, by the seeds that both have there,
-    of the same revision.
+    """Compare two groups of runs by a ``metric`` in each corpus, by the seeds that both have there.
 
-    ``column`` of the records says of which kind a run is (``clusterer``, ``stage``, ...), and
-    ``pair`` names two of its values. Returns a row a corpus that has both, by its name: either
-    kind's mean, in a column of its name, ``gain`` (above 0 if the first is the better one),
-    ``seeds``, ``stale`` and ``records`` of the runs compared.
+    The groups are those with two values, ``pair``, in a ``column`` of the records, such as
+    ``clusterer`` or ``stage``; compared runs are of the same revision. Returns a row for each
+    corpus that has both groups, indexed by its name. Columns are the mean of each group, in a
+    column of its name, ``gain`` (above 0 if the first is better), ``seeds``, ``stale`` and
+    ``records`` of the compared runs.
 
     >>> from snnl_book.report.select import short_texts
-    >>> found = by_corpus(short_texts(), "acc", "method", ["MiniLM, mean", "TF-IDF"])
-    >>> bool((found["gain"] > 0).all()), list(found.columns[:3])
+    >>> gains = by_corpus(short_texts(), "acc", "method", ["MiniLM, mean", "TF-IDF"])
+    >>> bool((gains["gain"] > 0).all()), list(gains.columns[:3])
     (True, ['MiniLM, mean', 'TF-IDF', 'gain'])
     """
     runs = records[records["metric"] == metric].dropna(subset="value")
     runs = runs[runs[column].isin(pair)]
     runs = runs[runs.groupby(["dataset", "seed"])[column].transform("nunique") == 2]
     runs = runs[runs.groupby(["dataset", "seed"])["stale"].transform("nunique") == 1]
-    found = runs.pivot_table("value", "dataset", column).reindex(columns=pair)
+    table = runs.pivot_table("value", "dataset", column).reindex(columns=pair)
     corpora = runs.groupby("dataset")
-    return found.assign(
-        gain=(found[pair[0]] - found[pair[1]]) * (-1 if metric in LOWER_IS_BETTER else 1),
+    return table.assign(
+        gain=(table[pair[0]] - table[pair[1]]) * (-1 if metric in LOWER_IS_BETTER else 1),
         seeds=corpora["seed"].nunique(),
         stale=corpora["stale"].any(),
-        records=[behind(own) for _, own in corpora],
+        records=[behind(of_corpus) for _, of_corpus in corpora],
     )
 
 
 def gain_row(gains: pd.DataFrame, points: bool = False) -> dict[str, str]:
-    """Say what ``by_corpus`` found, a corpus a unit, as columns of a table.
+    """Summarise a table of ``by_corpus``, with a corpus as the unit, as columns of a table.
 
-    With ``points`` in points, else in the score's own unit: the mean gain, its 95 % interval, in
-    how many corpora the first kind is better, and over how many seeds each.
+    They are the mean gain, its 95 % interval, in how many corpora the first group is better, and
+    how many seeds each corpus has. With ``points`` the gain is in points, else in the score's unit.
 
     >>> gains = pd.DataFrame({"gain": [0.1, 0.3], "seeds": [5, 3]})
     >>> [*gain_row(gains, points=True).values()]
     ['+20.0', '-107.1 to 147.1', '2 of 2', '3 to 5']
     """
-    gain, form = gains["gain"] * (100 if points else 1), ".1f" if points else ".3f"
+    gain = gains["gain"] * (100 if points else 1)
+    digits = 1 if points else 3
     low, high = interval(gain)
+    spread = f"{low:.{digits}f} to {high:.{digits}f}" if len(gain) > 1 else "–"
     return {
-        "gain": f"{gain.mean():+{form}}",
-        "95 % interval over corpora": f"{low:{form}} to {high:{form}}" if len(gain) > 1 else "–",
+        "gain": f"{gain.mean():+.{digits}f}",
+        "95 % interval over corpora": spread,
         "better in": f"{(gain > 0).sum()} of {len(gain)}",
         "seeds": show_ends(gains["seeds"]),
     }
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Summarise records of any profile: a row a label, the mean of each of the metrics over seeds
-    (over encoders, where several were drawn).
+    """Summarise records of any profile: a row for each label, with the mean of each metric.
+
+    The mean is over seeds, or over encoders if several were drawn.
 
     >>> from snnl_book.report.select import recorded
     >>> table = means(recorded("clustering", "ag_news"), ["acc"])
     >>> table[["model", "acc"]].to_numpy().tolist()
     [['Orig.', '0.781'], ['AE', '0.792'], ['LC(D)', '0.859'], ['AE(D)', '0.853']]
     """
-    rows, scored = [], records.loc[records["metric"].isin(metrics), "label"]
-    for label in scored.unique():
+    rows = []
+    for label in records.loc[records["metric"].isin(metrics), "label"].unique():
         ours = records[records["label"] == label]
-        scores = {name: by_unit(ours[ours["metric"] == name]).mean() for name in metrics}
-        row = {"model": label} | {name: show_number(score, name) for name, score in scores.items()}
-        runs = count_runs(ours.drop_duplicates("key"))
-        rows.append(row | {"runs": runs, "records": behind(ours)})
+        row = {"model": label}
+        for name in metrics:
+            row[name] = show_number(by_unit(ours[ours["metric"] == name]).mean(), name)
+        row["runs"] = count_runs(ours.drop_duplicates("key"))
+        row["records"] = behind(ours)
+        rows.append(row)
     return pd.DataFrame(rows, columns=["model", *metrics, "runs", "records"])
 
 
@@ -305,11 +328,10 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def provenance(records: pd.DataFrame, clustered: str = "") -> str:
-    """Say in a line which runs a table rests on, if any are stale or not ok, and of what grade.
+    """Describe in a line the runs behind a table, with their flaws and their grade.
 
-    ``records`` are those behind the table; ``clustered`` names what was both trained on and scored,
-    such as ``texts``, if anything. Runs of the full profile have a grade, the others stand beside
-    no paper.
+    ``records`` are those behind the table. If the same documents were trained on and scored,
+    ``clustered`` is their name, such as ``texts``. Only runs of the full profile have a grade.
 
     >>> from snnl_book.report.select import recorded
     >>> provenance(recorded("clustering", "ag_news"), clustered="texts").split(",")[0]
@@ -347,23 +369,23 @@ def computing_seconds(records: pd.DataFrame) -> float:
 
 
 def includes_shared_training(records: pd.DataFrame) -> pd.Series:
-    """Tell of each row of records if its ``seconds`` include training that runs share, as bool.
+    """Return for each row of records whether its ``seconds`` include shared training, as bool.
 
-    A run that starts from a network shared with others says in ``shared_seconds`` how long that
-    took, and its ``seconds`` are its own; a record that was made before this says nothing, and its
-    ``seconds`` include both.
+    Runs that start from a shared network record the time of its training as ``shared_seconds``, and
+    leave it out of their ``seconds``. Older records lack that score, and their ``seconds`` include
+    both.
     """
-    ok = records["status"] == "ok"  # what broke down may not have come as far
+    ok = records["status"] == "ok"  # other runs may have ended before the shared training
     shares = ok & records["model"].isin([*images.DEEP, *short_texts.TRAINED])
     runs = records["experiment"] + "/" + records["key"]
     return shares & ~runs.isin(runs[records["metric"] == "shared_seconds"])
 
 
 def behind(rows: pd.DataFrame) -> str:
-    """Name the records behind a row of a table, for its column ``records``.
+    """Return the names of the records behind a row of a table, for its column ``records``.
 
-    Each as ``experiment/key``, a blank between two; empty if there are none. ``rows`` are rows of
-    records, of whatever metrics and runs, or of a table that has such a column.
+    A name is ``experiment/key``, and a blank is between two. ``rows`` are rows of records, of any
+    metrics and runs, or rows of a table that has such a column.
     """
     if "records" in rows:
         return " ".join(dict.fromkeys(" ".join(rows["records"]).split()))
@@ -372,8 +394,10 @@ def behind(rows: pd.DataFrame) -> str:
 
 # ---------------------------------------------------------------- benchmarks
 
-_BENCHMARK = ["chapter", "loss", "way", "batch", "features", "runs", "epochs", "seconds", "memory"]
-_BENCHMARK += ["turns", "device", "threads", "versions", "commit", "created"]
+_BENCHMARK = [
+    *("chapter", "loss", "way", "batch", "features", "runs", "epochs", "seconds", "memory"),
+    *("turns", "device", "threads", "versions", "commit", "created"),
+]
 
 
 def _benchmark_paths(name):
@@ -390,12 +414,12 @@ def benchmark(name: str) -> pd.DataFrame:
 
 
 def benchmark_files(name: str) -> str:
-    """Name the files that ``benchmark`` reads, as ``source`` of a table (``show_table``)."""
+    """Return the names of the files that ``benchmark`` reads, as a ``source`` of ``show_table``."""
     return " ".join(f"results/bench/{path.name}" for path in _benchmark_paths(name))
 
 
 def benchmark_provenance(table: pd.DataFrame) -> str:
-    """Say in one sentence where the numbers of a benchmark come from."""
+    """Return in one line where the numbers of a benchmark come from."""
     sources = [
         f"{row.device}; {row.versions}; commit {row.commit}; {row.created[:10]}"
         for row in table.drop_duplicates(["device", "threads", "commit"]).itertuples()

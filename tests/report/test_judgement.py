@@ -556,16 +556,16 @@ def test_a_contrast_is_told_by_its_words_with_interval_and_units():
     rows = [made(AED, UP), BASE, made(PCA, [0.05])]
     found = claims.judge(pd.concat(rows), claims=[claim(BEATS, second)])
     each = found["contrasts"][0][0]
-    assert claims.said(found) == claims.said(found, "a against b")
-    assert claims.said(found) == f"+0.120 (95 % interval {each['interval']}, 5 seeds)"
-    assert claims.said(found, "c against d") == "+0.050 (1 seed)"
+    assert claims.finding(found) == claims.finding(found, "a against b")
+    assert claims.finding(found) == f"+0.120 (95 % interval {each['interval']}, 5 seeds)"
+    assert claims.finding(found, "c against d") == "+0.050 (1 seed)"
     best = replace(BEATS, says="best of nine", cells=((1, AED),), best=9)
     unknown = replace(second, says="nobody")
     with pytest.raises(ClaimError, match="no comparison of these claims says 'a against'"):
-        claims.said(found, "a against")
+        claims.finding(found, "a against")
     found = claims.judge(pd.concat(rows[:2]), claims=[claim(best), claim(unknown)])
-    assert claims.said(found) == "too few runs (0 seeds)"
-    assert claims.said(found, "nobody") == "not recorded (0 seeds)"
+    assert claims.finding(found) == "too few runs (0 seeds)"
+    assert claims.finding(found, "nobody") == "not recorded (0 seeds)"
 
 
 # ---------------------------------------------------------------- rows of the plan

@@ -401,7 +401,7 @@ def test_every_row_of_a_table_says_which_records_are_behind_it():
         shown = report.show_table(table, "some", "A caption.", source)
         written = pd.read_csv(io.StringIO(shown.facts["csv"]))
         assert written.columns[-1] == "records" and written["records"].unique().tolist() == told
-    with pytest.raises(ValueError, match="nothing says where the rows of odd come from"):
+    with pytest.raises(ValueError, match="the table odd does not say where its rows come from"):
         report.show_table(counted, "odd", "A caption.")
 
 
