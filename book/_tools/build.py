@@ -31,7 +31,7 @@ EXECUTED = BUILD / "executed"
 SOURCE = BUILD / "src"
 PAGE = BUILD / "book" / "_build" / "html" / "index.html"
 PARAMETERS = ("profile", "seeds", "dataset", "device")
-COPIED = {".md", ".bib", ".css", ".js", ".py", ".png", ".svg"}  # what of the book is no notebook
+COPIED = {".md", ".bib", ".css", ".js", ".py", ".png", ".svg"}  # files that are not notebooks
 
 
 def contents() -> list[str]:
@@ -70,11 +70,11 @@ def digest_of_records() -> str:
 
 
 def fitting(chapter: Path, dataset: str) -> str:
-    """Return the data set for one chapter, which a data set of another kind does not concern."""
-    said = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
-    kind = said[1] if said else "texts"
-    asked = data.resolve(dataset, kind)
-    return asked if data.describe(asked).kind == kind else data.resolve("auto", kind)
+    """Return the data set for a chapter: ``dataset``, or the default if that is of another kind."""
+    match = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
+    kind = match[1] if match else "texts"
+    resolved = data.resolve(dataset, kind)
+    return resolved if data.describe(resolved).kind == kind else data.resolve("auto", kind)
 
 
 def arguments(chapter: Path, parameters: dict[str, str]) -> str:
@@ -84,53 +84,52 @@ def arguments(chapter: Path, parameters: dict[str, str]) -> str:
 
 
 def ran_on(dataset: str) -> str:
-    """Name the data set that a chapter ran on, or say that it was not there and nothing ran."""
+    """Return the name of the data set that a chapter ran on, or that it ran on none, and why."""
     return dataset if data.locate(dataset) else f"none, as {dataset} is not on this machine"
 
 
 def data_behind(chapter: Path, dataset: str) -> str:
-    """Name the copy of the data that a chapter computes on, since another one changes it."""
+    """Return the fingerprint of a chapter's data: the page changes with other data."""
     from snnl_book import experiments
 
     return str(experiments.fingerprint(fitting(chapter, dataset), "tfidf"))
 
 
 def seeds_of_runs(profile: str, seeds: str) -> str:
-    """Return the seeds of recorded runs: those asked for, else in the full profile nothing, which
-    means each experiment's own.
-    """
+    """Return the seeds of recorded runs as text; empty stands for each experiment's own seeds."""
     return seeds or ("" if profile == "full" else "42")
 
 
 def groups(
     names: list[str], profile: str, seeds: str, dataset: str, device: str
 ) -> dict[tuple, list[str]]:
-    """Part the runs that have no good record and can be made here into groups, one process each:
-    (experiment, data set, embedding, seed) -> keys of the records.
+    """Group the runs that have no good record and can be made here, with a process for each group.
 
-    Runs of a group read the same documents and vectors. Where they take seconds, and on a GPU, all
-    seeds are one group: the seed is ``all``.
+    Returns (experiment, data set, embedding, seed) -> keys of the records. Runs of a group read the
+    same documents and vectors. If runs take seconds, and on a GPU, all seeds are one group, and the
+    seed is ``all``.
     """
     from snnl_book import experiments
 
     seeds = seeds_of_runs(profile, seeds) or None
     together = profile != "full" or experiments.check_device(device) != "cpu"
-    found: dict[tuple, list[str]] = {}
-    asked = profile, dataset, seeds, device
-    rows = [row for name in names for row in experiments.status(name, *asked)]
+    rows = [
+        row for name in names for row in experiments.status(name, profile, dataset, seeds, device)
+    ]
     todo = [row.spec for row in rows if row.verdict != "done"]
+    keys_of: dict[tuple, list[str]] = {}
     for spec in experiments.runnable(todo, device):
         group = (spec.experiment, spec.dataset, spec.embedding, "all" if together else spec.seed)
-        found.setdefault(group, []).append(experiments.key(spec))
-    return found
+        keys_of.setdefault(group, []).append(experiments.key(spec))
+    return keys_of
 
 
-def _counted(number: int, noun: str, rest: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}{rest}"
+def _counted(number: int, noun: str, suffix: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}{suffix}"
 
 
 def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
-    """Say what is going to be made, and the minutes that the chapters took when they were measured.
+    """Return a line on what will be made, with the minutes that chapters took when measured.
 
     ``jobs`` are (rule, its chapter or None); ``cores`` is None on a cluster.
     """
@@ -138,8 +137,8 @@ def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
     names = [chapter for _, chapter in jobs if chapter]
     parts = [_counted(rules.count("run"), "group", " of runs")] if "run" in rules else []
     if names:
-        took = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
-        seconds = took["seconds"].reindex(names)
+        costs = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
+        seconds = costs["seconds"].reindex(names)
         parts.append(_counted(len(names), "chapter", " to execute"))
         if cores and seconds.notna().any():
             minutes = seconds.fillna(seconds.mean()).sum() / cores / 60
@@ -151,63 +150,57 @@ def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
 
 
 def execute(chapter: Path, parameters: dict[str, str], log: Path) -> None:
-    """Execute one chapter into ``_build/executed``, whole or not at all; ``log`` keeps it as far as
-    it came. Raises SnnlError if a cell fails.
+    """Execute one chapter into ``_build/executed``, completely or not at all.
+
+    ``log`` keeps the cells that were executed. Raises SnnlError if one fails.
     """
     from snnl_book import experiments
 
     output = EXECUTED / chapter.name
     output.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    experiments.parameters(
-        parameters, data.describe(parameters["dataset"]).kind
-    )  # before a kernel starts
-    started, created = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    given = [part for name, value in parameters.items() for part in ("-r", name, value)]
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(chapter),
-        str(log),
-        *given,
-        "--cwd",
-        str(output.parent),
-        "-k",
-        "python3",
-        "--no-progress-bar",
-        "--no-request-save-on-cell-execute",  # once at the end, or when a cell fails
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "papermill failed"
-        raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {log})")
+    # Wrong parameters are an error before a kernel starts.
+    experiments.parameters(parameters, data.describe(parameters["dataset"]).kind)
+    started = time.monotonic()
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    _papermill(chapter, log, parameters, output.parent)
     notebook = json.loads(log.read_text())
     for cell in notebook["cells"]:
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"].append("remove-input")
-    memory = (
-        resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    )  # of the largest process, which is the kernel
-    note = parameters | {"dataset": ran_on(parameters["dataset"]), "created": created}
-    note |= {
+    # The largest child process is the kernel.
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    note = {
+        **parameters,
+        "dataset": ran_on(parameters["dataset"]),
+        "created": created,
         "seconds": round(time.monotonic() - started, 1),
         "memory_mb": memory,
         "versions": results.versions(),
         "commit": results.commit(),
+        "device": experiments.device_name(experiments.check_device(parameters["device"])),
     }
-    notebook["metadata"]["snnl"] = note | {
-        "device": experiments.device_name(experiments.check_device(parameters["device"]))
-    }
+    notebook["metadata"]["snnl"] = note
     with whole_file(output) as file:
         file.write(json.dumps(notebook).encode())
     print(f"{chapter.stem}: executed in {note['seconds']:.0f} s", flush=True)
 
 
+def _papermill(chapter, log, parameters, folder):
+    """Execute a notebook in a folder; raise SnnlError if a cell fails."""
+    options = [part for name, value in parameters.items() for part in ("-r", name, value)]
+    options += ["--cwd", str(folder), "-k", "python3", "--no-progress-bar"]
+    # The log is written at the end, or when a cell fails.
+    options.append("--no-request-save-on-cell-execute")
+    command = [sys.executable, "-m", "papermill", str(chapter), str(log), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "papermill failed"
+        raise SnnlError(f"{chapter.stem} did not run: {last} (the executed cells are in {log})")
+
+
 def render() -> None:
-    """Render the executed chapters, and the pages about them; a warning is an error. Raises
-    SnnlError if there was one.
-    """
+    """Render the executed chapters and the pages about them. Raises SnnlError on any warning."""
     import pages
     import rendered
 
@@ -216,11 +209,11 @@ def render() -> None:
         target = SOURCE / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    known = {SOURCE / path.relative_to(ROOT) for path in (*sources(), *chapters())}
-    for folder in ("runs", "tables", "figures"):  # written anew below, all of it
+    current = {SOURCE / path.relative_to(ROOT) for path in (*sources(), *chapters())}
+    for folder in ("runs", "tables", "figures"):  # all files in them are written again below
         shutil.rmtree(SOURCE / "book" / folder, ignore_errors=True)
-    for path in SOURCE.rglob("*"):  # what has left the book leaves the build
-        if path.suffix in COPIED | {".ipynb"} and path not in known:
+    for path in SOURCE.rglob("*"):  # files removed from the book are removed from the build
+        if path.suffix in COPIED | {".ipynb"} and path not in current:
             path.unlink()
     for path in chapters():
         executed = json.loads((EXECUTED / path.name).read_text())

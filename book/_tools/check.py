@@ -1,8 +1,7 @@
-"""Look at the rendered book in a real browser (make check-book): every page, light and dark, wide
-and as narrow as a phone.
+"""Check the rendered book in a real browser (make check-book).
 
-What is wrong is listed, page by page, and the exit status is 1. Screenshots and the list stay in
-``_build/check``.
+Every page is opened in light and dark, and as wide as a desk's screen and a phone's. Problems are
+listed page by page, and make the exit status 1. Screenshots and the list are in ``_build/check``.
 """
 
 import csv
@@ -55,42 +54,40 @@ NO_PAGES = {
 
 
 class Links(HTMLParser):
-    """Where a page leads, and the places in it that can be led to."""
+    """The links of a page, its downloads, and its anchors."""
 
     def __init__(self, path: Path):
         super().__init__()
-        self.targets, self.places, self.downloads = [], set(), []
+        self.targets = []
+        self.anchors = set()
+        self.downloads = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        own = dict(attrs)
-        self.places |= {own[name] for name in ("id", "name") if own.get(name)}
-        if tag == "a" and own.get("href"):
-            (self.downloads if "_downloads/" in own["href"] else self.targets).append(own["href"])
+        attributes = dict(attrs)
+        self.anchors.update(attributes[name] for name in ("id", "name") if attributes.get(name))
+        address = attributes.get("href")
+        if tag == "a" and address:
+            (self.downloads if "_downloads/" in address else self.targets).append(address)
 
 
 def broken_links(pages: dict[str, Links]) -> list[str]:
-    """Name each link of a page to a file or a place of this book that is not there."""
-    found = []
+    """List the links of pages to files or anchors of this book that do not exist."""
+    problems = set()
     for name, page in pages.items():
         for target in [*page.targets, *page.downloads]:
             parts = urllib.parse.urlsplit(target)
             if parts.scheme or parts.netloc:
                 continue
-            path = (
-                (SITE / name).parent / urllib.parse.unquote(parts.path)
-                if parts.path
-                else SITE / name
-            )
+            path = SITE / name
+            if parts.path:
+                path = path.parent / urllib.parse.unquote(parts.path)
             path = path.resolve() / "index.html" if path.is_dir() else path.resolve()
-            there = pages.get(str(path.relative_to(SITE))) if path.is_relative_to(SITE) else None
-            if not path.exists() or (
-                parts.fragment
-                and there
-                and urllib.parse.unquote(parts.fragment) not in there.places
-            ):
-                found.append(f"{name}: the link {target} leads nowhere")
-    return sorted(set(found))
+            linked = pages.get(str(path.relative_to(SITE))) if path.is_relative_to(SITE) else None
+            anchor = urllib.parse.unquote(parts.fragment)
+            if not path.exists() or (anchor and linked and anchor not in linked.anchors):
+                problems.add(f"{name}: the link {target} leads nowhere")
+    return sorted(problems)
 
 
 # ---------------------------------------------------------------- tables against the records
@@ -105,72 +102,70 @@ def read(path: Path) -> list[dict[str, str]]:
 
 @functools.cache
 def record(name: str) -> dict[str, float] | None:
-    """The scores of a record in results/, read without the library; None if there is none of that
-    name.
+    """Return the scores of a record in results/, or None if there is no record of that name.
+
+    It is read without the library, so that mistakes in the library are noticed.
     """
     path = ROOT / "results" / f"{name}.csv"
     return {row["metric"]: float(row["value"]) for row in read(path)} if path.exists() else None
 
 
 def differences(pages: dict[str, Links]) -> list[str]:
-    """Name what a CSV file that the book offers says otherwise than the records, or than the file
-    that its chapter wrote.
-    """
-    found, offered = [], {}
-    for name, page in pages.items():
-        offered |= {(SITE / name).parent / target: name for target in page.downloads}
+    """List how the book's CSV files differ from the records, or from the files of its chapters."""
+    problems = []
+    offered = {
+        (SITE / name).parent / target: name
+        for name, page in pages.items()
+        for target in page.downloads
+    }
     written = {}
     for path in (*SOURCE.glob("tables/*.csv"), *SOURCE.glob("runs/tables/*.csv")):
         written.setdefault(path.name, []).append(path)
     for path, name in offered.items():
         if path.suffix != ".csv":
             continue
-        if path.read_bytes() not in [own.read_bytes() for own in written.get(path.name, [])]:
-            found.append(
-                f"{name}: the download {path.name} is not what was written when the book was built"
-            )
+        if path.read_bytes() not in [file.read_bytes() for file in written.get(path.name, [])]:
+            problem = f"the download {path.name} is not the file written when the book was built"
+            problems.append(f"{name}: {problem}")
         rows = read(path)
-        found += (
-            _unlike_results(path, rows)
-            if rows and "experiment" in rows[0] and "key" in rows[0]
-            else []
-        )
-        found += [f"{name}: {line}" for row in rows for line in _unlike_records(path.name, row)]
-    return found
+        if rows and "experiment" in rows[0] and "key" in rows[0]:
+            problems += _unlike_results(path, rows)
+        problems += [f"{name}: {line}" for row in rows for line in _unlike_records(path.name, row)]
+    return problems
 
 
 def _unlike_results(path, rows):
-    """Compare the file with all records of an experiment with results/."""
-    theirs = {(row["key"], row["metric"]): row["value"] for row in rows}
+    """Compare a file that has all records of an experiment with results/."""
+    in_file = {(row["key"], row["metric"]): row["value"] for row in rows}
     folder = ROOT / "results" / rows[0]["experiment"]
     files = (
         file
         for file in folder.glob("*.csv")
         if not file.name.endswith((".answers.csv", ".curve.csv", ".points.csv"))
     )
-    ours = {(file.stem, row["metric"]): row["value"] for file in files for row in read(file)}
-    odd = [
-        key
-        for key in theirs.keys() | ours.keys()
-        if theirs.get(key, "") != ours.get(key, "") and not _equal(theirs.get(key), ours.get(key))
+    in_results = {(file.stem, row["metric"]): row["value"] for file in files for row in read(file)}
+    different = [
+        score
+        for score in in_file.keys() | in_results.keys()
+        if not _equal(in_file.get(score), in_results.get(score))
     ]
-    return (
-        [f"{path.name}: {len(odd)} values are not those in results/, such as {sorted(odd)[0]}"]
-        if odd
-        else []
-    )
+    if not different:
+        return []
+    example = sorted(different)[0]
+    return [f"{path.name}: {len(different)} values are not those in results/, such as {example}"]
 
 
-def _equal(one, other):
-    return (
-        one is not None
-        and other is not None
-        and (float(one or "nan") == float(other) or {one, other} <= {"", "nan"})
-    )
+def _equal(first, second):
+    """Return whether two values, as text or None, are the same number; "" is nan."""
+    if first == second:
+        return True
+    if first is None or second is None:
+        return {first, second} == {None, ""}
+    return float(first or "nan") == float(second or "nan") or {first, second} <= {"", "nan"}
 
 
 def _unlike_records(name, row):
-    """Name the records of a row that do not exist, and a mean that is not theirs."""
+    """List the records of a row that do not exist, and means that are not those of the records."""
     names = [
         part for part in (row.get("records") or "").split() if "/" in part and "/bench" not in part
     ]
@@ -178,36 +173,37 @@ def _unlike_records(name, row):
         return [f"{name}: there is no record {missing[0]}"]
     return [
         line
-        for metric, said in means_shown(row, names)
-        if (line := _unlike_mean(name, metric, said, names))
+        for metric, printed in means_shown(row, names)
+        if (line := _unlike_mean(name, metric, printed, names))
     ]
 
 
 def means_shown(row: dict[str, str], names: list[str]) -> list[tuple[str, str]]:
-    """List a row's scores that are means over its records, as (metric, what is printed): ``our
-    mean``, or the columns of scores if one setting is behind it.
+    """List a row's scores that are means over its records, as (metric, printed mean).
+
+    They are ``our mean``, or the columns of scores if one setting is behind the row.
     """
     if "our mean" in row:
-        shown = [(row.get("metric", "acc"), row["our mean"])]
+        cells = [(row.get("metric", "acc"), row["our mean"])]
+    elif len({re.sub(r"-s\d+-n", "-n", part) for part in names}) == 1:
+        cells = [(metric, row[metric]) for metric in SCORES if metric in row]
     else:
-        settings = {re.sub(r"-s\d+-n", "-n", part) for part in names}
-        shown = (
-            [(metric, row[metric]) for metric in SCORES if metric in row]
-            if len(settings) == 1
-            else []
-        )
-    means = ((metric, re.fullmatch(MEAN, said or "")) for metric, said in shown)
-    return [(metric, found[1].replace(",", "")) for metric, found in means if found]
+        cells = []
+    means = ((metric, re.fullmatch(MEAN, cell or "")) for metric, cell in cells)
+    return [(metric, match[1].replace(",", "")) for metric, match in means if match]
 
 
-def _unlike_mean(name, metric, said, names):
-    """Say so if a printed score is not the mean over the records, those of one random encoder
-    counted as one; of a run that is scored after each stage (acc_0, acc_1, ...) it may be any.
+def _unlike_mean(name, metric, printed, names):
+    """Return a problem if a printed score is not the mean over the records, else an empty text.
+
+    The records of one random encoder count as one. If runs are scored after each stage (acc_0,
+    acc_1, ...), the mean of any stage will do.
     """
     scores = {
-        own for part in names for own in record(part) if re.fullmatch(rf"{metric}(_\d)?", own)
+        score for part in names for score in record(part) if re.fullmatch(rf"{metric}(_\d)?", score)
     }
-    digits, means = len(said.partition(".")[2]), []
+    digits = len(printed.partition(".")[2])
+    means = []
     for score in sorted(scores):
         units = {}
         for part in names:
@@ -216,82 +212,86 @@ def _unlike_mean(name, metric, said, names):
                 unit = part if not drawn else drawn[2] if drawn[2] in DRAWS else "first draw"
                 units.setdefault(unit, []).append(record(part)[score])
         values = [statistics.fmean(unit) for unit in units.values()]
-        means += [statistics.fmean(values)] if values else []
-    if any(abs(mean - float(said)) <= 0.51 * 10**-digits for mean in means):
+        if values:
+            means.append(statistics.fmean(values))
+    if any(abs(mean - float(printed)) <= 0.51 * 10**-digits for mean in means):
         return ""
-    return (
-        f"{name}: the mean of {metric} is {f'{means[0]:.{digits}f}' if means else 'not'} by the"
-        f" records, and {said} in the table"
-    )
+    recorded = f"{means[0]:.{digits}f}" if means else "not"
+    return f"{name}: the mean of {metric} is {recorded} by the records, and {printed} in the table"
 
 
 # ---------------------------------------------------------------- in the browser
 
 
 def look(context, address: str, name: str, theme: str, problems: list[str]) -> None:
-    """Open a page and note what is wrong with it in one theme: requests, the console,
-    accessibility, mathematics, weight, code wider than the page, and its width on a phone.
+    """Open a page, and add its problems in one theme to ``problems``.
+
+    Problems concern requests, the console, accessibility, mathematics, weight, code wider than the
+    page, and the page's width on a phone.
     """
-    page, weight, where = context.new_page(), [0], f"{name} ({theme})"
-
-    def weigh(response):
-        if response.url.startswith(address) and not re.search(
-            "/_static/|/searchindex.js", response.url
-        ):  # shared by all pages
-            weight[0] += int(response.headers.get("content-length", 0))
-        if response.status >= 400:
-            problems.append(f"{where}: {response.url} answers {response.status}")
-
-    page.on("response", weigh)
-    page.on(
-        "console",
-        lambda said: (
-            problems.append(f"{where}: the console says {said.text}")
-            if said.type == "error"
-            else None
-        ),
-    )
-    page.on("pageerror", lambda error: problems.append(f"{where}: a script failed: {error}"))
-    page.on(
-        "request",
-        lambda asked: (
-            None
-            if asked.url.startswith((address, "data:", "blob:"))
-            else problems.append(f"{where}: asks for {asked.url}")
-        ),
-    )
+    page = context.new_page()
+    label = f"{name} ({theme})"
+    sizes = _listen(page, address, label, problems)
     page.goto(f"{address}/{name}", wait_until="load")
     page.wait_for_function(SET)
     if unset := page.evaluate(UNSET):
-        problems.append(f"{where}: {unset} formulas are not set")
+        problems.append(f"{label}: {unset} formulas are not set")
     stem = name.removesuffix(".html").replace("/", "-")
     # A picture of the whole page would be too tall for a browser with little memory.
     page.screenshot(path=SEEN / f"{stem}-{theme}.png")
-    page.add_script_tag(path=Path(find_spec("axe_playwright_python").origin).parent / "axe.min.js")
-    rules = (
-        {"type": "rule", "values": ["color-contrast"]}
-        if theme == "dark"
-        else {"type": "tag", "values": WCAG}
-    )
-    for violation in page.evaluate(RUN, [ALIKE, rules])["violations"]:
-        nodes = violation["nodes"]
-        problems.append(
-            f"{where}: {violation['id']}: {violation['help']}, {len(nodes)} times, such as"
-            f" {nodes[0]['html'][:160]}"
-        )
+    problems += [f"{label}: {violation}" for violation in _violations(page, theme)]
     if theme == "light":
         if cut := page.evaluate(CUT):
-            problems.append(f"{where}: {cut} cells have code that the page's edge cuts")
-        if weight[0] > MEGABYTE:
-            problems.append(
-                f"{where}: weighs {weight[0] / MEGABYTE:.2f} MB beyond the shared scripts"
-            )
+            problems.append(f"{label}: {cut} cells have code that the page's edge cuts")
+        weight = sum(sizes) / MEGABYTE
+        if weight > 1:
+            problems.append(f"{label}: weighs {weight:.2f} MB beyond the shared scripts")
         page.set_viewport_size(PHONE)
         page.wait_for_timeout(500)  # the side bars slide out
-        if (wide := page.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]:
-            problems.append(f"{where}: is {wide} pixels wide on a phone of {PHONE['width']}")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > PHONE["width"]:
+            problems.append(f"{label}: is {width} pixels wide on a phone of {PHONE['width']}")
         page.screenshot(path=SEEN / f"{stem}-phone.png")
     page.close()
+
+
+def _listen(page, address, label, problems):
+    """Add what goes wrong while a page loads to ``problems``; return the sizes of its files."""
+    sizes = []
+
+    def on_response(response):
+        is_shared = re.search("/_static/|/searchindex.js", response.url)  # by all pages
+        if response.url.startswith(address) and not is_shared:
+            sizes.append(int(response.headers.get("content-length", 0)))
+        if response.status >= 400:
+            problems.append(f"{label}: {response.url} answers {response.status}")
+
+    def on_console(message):
+        if message.type == "error":
+            problems.append(f"{label}: the console says {message.text}")
+
+    def on_request(request):
+        if not request.url.startswith((address, "data:", "blob:")):
+            problems.append(f"{label}: asks for {request.url}")
+
+    page.on("response", on_response)
+    page.on("console", on_console)
+    page.on("pageerror", lambda error: problems.append(f"{label}: a script failed: {error}"))
+    page.on("request", on_request)
+    return sizes
+
+
+def _violations(page, theme):
+    """List what axe-core finds on a page; in the dark theme it looks at contrast alone."""
+    page.add_script_tag(path=Path(find_spec("axe_playwright_python").origin).parent / "axe.min.js")
+    rules = {"type": "tag", "values": WCAG}
+    if theme == "dark":
+        rules = {"type": "rule", "values": ["color-contrast"]}
+    for violation in page.evaluate(RUN, [ALIKE, rules])["violations"]:
+        nodes = violation["nodes"]
+        example = nodes[0]["html"][:160]
+        title = f"{violation['id']}: {violation['help']}"
+        yield f"{title}, {len(nodes)} times, such as {example}"
 
 
 def use(context, address: str, problems: list[str]) -> None:
@@ -314,9 +314,9 @@ def use(context, address: str, problems: list[str]) -> None:
     page.goto(f"{address}/book/02_soft_nearest_neighbor_loss.html")
     try:
         page.wait_for_function("window.snnlPlayground", timeout=20_000)
-        apart = page.evaluate("snnlPlayground.selfCheck()")
-        if not apart < 1e-6:
-            problems.append(f"playground: its numbers are {apart} away from the library's")
+        difference = page.evaluate("snnlPlayground.selfCheck()")
+        if not difference < 1e-6:
+            problems.append(f"playground: its numbers are {difference} away from the library's")
     except Error as error:
         problems.append(f"playground: it does not start ({error.message.splitlines()[0]})")
     page.close()
@@ -337,8 +337,9 @@ def browser(chromium: str) -> list:
 
 
 def browse(chromium: str, address: str, name: str | None) -> list[str]:
-    """Look at a page in both themes, or, without a name, use the book; returns what is wrong."""
-    problems, contexts = [], browser(chromium)
+    """Return the problems of a page in both themes, or of using the book if there is no name."""
+    problems = []
+    contexts = browser(chromium)
     if name is None:
         use(contexts[0][1], address, problems)
         return problems
@@ -353,7 +354,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Says nothing of a page that was closed before all of its pictures had come."""
+    """A server that ignores a page closed before all of its pictures were sent."""
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], ConnectionError):
@@ -361,7 +362,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 def find_chromium() -> str | None:
-    """Find the browser of this machine."""
+    """Return the path of this machine's browser, or None."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
 
@@ -372,7 +373,7 @@ def main() -> int:
         print("error: Chromium is not installed: apt-get install chromium", file=sys.stderr)
         return 2
     if not (SITE / "index.html").exists():
-        print("error: there is no book to look at: make book", file=sys.stderr)
+        print("error: the book is not built: run make book", file=sys.stderr)
         return 2
     shutil.rmtree(SEEN, ignore_errors=True)
     SEEN.mkdir(parents=True)
@@ -386,28 +387,21 @@ def main() -> int:
     server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    shown = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
-    heavy = sorted(
-        shown, key=lambda name: -(SITE / name).stat().st_size
-    )  # first, so that both browsers end at the same time
+    visited = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
+    # The largest pages come first, so that both browsers end at the same time.
+    by_size = sorted(visited, key=lambda name: -(SITE / name).stat().st_size)
     with ProcessPoolExecutor(2) as browsers:
-        looked = [browsers.submit(browse, chromium, address, name) for name in [None, *heavy]]
-        for number, found in enumerate(as_completed(looked), start=1):
-            problems += found.result()
-            print(
-                f"\r{number} of {len(looked)} visits, {len(problems)} problems",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+        visits = [browsers.submit(browse, chromium, address, name) for name in [None, *by_size]]
+        for number, visit in enumerate(as_completed(visits), start=1):
+            problems += visit.result()
+            line = f"\r{number} of {len(visits)} visits, {len(problems)} problems"
+            print(line, end="", file=sys.stderr, flush=True)
     server.shutdown()
     print(file=sys.stderr)
     (SEEN / "problems.txt").write_text("\n".join([*problems, ""]))
     print(*problems, sep="\n")
-    print(
-        f"{len(shown)} pages, light and dark and on a phone: {len(problems)} problems; pictures of"
-        f" their first screens in {SEEN}"
-    )
+    print(f"{len(visited)} pages, light and dark and on a phone: {len(problems)} problems")
+    print(f"pictures of their first screens are in {SEEN}")
     return 1 if problems else 0
 
 

@@ -1,9 +1,8 @@
-"""Look at every chapter as it was executed for the book, but outside of it (make check-chapters):
-in the notebook itself, in nbconvert's page and in JupyterLab, which trusts it no more than any file
-from elsewhere.
+"""Check every executed chapter outside of the book (make check-chapters).
 
-What is wrong is listed with its chapter and cell, and the exit status is 1. Copies of the
-notebooks, nbconvert's pages, screenshots of JupyterLab and the list stay in ``_build/check``.
+It is read as a notebook, as nbconvert's page, and in JupyterLab, which does not trust it. Problems
+are listed with chapter and cell, and make the exit status 1. Copies of the notebooks, nbconvert's
+pages, screenshots of JupyterLab and the list are in ``_build/check``.
 """
 
 import argparse
@@ -37,25 +36,30 @@ LOADED = "[...document.images].every(one => one.complete)"
 
 @contextlib.contextmanager
 def jupyterlab(folder: Path):
-    """Serve a folder with JupyterLab, and yield its address. It has settings of its own, no note
-    of whom this user trusts, and neither a kernel nor a terminal, so that it can run nothing.
+    """Serve a folder with JupyterLab, and yield its address.
+
+    The server has new settings and trusts no notebook. It has neither a kernel nor a terminal, so
+    that it can run nothing.
     """
-    with tempfile.TemporaryDirectory() as own, socket.socket() as free:
+    with tempfile.TemporaryDirectory() as scratch, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        places = {name: Path(own) / name for name in ("config", "data", "runtime", "app", "user")}
-        for place in places.values():
-            place.mkdir()
-        (places["app"] / "overrides.json").write_text(json.dumps(SETTINGS))
-        options = ["--no-browser", "--allow-root", "--IdentityProvider.token=", "--ip=127.0.0.1"]
-        options += [f"--port={port}", "--ServerApp.port_retries=0", f"--notebook-dir={folder}"]
-        options += [f"--LabApp.{name}_settings_dir={places[name]}" for name in ("app", "user")]
-        options += [f"--LabApp.workspaces_dir={own}", "--ServerApp.terminals_enabled=False"]
-        options += ["--KernelSpecManager.allowed_kernelspecs=none"]
-        options += ["--KernelSpecManager.ensure_native_kernel=False"]
-        dirs = {f"JUPYTER_{name.upper()}_DIR": str(places[name]) for name in [*places][:3]}
-        with (Path(own) / "log").open("w+") as log:
+        names = ("config", "data", "runtime", "app", "user")
+        folders = {name: Path(scratch) / name for name in names}
+        for path in folders.values():
+            path.mkdir()
+        (folders["app"] / "overrides.json").write_text(json.dumps(SETTINGS))
+        options = [
+            *("--no-browser", "--allow-root", "--IdentityProvider.token=", "--ip=127.0.0.1"),
+            *(f"--port={port}", "--ServerApp.port_retries=0", f"--notebook-dir={folder}"),
+            *(f"--LabApp.{name}_settings_dir={folders[name]}" for name in ("app", "user")),
+            *(f"--LabApp.workspaces_dir={scratch}", "--ServerApp.terminals_enabled=False"),
+            "--KernelSpecManager.allowed_kernelspecs=none",
+            "--KernelSpecManager.ensure_native_kernel=False",
+        ]
+        dirs = {f"JUPYTER_{name.upper()}_DIR": str(folders[name]) for name in names[:3]}
+        with (Path(scratch) / "log").open("w+") as log:
             server = subprocess.Popen(
                 [sys.executable, "-m", "jupyterlab", *options], stderr=log, env=os.environ | dirs
             )
@@ -75,14 +79,15 @@ def _wait(server, address, log, seconds=60):
         if server.poll() is not None:
             break
         time.sleep(0.2)
-    last = (log.read_text().strip().splitlines() or ["it said nothing"])[-1]
+    last = (log.read_text().strip().splitlines() or ["its log is empty"])[-1]
     raise build.SnnlError(f"JupyterLab does not start: {last}")
 
 
-def open_page(context, address: str, own: str):
-    """Open a page that gets nothing from outside of its ``own`` address."""
+def open_page(context, address: str, allowed: str):
+    """Open a page that can load files from the ``allowed`` address alone."""
+    prefixes = (allowed, "data:", "blob:")
     page = context.new_page()
-    page.route(lambda url: not url.startswith((own, "data:", "blob:")), lambda route: route.abort())
+    page.route(lambda url: not url.startswith(prefixes), lambda route: route.abort())
     page.goto(address, wait_until="domcontentloaded")
     return page
 
@@ -95,41 +100,44 @@ def in_nbconvert(context, executed: Path, target: Path) -> list[dict]:
     target.write_text(HTMLExporter(embed_images=True).from_filename(str(executed))[0])
     page = open_page(context, target.as_uri(), "file:")
     page.wait_for_function(LOADED)
-    seen = page.evaluate(outputs.SEE)
+    cells = page.evaluate(outputs.SEE)
     page.close()
-    return seen
+    return cells
 
 
 def in_jupyterlab(context, address: str, name: str, cells: int, picture: Path) -> list[dict]:
-    """Open a notebook in JupyterLab, keep a picture of all of it, and list what each cell shows."""
+    """Open a notebook in JupyterLab, keep a picture of it, and list what each cell shows."""
     from playwright.sync_api import Error
 
     page = open_page(context, f"{address}/lab/tree/{name}?reset", address)
-    with contextlib.suppress(Error):  # what is not there after that is told by the comparison
+    with contextlib.suppress(Error):  # cells that are still missing are found by the comparison
         count = "document.querySelectorAll('.jp-Notebook .jp-Cell').length"
         page.wait_for_function(f"{count} >= {cells}", timeout=60_000)
         page.locator(".jp-Dialog .jp-mod-reject").click(timeout=10_000)  # asks for a kernel
-    sizes, size = [], "document.querySelector('.jp-Notebook')?.innerHTML.length"
-    while len(sizes) < 3 or (len(sizes) < 30 and len({*sizes[-3:]}) > 1):  # until it stands still
+    size = "document.querySelector('.jp-Notebook')?.innerHTML.length"
+    sizes = []
+    while len(sizes) < 3 or (len(sizes) < 30 and len({*sizes[-3:]}) > 1):  # until it stops changing
         sizes.append(page.evaluate(size))
         page.wait_for_timeout(500)
     page.wait_for_function(LOADED)
-    seen = page.evaluate(outputs.SEE)
+    contents = page.evaluate(outputs.SEE)
     tall = page.evaluate("document.querySelector('.jp-WindowedPanel-outer')?.scrollHeight || 700")
-    height = min(tall + 200, 16_000)  # more Chromium does not draw
+    height = min(tall + 200, 16_000)  # Chromium draws no more than that
     page.set_viewport_size({"width": check.DESK["width"], "height": height})
     page.wait_for_timeout(500)
     page.screenshot(path=picture)
     page.close()
-    return seen
+    return contents
 
 
 def look(context, address: str, executed: Path, pictures: Path) -> tuple[dict, str]:
-    """Look at an executed notebook in all three ways: for each problem, (cell, what), where it was
-    seen; and how many figures and tables there should be.
+    """Check an executed notebook in all three ways.
+
+    Returns (the views that have each problem, by the pair of cell and problem; how many figures and
+    tables there should be, as text).
     """
     notebook = json.loads(executed.read_text())
-    cells, found = outputs.cells_of(notebook), {}
+    cells = outputs.cells_of(notebook)
     page = executed.parent / "html" / f"{executed.stem}.html"
     picture = pictures / f"lab-{executed.stem}.png"
     views = {
@@ -139,16 +147,19 @@ def look(context, address: str, executed: Path, pictures: Path) -> tuple[dict, s
             cells, in_jupyterlab(context, address, executed.name, len(cells), picture)
         ),
     }
+    views_of: dict[tuple, list[str]] = {}
     for view, problems in views.items():
         for problem in dict.fromkeys(problems):
-            found.setdefault(problem, []).append(view)
-    figures, tables = (sum(len(seen[kind]) for _, seen in cells) for kind in ("images", "tables"))
-    return found, f"{figures} figures, {tables} tables"
+            views_of.setdefault(problem, []).append(view)
+    figures = sum(len(contents["images"]) for _, contents in cells)
+    tables = sum(len(contents["tables"]) for _, contents in cells)
+    return views_of, f"{figures} figures, {tables} tables"
 
 
 def look_at_all(chromium: str, notebooks: list[Path], pictures: Path) -> list[str]:
-    """Look at executed notebooks of one folder, one after another, and print how long each took;
-    returns what is wrong.
+    """Check the executed notebooks of a folder one after another, and return their problems.
+
+    Prints how long each took.
     """
     (_, context), *_ = check.browser(chromium)
     pictures.mkdir(parents=True, exist_ok=True)
@@ -156,19 +167,19 @@ def look_at_all(chromium: str, notebooks: list[Path], pictures: Path) -> list[st
     with jupyterlab(notebooks[0].parent) as address:
         for executed in notebooks:
             started = time.monotonic()
-            found, held = look(context, address, executed, pictures)
+            views_of, counts = look(context, address, executed, pictures)
             problems += [
-                f"{executed.stem}, {cell}: {what} [{', '.join(views)}]"
-                for (cell, what), views in found.items()
+                f"{executed.stem}, {cell}: {problem} [{', '.join(views)}]"
+                for (cell, problem), views in views_of.items()
             ]
             seconds = time.monotonic() - started
-            told = f"{held}, {len(found)} problems, looked at in {seconds:.0f} s"
-            print(f"{executed.stem}: {told}", flush=True)
+            summary = f"{counts}, {len(views_of)} problems, checked in {seconds:.0f} s"
+            print(f"{executed.stem}: {summary}", flush=True)
     return problems
 
 
 def copies(chapters: list[Path]) -> list[Path]:
-    """Copy the executed chapters, so that JupyterLab can write into none that the book is made of.
+    """Copy the executed chapters, so that JupyterLab cannot change those of the book.
 
     Raises SnnlError if one has not been executed.
     """
@@ -184,9 +195,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="chapters, without .ipynb (default: all)")
     parser.add_argument("--jobs", type=int, default=2, help="browsers at a time")
-    asked = parser.parse_args()
-    chapters = [one for one in build.chapters() if not asked.names or one.stem in asked.names]
-    if unknown := {*asked.names} - {one.stem for one in chapters}:
+    args = parser.parse_args()
+    chapters = [path for path in build.chapters() if not args.names or path.stem in args.names]
+    if unknown := {*args.names} - {path.stem for path in chapters}:
         print(f"error: there is no chapter {sorted(unknown)[0]}", file=sys.stderr)
         return 2
     if not (chromium := check.find_chromium()):
@@ -194,10 +205,10 @@ def main() -> int:
         return 2
     try:
         executed = copies(chapters)
-        shares = [share for start in range(asked.jobs) if (share := executed[start :: asked.jobs])]
+        shares = [share for start in range(args.jobs) if (share := executed[start :: args.jobs])]
         with ProcessPoolExecutor(len(shares)) as browsers:
-            looked = [browsers.submit(look_at_all, chromium, each, check.SEEN) for each in shares]
-            problems = sorted(problem for each in looked for problem in each.result())
+            checks = [browsers.submit(look_at_all, chromium, share, check.SEEN) for share in shares]
+            problems = sorted(problem for done in checks for problem in done.result())
     except build.SnnlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,6 +1,4 @@
-"""The picture of all claims: what each comparison found, beside the papers' words, as an SVG whose
-names lead to their chapters.
-"""
+"""The picture of all claims: the result of each comparison, as an SVG with links to chapters."""
 
 import io
 import re
@@ -19,35 +17,26 @@ _SPAN = 45  # points to either side that the picture of all claims shows
 
 
 def figure_of(judged: pd.DataFrame, links: dict[str, str]):
-    """Draw claims: a line each with its comparisons and the verdict.
+    """Draw claims: a line for each, with its comparisons and the verdict.
 
-    ``judged`` are rows of ``claims.judge``. Of each comparison of a score that is a fraction its
-    mean and 95 % interval in points, of a number its distance from the paper's; colour and mark are
-    those of its own verdict, a triangle at the edge is one that lies beyond it. ``links``, chapter
-    -> address, are what the names lead to in an SVG.
+    ``judged`` are rows of ``claims.judge``. Comparisons of fractions are drawn with mean and 95 %
+    interval in points, or with their distance from the paper's number. Colour and mark are those of
+    the comparison's verdict; a triangle is beyond the edge. ``links`` are addresses by chapter, for
+    the names of claims in an SVG.
     """
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(9.5, 0.3 * len(judged) + 1.8))
     axis.axvline(0, color="black", linewidth=1)
     for y, claim in enumerate(judged.itertuples()):
-        known = [each for each in claim.contrasts if base(each["metric"]) in FRACTIONS]
-        known = [each for each in known if each["units"] and each["direction"] in _SIGNS]
-        for place, each in enumerate(known):
-            colour, mark = _SIGNS[each["direction"]]
-            level = each["value"] if each["test"].startswith(("= v", "at least v")) else 0
-            mean, low, high = (100 * (each[name] - level) for name in ("mean", "low", "high"))
-            spot = y + 0.5 * (place + 0.5) / len(known) - 0.25
-            axis.hlines(spot, max(low, -_SPAN), min(high, _SPAN), color=colour, linewidth=1.4)
-            mark = mark if abs(mean) <= _SPAN else ">" if mean > 0 else "<"
-            axis.plot(np.clip(mean, -_SPAN, _SPAN), spot, mark, color=colour, markersize=4.5)
+        _draw_contrasts(axis, y, claim.contrasts)
         axis.text(_SPAN + 3, y, claim.kind, va="center", fontsize=8)
-    for paper, first in (~judged["paper"].duplicated()).groupby(judged["paper"]):
-        y = first.to_numpy().argmax() + judged.index.get_loc(first.index[0])
+    for paper, is_first in (~judged["paper"].duplicated()).groupby(judged["paper"]):
+        y = is_first.to_numpy().argmax() + judged.index.get_loc(is_first.index[0])
         axis.axhline(y - 0.5, color="black", linewidth=0.8)
         axis.text(1 - _SPAN, y - 0.15, PAPERS[paper], fontsize=8, weight="bold", va="center")
-    said = [textwrap.fill(claim, 52, break_on_hyphens=False) for claim in judged["claim"]]
-    axis.set_yticks(range(len(judged)), said, fontsize=8, linespacing=0.95)
+    names = [textwrap.fill(claim, 52, break_on_hyphens=False) for claim in judged["claim"]]
+    axis.set_yticks(range(len(judged)), names, fontsize=8, linespacing=0.95)
     for tick, chapter in zip(axis.get_yticklabels(), judged["chapter"], strict=True):
         tick.set_url(links.get(chapter))
     axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))
@@ -63,12 +52,32 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     return figure
 
 
+def _draw_contrasts(axis, y, contrasts):
+    """Draw the comparisons of a claim that are differences of fractions, close to the height y."""
+    drawn = [
+        contrast
+        for contrast in contrasts
+        if base(contrast["metric"]) in FRACTIONS
+        and contrast["units"]
+        and contrast["direction"] in _SIGNS
+    ]
+    for number, contrast in enumerate(drawn):
+        colour, mark = _SIGNS[contrast["direction"]]
+        level = contrast["value"] if contrast["test"].startswith(("= v", "at least v")) else 0
+        mean, low, high = (100 * (contrast[name] - level) for name in ("mean", "low", "high"))
+        height = y + 0.5 * (number + 0.5) / len(drawn) - 0.25
+        axis.hlines(height, max(low, -_SPAN), min(high, _SPAN), color=colour, linewidth=1.4)
+        if abs(mean) > _SPAN:
+            mark = ">" if mean > 0 else "<"
+        axis.plot(np.clip(mean, -_SPAN, _SPAN), height, mark, color=colour, markersize=4.5)
+
+
 def svg_of(judged: pd.DataFrame, links: dict[str, str]) -> str:
-    """Return the picture as an SVG element as wide as its page, with what it tells in words."""
+    """Return the picture as an SVG element as wide as its page, with an alternative text."""
     import matplotlib.pyplot as plt
 
-    told = claims.in_short(judged)
-    alt = f"All {len(judged)} claims with the differences found and their intervals: {told}."
+    verdicts = claims.in_short(judged)
+    alt = f"All {len(judged)} claims with the differences found and their intervals: {verdicts}."
     file = io.StringIO()
     with mpl.rc_context():
         figures.style()

@@ -1,15 +1,16 @@
 """Recompute a chosen tenth of Tables 1 to 4 on a CPU, and compare with results/ (make codecheck).
 
-The choice sees names and seconds of the recorded runs, and none of their scores: they are put in
-the order of the sha256 of their names, and taken from the first on until there are a tenth of all;
-one that would bring the recorded seconds beyond two hours is passed over. Only averaged vectors
-are meant unless ``--embeddings`` names others: a sentence encoder takes up to an hour to embed the
-documents before the first run, and one to be trained.
+The choice depends on the names and seconds of the recorded runs, and not on their scores. Runs are
+ordered by the sha256 of their names, and taken from the first on until they are a tenth of all. A
+run that would bring the recorded seconds beyond two hours is passed over. Only runs on averaged
+vectors are chosen unless ``--embeddings`` names others, because a sentence encoder takes up to an
+hour to embed the documents before the first run, and another to be trained.
 
-Two scores are near where they differ by no more than what the book's rule calls "within": 1.5
-points, or a tenth of a score that is no fraction. Training carries a last bit on until it does what
-another seed would have done; so a score that is further off, but by no more than two seeds of its
-row differ in 99 of 100 cases, has a verdict of its own. What differs by more than both is beyond.
+Two scores are ``near`` if they differ by no more than the margin "within" of the book's rule: 1.5
+points, or a tenth of a score that is not a fraction. Training can enlarge a difference in the last
+bit until the result is that of another seed. Scores that differ by more than the margin, but by no
+more than two seeds of their row do in 99 of 100 cases, have the verdict ``as seeds do``. Scores
+that differ by more than both are ``beyond``.
 """
 
 import argparse
@@ -37,130 +38,158 @@ SHARE_OF_RUNS = 10  # one run in so many
 SECONDS = 7200  # no more than this by recorded seconds, an hour on two cores
 SHOWN = ["run", "score", "recorded", "recomputed", "difference", "verdict"]
 EQUAL, NEAR, SEEDS, BEYOND = "equal", "near", "as seeds do", "beyond"
-SURE = 0.99  # how many differences between two seeds of a row the limit of SEEDS holds
+SURE = 0.99  # the share of differences between two seeds of a row below the limit of SEEDS
 ROW = "dataset embedding model alpha temperature settings".split()
 
 
 def recorded(profile: str, dataset: str, embeddings: list[str]) -> tuple[dict, Counter]:
-    """Return the recorded runs that can be made here, as spec -> seconds, and count the others by
-    why they are left out.
+    """Return the recorded runs that can be made here, and count the others by their reason.
+
+    The runs are returned as spec -> seconds.
     """
-    seconds, left = {}, Counter()
+    seconds = {}
+    reasons = Counter()
     for name in TABLES:
-        took = {run.identity: run.seconds for run in results.runs(name, profile)}
+        seconds_of = {run.identity: run.seconds for run in results.runs(name, profile)}
         for spec, verdict, unmet, *_ in status(name, profile, dataset, device="cpu"):
             if verdict != "done":
                 continue
             if spec.embedding not in embeddings:
-                left[f"their documents are embedded by {spec.embedding} (--embeddings)"] += 1
+                reasons[f"their documents are embedded by {spec.embedding} (--embeddings)"] += 1
             elif unmet:
-                left[unmet] += 1
+                reasons[unmet] += 1
             else:
-                seconds[spec] = took[spec.identity]
-    return seconds, left
+                seconds[spec] = seconds_of[spec.identity]
+    return seconds, reasons
 
 
-def choose(seconds: dict, count: int, most: float = SECONDS) -> list:
-    """Choose so many runs by the rule above, the shortest first."""
+def choose(seconds: dict, count: int, limit: float = SECONDS) -> list:
+    """Choose ``count`` runs by the rule above, at most ``limit`` seconds of them.
+
+    Returns specs, the shortest run first.
+    """
     names = {spec: f"{spec.experiment}/{key(spec)}".encode() for spec in seconds}
-    chosen, total = [], 0.0
+    chosen = []
+    total = 0.0
     for spec in sorted(names, key=lambda spec: hashlib.sha256(names[spec]).hexdigest()):
-        if len(chosen) < count and total + seconds[spec] <= most:
+        if len(chosen) < count and total + seconds[spec] <= limit:
             chosen.append(spec)
             total += seconds[spec]
     return sorted(chosen, key=seconds.get)
 
 
 def recomputed(spec, folder: Path) -> pd.DataFrame | None:
-    """Return what was recomputed of a run, if it was made at its revision by these versions."""
+    """Return a run's recomputed record, or None if there is none of its revision and versions."""
     path = folder / spec.experiment / f"{key(spec)}.csv"
     if not path.exists():
         return None
-    made = results.read_record(path)
-    now = (spec.revision, results.versions(), results.device_name("cpu"))
-    return made if tuple(made.loc[0, ["revision", "versions", "device"]]) == now else None
+    record = results.read_record(path)
+    current = (spec.revision, results.versions(), results.device_name("cpu"))
+    return record if tuple(record.loc[0, ["revision", "versions", "device"]]) == current else None
 
 
 def recompute(seconds: dict, folder: Path, jobs: int) -> None:
     """Make the runs that are not in the folder yet, and print a line for each, with minutes left.
 
-    These are the records' minutes, until ten minutes' worth has shown how long they take here.
+    The minutes follow the records, and more and more the pace of the runs made here.
     """
     todo = [spec for spec in seconds if recomputed(spec, folder) is None]
-    total, done, started = sum(map(seconds.get, todo)), 0.0, time.monotonic()
+    total = sum(map(seconds.get, todo))
+    done = 0.0
+    started = time.monotonic()
     about = f"{math.ceil(total / 60 / jobs)} minutes by the records' seconds"
     print(f"{len(todo)} of {len(seconds)} runs to do, {jobs} at a time: {about}", flush=True)
     for count, record in enumerate(run_all(todo, "cpu", jobs, folder=folder), start=1):
         done += seconds[record.spec]
         pace = (time.monotonic() - started + 600) / (done / jobs + 600)
-        left = math.ceil((total - done) / jobs * pace / 60)
-        more = f"; about {left} min left" if count < len(todo) else ""
-        took = f"{record.seconds:.0f} s, recorded in {seconds[record.spec]:.0f}"
-        print(f"[{count}/{len(todo)}] {record.spec}: {record.status}, {took}{more}", flush=True)
+        minutes = math.ceil((total - done) / jobs * pace / 60)
+        remaining = f"; about {minutes} min left" if count < len(todo) else ""
+        times = f"{record.seconds:.0f} s, recorded in {seconds[record.spec]:.0f}"
+        print(
+            f"[{count}/{len(todo)}] {record.spec}: {record.status}, {times}{remaining}", flush=True
+        )
 
 
 def beside(records: pd.DataFrame, name: str) -> tuple[pd.DataFrame, pd.Series]:
-    """Return a run's own record, and by how much two seeds of its row may differ in each score.
+    """Return a run's record, and by how much two seeds of its row may differ in each score.
 
-    That is the repeatability limit, t * sqrt(2) * standard deviation, of the row's other seeds: a
-    wrong record must not widen what it is judged by.
+    That is the repeatability limit, t * sqrt(2) * standard deviation, of the row's other seeds. The
+    run itself is left out, so that a wrong record cannot widen the limit.
     """
-    own = records[records["key"] == name]
-    of_row = (records[ROW] == own[ROW].iloc[0]).all(axis=1)
-    others = records[of_row & (records["key"] != name)].groupby("metric")["value"]
+    record = records[records["key"] == name]
+    is_of_row = (records[ROW] == record[ROW].iloc[0]).all(axis=1)
+    others = records[is_of_row & (records["key"] != name)].groupby("metric")["value"]
     t = stats.t.ppf((1 + SURE) / 2, others.count() - 1)
-    return own.set_index("metric"), t * math.sqrt(2) * others.std()
+    return record.set_index("metric"), t * math.sqrt(2) * others.std()
 
 
-def judge(then: float, now: float, margin: float, limit: float) -> str:
+def judge(old: float, new: float, margin: float, limit: float) -> str:
     """Judge a recomputed score by the margins above."""
-    if then == now or (math.isnan(then) and math.isnan(now)):
+    if old == new or (math.isnan(old) and math.isnan(new)):
         return EQUAL
-    off = abs(now - then)
-    return NEAR if off <= margin else SEEDS if off <= limit else BEYOND
+    difference = abs(new - old)
+    if difference <= margin:
+        return NEAR
+    return SEEDS if difference <= limit else BEYOND
 
 
 def compare(specs: list, folder: Path) -> pd.DataFrame:
-    """Set what was recomputed beside what is recorded, a row a score."""
-    rows, records = [], {}
+    """Compare recomputed with recorded scores, one row for each score."""
+    rows = []
+    records = {}
     for spec in specs:
-        if (made := recomputed(spec, folder)) is None:
+        new = recomputed(spec, folder)
+        if new is None:
             continue
-        name, made = spec.experiment, made.set_index("metric")
+        name = spec.experiment
         if name not in records:
             records[name] = results.load_results(name, spec.profile)
-        theirs, limits = beside(records[name], key(spec))
+        old, limits = beside(records[name], key(spec))
+        new = new.set_index("metric")
         for metric in EXPERIMENTS[name].metrics:
-            then, now = (float(frame["value"].get(metric, math.nan)) for frame in (theirs, made))
-            margin = POINTS if metric in FRACTIONS else SHARE * abs(then)
-            limit = float(limits.get(metric, math.nan))
-            row = {"run": f"{name}: {spec}", "score": metric, "recorded": then, "recomputed": now}
-            row |= {"difference": now - then, "verdict": judge(then, now, margin, limit)}
-            row |= {"margin": margin, "limit_of_seeds": limit, "key": key(spec)}
-            for fact in ("status", "seconds", "device", "versions", "commit"):
-                row |= {f"recorded_{fact}": theirs[fact].iloc[0], fact: made[fact].iloc[0]}
-            rows.append(row)
+            rows.append(_row(spec, metric, old, new, float(limits.get(metric, math.nan))))
     return pd.DataFrame(rows)
 
 
-def alike(row) -> bool:
-    """Tell if a run was recorded on a processor of this name, with the versions here."""
-    then, now = (
+def _row(spec, metric, old, new, limit):
+    """Return the row of one score, from the recorded and the recomputed record of a run."""
+    old_score, new_score = (float(record["value"].get(metric, math.nan)) for record in (old, new))
+    margin = POINTS if metric in FRACTIONS else SHARE * abs(old_score)
+    row = {
+        "run": f"{spec.experiment}: {spec}",
+        "score": metric,
+        "recorded": old_score,
+        "recomputed": new_score,
+        "difference": new_score - old_score,
+        "verdict": judge(old_score, new_score, margin, limit),
+        "margin": margin,
+        "limit_of_seeds": limit,
+        "key": key(spec),
+    }
+    for fact in ("status", "seconds", "device", "versions", "commit"):
+        row[f"recorded_{fact}"] = old[fact].iloc[0]
+        row[fact] = new[fact].iloc[0]
+    return row
+
+
+def is_same_machine(row) -> bool:
+    """Return whether a run was recorded on a processor of this name, with the versions here."""
+    old, new = (
         dict(part.split(" ", 1) for part in versions.split("; "))
         for versions in (row.recorded_versions, row.versions)
     )
-    same = all(then[name] == now[name] for name in then.keys() & now.keys())
-    return same and row.recorded_device == row.device
+    same_versions = all(old[name] == new[name] for name in old.keys() & new.keys())
+    return same_versions and row.recorded_device == row.device
 
 
-def tell(scores: pd.DataFrame) -> str:
-    """Say how many scores have each verdict, of those recorded on a machine like this one too."""
+def summary(scores: pd.DataFrame) -> str:
+    """Return the number of scores with each verdict, and of those from a machine like this one."""
     counts = Counter(scores["verdict"])
-    verdicts = [row.verdict for row in scores.itertuples() if alike(row)]
+    verdicts = [row.verdict for row in scores.itertuples() if is_same_machine(row)]
     return (
         f"{counts[EQUAL]} of {len(scores)} scores equal to the last digit, {counts[NEAR]} within "
-        f"{100 * POINTS:.1f} points ({SHARE:.0%} of a score that is no fraction), {counts[SEEDS]} "
-        f"no further off than two seeds of their row in {SURE:.0%} of cases, "
+        f"{100 * POINTS:.1f} points ({SHARE:.0%} of a score that is not a fraction), "
+        f"{counts[SEEDS]} no further off than two seeds of their row in {SURE:.0%} of cases, "
         f"{counts[BEYOND]} beyond\n"
         f"{len(verdicts)} were recorded on a processor of this name with these versions; "
         f"{verdicts.count(EQUAL)} of these are equal"
@@ -168,7 +197,7 @@ def tell(scores: pd.DataFrame) -> str:
 
 
 def check(seconds: dict, folder: Path, jobs: int) -> int:
-    """Recompute runs, compare, print and write the report; the exit status."""
+    """Recompute runs, compare, print and write the report; return the exit status."""
     interrupted = False
     try:
         recompute(seconds, folder, jobs)
@@ -178,33 +207,38 @@ def check(seconds: dict, folder: Path, jobs: int) -> int:
     if len(scores):
         results.write_atomically(folder / "report.csv", scores.to_csv(index=False, na_rep="nan"))
         print(scores[SHOWN].to_string(index=False, float_format="{:.6g}".format))
-        print(f"{tell(scores)}\nwritten to {folder / 'report.csv'}")
+        print(f"{summary(scores)}\nwritten to {folder / 'report.csv'}")
     if interrupted:
-        held = f"{len({*scores['key']}) if len(scores) else 0} of {len(seconds)} runs"
-        print(f"interrupted: {held} compared, the same command goes on", file=sys.stderr)
+        count = scores["key"].nunique() if len(scores) else 0
+        progress = f"{count} of {len(seconds)} runs compared"
+        print(f"interrupted: {progress}, the same command resumes", file=sys.stderr)
         return 130
     return 1 if len(scores) and (scores["verdict"] == BEYOND).any() else 0
 
 
-def _run(asked):
-    dataset = data.resolve(asked.dataset)
-    if dataset != "ag_news" and asked.dataset == "auto":
+def _run(args):
+    dataset = data.resolve(args.dataset)
+    if dataset != "ag_news" and args.dataset == "auto":
         print(f"AG News is not on this machine: recorded runs on {dataset} would take its place")
-    seconds, left = recorded(asked.profile, dataset, asked.embeddings)
-    for why, count in left.items():
-        print(f"{count} recorded runs are left out: {why}")
+    seconds, reasons = recorded(args.profile, dataset, args.embeddings)
+    for reason, count in reasons.items():
+        print(f"{count} recorded runs are left out: {reason}")
     if not seconds:
-        advice = "records are of AG News with 89,029 training documents, as a folder ag_news in "
-        advice += "the one that SNNL_DATA names; the official files make runs of other names"
-        raise SnnlError(f"no recorded run of Tables 1 to 4 can be made on {dataset} here: {advice}")
-    of = len(seconds) + sum(left.values())
-    chosen = choose(seconds, math.ceil(of / SHARE_OF_RUNS))
-    print(f"{len(chosen)} of {of} recorded runs are chosen by their names, {len(seconds)} at hand")
-    return check({spec: seconds[spec] for spec in chosen}, asked.folder, asked.jobs)
+        problem = f"no recorded run of Tables 1 to 4 can be made on {dataset} here"
+        advice = (
+            "records are of AG News with 89,029 training documents, as a folder ag_news in the one"
+            " that SNNL_DATA names; the official files make runs of other names"
+        )
+        raise SnnlError(f"{problem}: {advice}")
+    total = len(seconds) + reasons.total()
+    chosen = choose(seconds, math.ceil(total / SHARE_OF_RUNS))
+    print(f"{len(chosen)} of {total} recorded runs are chosen by their names")
+    print(f"{len(seconds)} can be made here")
+    return check({spec: seconds[spec] for spec in chosen}, args.folder, args.jobs)
 
 
 def main(argv=None) -> int:
-    """Check; 0 if all is equal or near, 1 if a score is beyond, 2 if nothing can be checked."""
+    """Check; return 1 if a score is beyond, 2 if nothing can be checked, and else 0."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--jobs", type=int, default=1, help="runs side by side (default: 1)")

@@ -1,6 +1,4 @@
-"""The tables of the page of later results: what other works print, beside the paper and our
-records.
-"""
+"""The tables of the page of later results: numbers of other works, of the paper, and ours."""
 
 import re
 
@@ -12,15 +10,15 @@ from snnl_book.paper.tables import later_results
 
 PAPER = "https://openreview.net/forum?id=oja19FZn5Y"
 GRID = "best of a grid that the classes choose among; NMI's geometric mean"
-GIVEN = "all texts of its copies of the corpora"
-OURS = {  # method and way to cluster: the backbone
+ALL_TEXTS = "all texts of its copies of the corpora"
+OURS = {  # by method and clusterer, the backbone
     ("TF-IDF", "kmeans"): "word counts",
     ("SIF, own vectors", "kmeans"): "word vectors trained on the corpus",
     ("MiniLM, mean", "kmeans"): "all-MiniLM-L6-v2, not trained further",
     ("MiniLM, mean", "umap"): "all-MiniLM-L6-v2, not trained further",
     ("ClusterBERT", "kmeans"): "all-MiniLM-L6-v2",
 }
-THEIRS = {  # a label in the paper's Table 2: what the row is, and its backbone
+OF_PAPER = {  # by label in the paper's Table 2: method, backbone, protocol
     "ClusterBERT+kmeans": ("ClusterBERT, the paper", "roberta-base", GRID),
     "SCCL+kmeans": (
         "SCCL, as the ClusterBERT paper ran it",
@@ -36,25 +34,22 @@ THEIRS = {  # a label in the paper's Table 2: what the row is, and its backbone
 
 
 def tables() -> dict[str, pd.DataFrame]:
-    """Make the scores of all rows, their protocols beside each other, and what was looked for."""
+    """Return tables of the scores, the protocols, their counts, and the works without numbers."""
     later = later_results()
-    found = later[later["corpus"] != ""]
-    rows = [*_ours(), *_papers(), *_others(found)]
-    scores = [
-        {name: row[name] for name in ("method", *CORPORA.values(), "records")} for row in rows
-    ]
-    told = ("method", "texts", "labels", "backbone", "protocol", "read", "records")
+    with_numbers = later[later["corpus"] != ""]
+    rows = pd.DataFrame([*_ours(), *_papers(), *_others(with_numbers)])
+    protocol = ["method", "texts", "labels", "backbone", "protocol", "read", "records"]
     counts = {
-        "numbers in the table from other works": found[["acc", "nmi"]].notna().sum().sum(),
-        "sources that they were read in": found["address"].nunique(),
-        "works of which no number could be read": len(later) - len(found),
+        "numbers in the table from other works": with_numbers[["acc", "nmi"]].notna().sum().sum(),
+        "sources that they were read in": with_numbers["address"].nunique(),
+        "works of which no number could be read": len(later) - len(with_numbers),
     }
-    counted = pd.DataFrame({"what": [*counts], "how many": [*counts.values()]})
+    table_of_counts = pd.DataFrame({"what": [*counts], "how many": [*counts.values()]})
     return {
-        "later-scores": pd.DataFrame(scores),
-        "later-protocols": pd.DataFrame([{name: row[name] for name in told} for row in rows]),
-        "later-counts": counted.assign(records=report.COMPUTED),
-        "later-looked": _looked(later[later["corpus"] == ""]),
+        "later-scores": rows[["method", *CORPORA.values(), "records"]],
+        "later-protocols": rows[protocol],
+        "later-counts": table_of_counts.assign(records=report.COMPUTED),
+        "later-looked": _without_numbers(later[later["corpus"] == ""]),
     }
 
 
@@ -64,72 +59,72 @@ CORPORA = {
 
 
 def _sized(runs):
-    """The records of each of our rows, the most texts first: fewer only where a corpus lacks them.
+    """Yield each row of ``OURS``, its backbone, and its records on one number of texts.
 
-    Yields a row of ``OURS``, its backbone and the records.
+    The largest number comes first, and smaller ones only follow until all corpora have records.
     """
     runs = runs[runs["dataset"].isin(CORPORA)]
-    for row, backbone in OURS.items():
-        own = runs[(runs["method"] == row[0]) & (runs["clusterer"] == row[1])]
-        for _, sized in sorted(own.groupby("asked"), reverse=True):
-            yield row, backbone, sized
+    for (method, clusterer), backbone in OURS.items():
+        of_row = runs[(runs["method"] == method) & (runs["clusterer"] == clusterer)]
+        for _, sized in sorted(of_row.groupby("asked"), reverse=True):
+            yield (method, clusterer), backbone, sized
             if set(sized["dataset"]) == set(CORPORA):
                 break
 
 
 def _ours():
-    """Our rows, a number of texts each: the mean over its seeds."""
-    for (method, clusterer), backbone, own in _sized(report.short_texts("clusterbert")):
-        texts = own["n_train"].drop_duplicates()
-        whole = (own["n_train"] < own["asked"]).all()  # asked for more than there are
-        few = f"{texts.min():,}"
-        many = few if len(texts) == 1 else f"{few} to {texts.max():,}"
-        seeds = own.groupby("dataset")["seed"].nunique()
-        counted = " to ".join(f"{count}" for count in sorted({seeds.min(), seeds.max()}))
-        counted = "one seed" if counted == "1" else f"mean of {counted} seeds"
+    """Yield our rows, one for each number of texts, with means over seeds."""
+    for (method, clusterer), backbone, records in _sized(report.short_texts("clusterbert")):
+        texts = records["n_train"].drop_duplicates()
+        is_whole = (records["n_train"] < records["asked"]).all()  # the plan has more than exist
+        smallest = f"{texts.min():,}"
+        sizes = smallest if len(texts) == 1 else f"{smallest} to {texts.max():,}"
+        counts = records.groupby("dataset")["seed"].nunique()
+        seeds = " to ".join(f"{count}" for count in sorted({counts.min(), counts.max()}))
+        seeds = "one seed" if seeds == "1" else f"mean of {seeds} seeds"
+        title = f"ours: {method}, {short_texts.CLUSTERERS[clusterer]}"
         yield {
-            "method": f"**ours: {method}, {short_texts.CLUSTERERS[clusterer]},"
-            f" {'all' if whole else few} texts**",
+            "method": f"**{title}, {'all' if is_whole else smallest} texts**",
             **{
-                title: _cell(own[own["dataset"] == name].dropna(subset="value"))
-                for name, title in CORPORA.items()
+                corpus: _cell(records[records["dataset"] == name].dropna(subset="value"))
+                for name, corpus in CORPORA.items()
             },
-            "texts": f"all of each corpus, {many}" if whole else f"{few} of each corpus",
+            "texts": f"all of each corpus, {sizes}" if is_whole else f"{smallest} of each corpus",
             "labels": "none",
             "backbone": backbone,
-            "protocol": f"k is the number of classes; {counted}; NMI's geometric mean",
+            "protocol": f"k is the number of classes; {seeds}; NMI's geometric mean",
             "read": "recorded",
-            "records": report.behind(own),
+            "records": report.behind(records),
         }
 
 
-def _cell(own):
-    """ACC and NMI of the records of one row on one corpus."""
-    means = own.groupby("metric")["value"].mean()
-    shown = _pair(means.get("acc"), means.get("nmi_geometric"))
-    return shown + "*" * bool(own["stale"].any())
+def _cell(records):
+    """Return ACC and NMI of the records of one row on one corpus, as text."""
+    means = records.groupby("metric")["value"].mean()
+    scores = _pair(means.get("acc"), means.get("nmi_geometric"))
+    return f"{scores}*" if records["stale"].any() else scores
 
 
 def _pair(acc, nmi, form=""):
-    """ACC and NMI as they stand in a cell, and the form of the corpus where it is not ours."""
+    """Return ACC and NMI as text for a cell, and the form of the corpus if it is not ours."""
     if pd.isna(acc) and pd.isna(nmi):
         return "–"
-    shown = " / ".join("–" if pd.isna(value) else f"{100 * value:.1f}" for value in (acc, nmi))
-    return shown + f" ({form})" * bool(form)
+    scores = " / ".join("–" if pd.isna(value) else f"{100 * value:.1f}" for value in (acc, nmi))
+    return f"{scores} ({form})" if form else scores
 
 
 def _papers():
-    """What the ClusterBERT paper prints of its own runs, in its Table 2."""
+    """Yield the rows that the ClusterBERT paper prints in its Table 2."""
     paper = report.paper_short_texts()
-    for label, (method, backbone, protocol) in THEIRS.items():
-        own = paper[paper["label"] == label].set_index(["dataset", "metric"])["value"]
+    for label, (method, backbone, protocol) in OF_PAPER.items():
+        values = paper[paper["label"] == label].set_index(["dataset", "metric"])["value"]
         yield {
             "method": f"[{method}]({PAPER})",
             **{
-                title: _pair(own.get((name, "acc")), own.get((name, "nmi_geometric")))
+                title: _pair(values.get((name, "acc")), values.get((name, "nmi_geometric")))
                 for name, title in CORPORA.items()
             },
-            "texts": GIVEN,
+            "texts": ALL_TEXTS,
             "labels": "to choose the settings" if protocol == GRID else "none",
             "backbone": backbone,
             "protocol": f"k-means, k the number of classes; {protocol}",
@@ -138,41 +133,40 @@ def _papers():
         }
 
 
-def _others(found):
-    """A row for each method of each source, by the year of the source."""
-    found = found.sort_values("year", kind="stable")
-    for (method, _, labels), own in found.groupby(["method", "address", "labels"], sort=False):
-        first, cells = own.iloc[0], own.set_index("corpus")
-        texts = cells["texts"].drop_duplicates()
-        one = (
-            texts.iloc[0]
-            if len(texts) == 1
-            else "; ".join(f"{CORPORA[name]}: {text}" for name, text in cells["texts"].items())
-        )
-        known = re.search(r"\d+ % of the classes", labels)
-        seen = f", {known[0]} known" if known else ""
+def _others(later):
+    """Yield a row for each method of each source, by the year of the source."""
+    later = later.sort_values("year", kind="stable")
+    for (method, _, labels), rows in later.groupby(["method", "address", "labels"], sort=False):
+        source = rows.iloc[0]
+        cells = rows.set_index("corpus")
+        if len(cells["texts"].unique()) == 1:
+            texts = source["texts"]
+        else:
+            texts = "; ".join(f"{CORPORA[name]}: {text}" for name, text in cells["texts"].items())
+        known_classes = re.search(r"\d+ % of the classes", labels)
+        suffix = f", {known_classes[0]} known" if known_classes else ""
         yield {
-            "method": f"[{method}{seen}]({first['address']}) ({first['year']})",
+            "method": f"[{method}{suffix}]({source['address']}) ({source['year']})",
             **{
                 title: _pair(*cells.loc[name, ["acc", "nmi", "form"]])
                 if name in cells.index
                 else "–"
                 for name, title in CORPORA.items()
             },
-            "texts": one,
+            "texts": texts,
             "labels": labels,
-            "backbone": first["backbone"],
-            "protocol": first["protocol"],
-            "read": f"{first['source']}: {first['read']} {{cite:p}}`{first['cite']}`",
+            "backbone": source["backbone"],
+            "protocol": source["protocol"],
+            "read": f"{source['source']}: {source['read']} {{cite:p}}`{source['cite']}`",
             "records": report.QUOTED,
         }
 
 
-def _looked(missed):
-    """What was looked for in vain, and what was opened."""
+def _without_numbers(works):
+    """Return a table of the works of which no number could be read, and of what was read."""
     rows = {
-        "work": [f"[{row.method}]({row.address})" for row in missed.itertuples()],
-        "year": missed["year"].replace("", "–"),
-        "what was read": missed["read"],
+        "work": [f"[{row.method}]({row.address})" for row in works.itertuples()],
+        "year": works["year"].replace("", "–"),
+        "what was read": works["read"],
     }
     return pd.DataFrame(rows).assign(records=report.QUOTED)

@@ -1,15 +1,15 @@
-"""What the cells of an executed notebook show, and what is wrong with it: images without a text
-that says what they show, tables without a caption, placeholders that only the book fills.
+"""List what the cells of an executed notebook show, and the problems with it.
 
-``cells_of`` reads it from the notebook, and ``SEE`` from a page that shows the notebook, in the
-same form, so that ``compare`` can tell what the page left out.
+Problems are images without an alternative text, tables without a caption, and placeholders that
+only the book fills. ``cells_of`` reads a notebook, and ``SEE`` a page that shows the notebook, in
+the same form, so that ``compare`` finds what is missing on the page.
 """
 
 import html
 import re
 
 RAISED = "it raised"
-LEAST_ALT = 30  # characters: fewer name a figure and do not say what it shows
+LEAST_ALT = 30  # characters of an alternative text; fewer cannot describe a figure
 NO_ALT = "No description has been provided"  # what nbconvert writes where there is none
 ADDED = {"injected-parameters", "papermill-error-cell-tag"}  # cells that papermill puts in
 NAMES = "glue|cite|doc|eq|ref|numref|term|math|download|table|figure|run-table"
@@ -46,23 +46,20 @@ SEE = """() => {
 
 
 def contents(pages: list[str], texts: list[str], prose: bool) -> dict:
-    """List what the browser should find in a cell: the counterpart of ``SEE`` for its HTML. How
-    wide an image is only the browser knows; a table in prose, or a data frame, has no caption.
+    """Return what the browser should find in a cell, from its HTML, in the form of ``SEE``.
+
+    The width of an image is None, because only the browser knows it. Tables in prose and data
+    frames need no caption.
     """
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup("\n".join(pages), "html.parser")
-    tables = [
-        {
-            "caption": None
-            if prose or "dataframe" in table.get("class", [])
-            else table.caption.get_text()
-            if table.caption
-            else "",
-            "rows": len(table.select("tbody tr")),
-        }
-        for table in soup.select("table")
-    ]
+    tables = []
+    for table in soup.select("table"):
+        caption = table.caption.get_text() if table.caption else ""
+        if prose or "dataframe" in table.get("class", []):
+            caption = None
+        tables.append({"caption": caption, "rows": len(table.select("tbody tr"))})
     return {
         "images": [{"alt": image.get("alt", ""), "width": None} for image in soup.select("img")],
         "figures": len(soup.select("figure")),
@@ -74,19 +71,24 @@ def contents(pages: list[str], texts: list[str], prose: bool) -> dict:
 
 
 def cells_of(notebook: dict) -> list[tuple[str, dict]]:
-    """List the cells of an executed notebook: what to call each, and what it shows. They are
-    counted as in the chapter, without those that papermill added.
+    """List the cells of an executed notebook as (name, contents).
+
+    They are counted as in the chapter, without those that papermill added.
     """
     from markdown_it import MarkdownIt
 
-    render, number, found = MarkdownIt("commonmark").enable("table").render, 0, []
+    render = MarkdownIt("commonmark").enable("table").render
+    number = 0
+    cells = []
     for cell in notebook["cells"]:
         added = ADDED & {*cell["metadata"].get("tags", [])}
         number += not added
         name = "a cell added by papermill" if added else f"cell {number} ({cell.get('id', '?')})"
-        pages, texts = [], []
-        shown = [{"data": {"text/markdown": cell["source"]}}]
-        for output in shown if cell["cell_type"] == "markdown" else cell.get("outputs", []):
+        pages = []
+        texts = []
+        is_prose = cell["cell_type"] == "markdown"
+        prose = [{"data": {"text/markdown": cell["source"]}}]
+        for output in prose if is_prose else cell.get("outputs", []):
             data = output.get("data") or {"text/plain": output.get("text", "")}
             mime = next((mime for mime in SHOWN if mime in data), "text/plain")
             text = "".join(data.get(mime, ""))
@@ -97,76 +99,77 @@ def cells_of(notebook: dict) -> list[tuple[str, dict]]:
                 pages.append("<img>")
             else:
                 pages.append(text if mime == "text/html" else f"<pre>{html.escape(text)}</pre>")
-        found.append((name, contents(pages, texts, cell["cell_type"] == "markdown")))
-    return found
+        cells.append((name, contents(pages, texts, is_prose)))
+    return cells
 
 
-# ---------------------------------------------------------------- what is wrong with it
+# ---------------------------------------------------------------- problems
 
 
-def faults(seen: dict) -> list[str]:
-    """List what is wrong with what a cell shows."""
-    found = ["a figure has neither an image nor a table"] * seen["empty"]
-    for image in seen["images"]:
+def faults(shown: dict) -> list[str]:
+    """List the problems with the contents of a cell."""
+    problems = ["a figure has neither an image nor a table"] * shown["empty"]
+    for image in shown["images"]:
         alt = "" if image["alt"].startswith(NO_ALT) else " ".join(image["alt"].split())
         if len(alt) < LEAST_ALT:
-            said = f"of {len(alt)} characters, fewer than {LEAST_ALT}: {alt!r}"
-            found.append(f"an image has an alternative text {said}")
+            length = f"of {len(alt)} characters, fewer than {LEAST_ALT}: {alt!r}"
+            problems.append(f"an image has an alternative text {length}")
         if image["width"] == 0:
-            found.append(f"an image has no pixels: {alt[:60]!r}")
-    for table in seen["tables"]:
+            problems.append(f"an image has no pixels: {alt[:60]!r}")
+    for table in shown["tables"]:
         if table["caption"] is not None and not table["caption"].strip():
-            found.append("a table has no caption")
+            problems.append("a table has no caption")
         if not table["rows"]:
-            found.append(f"a table has no rows: {(table['caption'] or '').strip()[:60]!r}")
-    if seen["unset"]:
-        found.append(f"{seen['unset']} formulas are not set")
-    left = dict.fromkeys(match[0] for match in PLACEHOLDER.finditer(seen["text"]))
-    found += [f"a placeholder is left: {text}" for text in left]
-    if "Traceback (most recent call last)" in seen["text"]:
-        found.append("a traceback is shown")
-    return found
+            problems.append(f"a table has no rows: {(table['caption'] or '').strip()[:60]!r}")
+    if shown["unset"]:
+        problems.append(f"{shown['unset']} formulas are not set")
+    placeholders = dict.fromkeys(match[0] for match in PLACEHOLDER.finditer(shown["text"]))
+    problems += [f"a placeholder is left: {text}" for text in placeholders]
+    if "Traceback (most recent call last)" in shown["text"]:
+        problems.append("a traceback is shown")
+    return problems
 
 
 def faults_of_outputs(cell: dict) -> list[str]:
-    """List what is wrong with a cell's outputs that only the notebook tells: errors, and figures
-    and tables whose HTML does not hold what their own type promises.
+    """List the problems with a cell's outputs that only the notebook shows.
+
+    They are errors, warnings, and figures and tables whose HTML does not have one.
     """
-    found = []
+    problems = []
     for output in cell.get("outputs", []):
         if output["output_type"] == "error":
-            found.append(f"{RAISED} {output['ename']}: {output['evalue'].partition(chr(10))[0]}")
+            problems.append(f"{RAISED} {output['ename']}: {output['evalue'].partition(chr(10))[0]}")
         if output.get("name") == "stderr":
-            found.append(f"a warning is shown: {''.join(output['text']).strip()[:200]!r}")
+            problems.append(f"a warning is shown: {''.join(output['text']).strip()[:200]!r}")
         data = output.get("data", {})
-        held = contents(["".join(data.get("text/html", ""))], [], False)
-        for kind, count in (("figure", held["figures"]), ("table", len(held["tables"]))):
-            if f"application/vnd.snnl.{kind}+json" in data and count != 1:
-                found.append(f"an output that is a {kind} holds {count} <{kind}> in its HTML")
-    return found
+        shown = contents(["".join(data.get("text/html", ""))], [], False)
+        for tag, count in (("figure", shown["figures"]), ("table", len(shown["tables"]))):
+            if f"application/vnd.snnl.{tag}+json" in data and count != 1:
+                problems.append(f"an output that is a {tag} holds {count} <{tag}> in its HTML")
+    return problems
 
 
 def problems_of(notebook: dict) -> list[tuple[str, str]]:
-    """List what is wrong with an executed notebook: (cell, what)."""
+    """List the problems with an executed notebook as (cell, problem)."""
     cells = zip(notebook["cells"], cells_of(notebook), strict=True)
     return [
-        (name, what)
-        for cell, (name, seen) in cells
-        for what in (*faults_of_outputs(cell), *faults(seen))
+        (name, problem)
+        for cell, (name, shown) in cells
+        for problem in (*faults_of_outputs(cell), *faults(shown))
     ]
 
 
-def compare(cells: list[tuple[str, dict]], seen: list[dict]) -> list[tuple[str, str]]:
-    """List what is wrong with a page that shows the cells of a notebook: (cell, what)."""
-    if len(cells) != len(seen):
-        return [("the page", f"it shows {len(seen)} cells of {len(cells)}")]
-    found = []
-    for (name, ours), theirs in zip(cells, seen, strict=True):
-        for kind, size in (("images", len), ("figures", int), ("tables", len)):
-            # What plotly draws stands in the place of a figure and its image.
-            shown = size(theirs[kind]) + (theirs.get("drawn", 0) if kind != "tables" else 0)
-            if size(ours[kind]) != shown:
-                counts = f"{shown} {kind} of {size(ours[kind])}"
-                found.append((name, f"the page shows {counts}"))
-        found += [(name, what) for what in faults(theirs)]
-    return found
+def compare(cells: list[tuple[str, dict]], on_page: list[dict]) -> list[tuple[str, str]]:
+    """List the problems with a page that shows the cells of a notebook as (cell, problem)."""
+    if len(cells) != len(on_page):
+        return [("the page", f"it shows {len(on_page)} cells of {len(cells)}")]
+    problems = []
+    for (name, expected), shown in zip(cells, on_page, strict=True):
+        for noun, size in (("images", len), ("figures", int), ("tables", len)):
+            count = size(shown[noun])
+            if noun != "tables":  # a plotly figure replaces a figure and its image
+                count += shown.get("drawn", 0)
+            if count != size(expected[noun]):
+                problems.append((name, f"the page shows {count} {noun} of {size(expected[noun])}"))
+        problems += [(name, problem) for problem in faults(shown)]
+    return problems

@@ -1,7 +1,6 @@
-"""What is made when the book is rendered: the tables of claims, equations, status and cost, and the
-pages of runs.
+"""Tables and pages made when the book is rendered: claims, equations, runs, status and cost.
 
-What does not fit together stops the build.
+A claim or an equation that the book does not show stops the build.
 """
 
 import csv
@@ -36,11 +35,10 @@ SAME = "The comparisons are those of rule 1."
 
 
 def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
-    """Write the tables of those pages that the table of contents names into ``folder/tables``; in
-    ``folder`` are the executed chapters.
+    """Write the tables of the pages in the table of contents into ``folder/tables``.
 
-    Raises SnnlError if a chapter does not show its claims, or an equation lacks its chapter,
-    function or test.
+    The executed chapters are in ``folder``. Raises SnnlError if a chapter does not show its claims,
+    or an equation lacks its chapter, function or test.
     """
     records = results.load_results()
     if f"book/{PLAYGROUND}" in contents:
@@ -59,25 +57,26 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
 def claims_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Judge all claims by their records: tables of each paper's, of the verdicts of all rules, and
-    the numbers that pages print.
+    """Judge all claims, and return tables of each paper's claims, of the rules and of values.
 
-    Raises SnnlError if a claim names a chapter that does not show its verdict.
+    The values are numbers that pages print. Raises SnnlError if a claim names a chapter that does
+    not show its verdict.
     """
-    _refuse_untold(registered_claims(), chapters)
+    _check_chapters_show(registered_claims(), chapters)
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
     levels = judged["grade"].map(lowest)
-    shown = claims.verdicts(judged).assign(claim=whole, grade=levels)
+    verdicts = claims.verdicts(judged).assign(claim=whole, grade=levels)
     tables = {"verdicts": _counts(judged), "claims-contrasts": claims.tested(judged)}
     for paper in claims.PAPERS:
-        own, name = judged["paper"] == paper, f"claims-{paper.lower()}"
-        tables[name] = shown[own]
-        tables[f"{name}-more"] = _more(judged[own])
+        is_of_paper = judged["paper"] == paper
+        name = f"claims-{paper.lower()}"
+        tables[name] = verdicts[is_of_paper]
+        tables[f"{name}-more"] = _details(judged[is_of_paper])
     links = {chapter: f"{chapter}.html" for chapter in judged["chapter"]}
     results.write_atomically(folder / "tables" / "claims-picture.html", svg_of(judged, links))
     tables["claims-rules"] = _by_rules(judged)
-    tables["said"] = _said(judged)
+    tables["values"] = _values(judged)
     return tables
 
 
@@ -85,18 +84,16 @@ def _write_playground(folder):
     """Write the playground of its chapter, as executed, for the front page."""
     notebook = nbformat.read(folder / f"{PLAYGROUND}.ipynb", 4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    shown = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-    (page,) = [html for html in shown if "data-snnl-playground" in html]
+    pages = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    (page,) = [html for html in pages if "data-snnl-playground" in html]
     results.write_atomically(folder / "tables" / "playground.html", page)
 
 
-def _more(judged):
-    """Say for each claim how close its runs are, its verdict under other readings, and what would
-    change it.
-    """
+def _details(judged):
+    """Make a table of the grade, the verdicts under other readings, and what would change them."""
     readings = [
-        "; ".join(f"{says}: {kind}" for says, kind in found.items()) or "–"
-        for found in judged["readings"]
+        "; ".join(f"{reading}: {verdict}" for reading, verdict in verdicts.items()) or "–"
+        for verdicts in judged["readings"]
     ]
     return pd.DataFrame(
         {
@@ -112,14 +109,16 @@ def _more(judged):
 
 def _by_rules(judged):
     """Set the verdicts of all rules next to each other, with what changed in the declaration."""
-    columns = {"claim": judged["claim"]}
-    columns |= {name: judged[name] for name in claims.RULES}
-    columns["rule 3 now"] = judged["kind"]
-    columns["what changed in what is compared"] = judged["changed"].replace("", SAME)
+    columns = {
+        "claim": judged["claim"],
+        **{name: judged[name] for name in claims.RULES},
+        "rule 3 now": judged["kind"],
+        "what changed in what is compared": judged["changed"].replace("", SAME),
+    }
     return pd.DataFrame(columns).assign(records=BUILT)
 
 
-def _refuse_untold(claimed, chapters):
+def _check_chapters_show(declared, chapters):
     """Raise SnnlError if a claim's chapter is not in the book, or does not call claims.of on it."""
     code = {
         path.stem: "\n".join(
@@ -127,35 +126,35 @@ def _refuse_untold(claimed, chapters):
         )
         for path in chapters
     }
-    for claim in claimed:
-        told = rf"""claims\.of\(\s*["']{re.escape(claim.chapter)}["']"""
+    for claim in declared:
+        call = rf"""claims\.of\(\s*["']{re.escape(claim.chapter)}["']"""
         if claim.chapter not in code:
-            wrong = "is not in the book"
-        elif not re.search(told, code[claim.chapter]):
-            wrong = f'does not show its verdict: it never calls claims.of("{claim.chapter}")'
+            problem = "is not in the book: correct its name"
+        elif not re.search(call, code[claim.chapter]):
+            problem = f'does not show its verdict: call claims.of("{claim.chapter}") in it'
         else:
             continue
-        raise SnnlError(f"the chapter {claim.chapter} of the claim {claim.name} {wrong}")
+        raise SnnlError(f"the chapter {claim.chapter} of the claim {claim.name} {problem}")
 
 
 def _counts(judged):
     """Count the verdicts, one column per paper."""
-    kinds = judged["kind"].map(claims.word)
-    counts = pd.crosstab(kinds, judged["paper"], margins=True, margins_name="all three")
+    verdicts = judged["kind"].map(claims.word)
+    counts = pd.crosstab(verdicts, judged["paper"], margins=True, margins_name="all three")
     columns = [*claims.PAPERS, "all three"]
     counts = counts.reindex(index=[*claims.VERDICTS, "all three"], columns=columns, fill_value=0)
     counts = counts.rename(index={"all three": "claims"}).rename_axis("verdict").reset_index()
     return counts.assign(records=BUILT)
 
 
-def _said(judged):
-    """The numbers that pages say in their prose (the role ``said``), by name."""
+def _values(judged):
+    """Return the numbers that pages print in their prose (the role ``value``), by name."""
     by_name = judged.set_index("name")
     classified = by_name.loc["disentangling-classifies-better", "contrasts"]
     start = by_name.loc["before-its-start", "contrasts"][0]
     codes = report.recorded("clustering", "ag_news").query("metric == 'acc'")
     codes = codes.groupby("label")["value"].mean()
-    said = {
+    values = {
         "claims": f"{len(judged)}",
         "smallest": _smallest(judged),
         "acc-ae": f"{codes['AE']:.3f}",
@@ -166,7 +165,6 @@ def _said(judged):
         "cells-lower": f"{sum(cell['mean'] < 0 for cell in classified)}",
         "start-gain": f"{start['mean']:+.3f}",
     }
-    return pd.DataFrame({"name": [*said], "text": [*said.values()]})
 
 
 def _ahead(dataset):
@@ -183,14 +181,15 @@ def _means_of_labels(dataset, labels):
 
 
 def _smallest(judged):
-    """Say which differences in accuracy our runs of the text classifiers can show."""
-    rows = [
-        each
-        for own in judged.query("chapter == '07_text_classification'")["contrasts"]
-        for each in own
-        if each["metric"] == "acc" and each["test"].startswith("> 0") and each["units"] >= 5
-    ]
-    halves = sorted((each["high"] - each["low"]) / 2 for each in rows)
+    """Return a sentence on the differences that our runs of the text classifiers can show."""
+    halves = sorted(
+        (contrast["high"] - contrast["low"]) / 2
+        for contrasts in judged.query("chapter == '07_text_classification'")["contrasts"]
+        for contrast in contrasts
+        if contrast["metric"] == "acc"
+        and contrast["test"].startswith("> 0")
+        and contrast["units"] >= 5
+    )
     if not halves:
         return ""
     return (
@@ -205,18 +204,16 @@ def _smallest(judged):
 def equations_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Index the equations of each paper: where each is derived, what computes it, and which test
-    compares the two.
-    """
+    """Index the equations of each paper: the chapter, the function and the test of each."""
     text = {path.stem: path.read_text() for path in chapters}
     with (ROOT / "book" / "equations.csv").open(newline="") as file:
         listed = list(csv.DictReader(file))
     derived = {(stem, number) for stem, page in text.items() for number in re.findall(TAG, page)}
-    if odd := derived ^ {(row["chapter"], row["label"].split("-")[1]) for row in listed}:
-        raise SnnlError(
-            "Eq. {1} of {0} is in the chapter or in book/equations.csv, and not in the"
-            " other".format(*min(odd))
-        )
+    unmatched = derived ^ {(row["chapter"], row["label"].split("-")[1]) for row in listed}
+    if unmatched:
+        chapter, number = min(unmatched)
+        problem = f"Eq. {number} of {chapter} is in the chapter or in book/equations.csv"
+        raise SnnlError(f"{problem}, and not in the other: add it there")
     api = "".join(path.read_text() for path in (ROOT / "book" / "api").glob("*.md"))
     documented = set(re.findall(r"^\.\. auto\w+:: (\S+)$", api, re.MULTILINE))
     tables = {"eq": [], "cb": []}
@@ -239,8 +236,10 @@ def equations_made(
 
 
 def _test(row):
-    """Name the test of an equation. Raises SnnlError unless it exists, and the function, and the
-    function's docstring names the equation.
+    """Return the name of an equation's test.
+
+    Raises SnnlError unless the test and the function exist and the function's docstring names the
+    equation.
     """
     module, name = row["function"].rsplit(".", 1)
     value = getattr(importlib.import_module(module), name, None)
@@ -251,10 +250,8 @@ def _test(row):
         else []
     )
     if not any(int(first) <= number <= int(last or first) for first, last in spans):
-        raise SnnlError(
-            f"book/equations.csv: {row['function']} does not exist, or its docstring does not name"
-            f" Eq. {number}"
-        )
+        problem = f"{row['function']} does not exist, or its docstring does not name Eq. {number}"
+        raise SnnlError(f"book/equations.csv: {problem}")
     file, test = row["test"].split("::")
     if not (ROOT / file).exists() or f"def {test}(" not in (ROOT / file).read_text():
         raise SnnlError(f"book/equations.csv: there is no test {row['test']}")
@@ -265,37 +262,32 @@ def _test(row):
 
 
 def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Write a page for each experiment with all of its recorded runs, and one file with their
-    records; returns the table of experiments.
-    """
+    """Write a page and a file of records for each experiment, and return a table of experiments."""
     rows = []
     for name, experiment in experiments.EXPERIMENTS.items():
-        own = records[records["experiment"] == name]
-        runs, hours = own.drop_duplicates("key"), report.computing_seconds(own) / 3600
+        of_experiment = records[records["experiment"] == name]
+        runs = of_experiment.drop_duplicates("key")
         row = {
             "page": f"runs/{name}",
             "what it is": experiment.title,
             "recorded": len(runs),
             "not ok": (runs["status"] != "ok").sum(),
+            "stale": report.stale(runs).sum(),
+            "hours of computing": f"{report.computing_seconds(of_experiment) / 3600:,.1f}",
+            "records": BUILT,
         }
-        rows.append(
-            row
-            | {
-                "stale": report.stale(runs).sum(),
-                "hours of computing": f"{hours:,.1f}",
-                "records": BUILT,
-            }
-        )
-        results.write_atomically(
-            folder / "runs" / "tables" / f"{name}.csv", own.drop(columns="rows").to_csv(index=False)
-        )
-        results.write_atomically(folder / "runs" / f"{name}.md", _page_of_runs(name, own))
+        rows.append(row)
+        file = of_experiment.drop(columns="rows").to_csv(index=False)
+        results.write_atomically(folder / "runs" / "tables" / f"{name}.csv", file)
+        page = _page_of_runs(name, of_experiment)
+        results.write_atomically(folder / "runs" / f"{name}.md", page)
     return {"runs": pd.DataFrame(rows)}
 
 
 def _page_of_runs(name, records):
-    """The page of an experiment: runs that differ by the seed alone stand together; what many share
-    is told once, by a letter and a number.
+    """Return the page of an experiment's runs, grouped by setting.
+
+    Versions, devices and fingerprints are listed once, under a letter and a number.
     """
     letters = {}
     for column, mark in (("versions", "V"), ("device", "D"), ("fingerprint", "F")):
@@ -306,100 +298,86 @@ def _page_of_runs(name, records):
     lines = [
         f"# Runs of {name}",
         "",
-        (
-            f"{experiments.EXPERIMENTS[name].title}. All records as one file: {{download}}`CSV"
-            f" <tables/{name}.csv>`."
-        ),
-    ]
-    lines += [
-        (
-            f"In the repository each is a file under `results/{name}/`, named after its settings"
-            " and its seed. What is shortened in the tables:"
-        ),
+        f"{experiments.EXPERIMENTS[name].title}. All records as one file: {{download}}`CSV"
+        f" <tables/{name}.csv>`.",
+        f"In the repository each is a file under `results/{name}/`, named after its settings"
+        " and its seed. What is shortened in the tables:",
         "",
     ]
-    lines += [f"- {letter}: `{text}`" for own in letters.values() for text, letter in own.items()]
+    for symbols in letters.values():
+        lines += [f"- {letter}: `{text}`" for text, letter in symbols.items()]
     records = records.assign(
         group=[groups(f"{name}/{key}")[0] for key in records["key"]],
         shared=report.includes_shared_training(records),
         stale=report.stale(records),
     )
-    for dataset, own in records.groupby("dataset", sort=False):
+    for dataset, of_dataset in records.groupby("dataset", sort=False):
         lines += ["", f"## {dataset}", ""]
-        for group, runs in own.groupby("group", sort=False):
+        for group, runs in of_dataset.groupby("group", sort=False):
             lines += _group(name, group, runs, letters)
     return "\n".join(lines) + "\n"
 
 
 def _group(name, group, records, letters):
-    """One setting with all of its seeds: what it is, its runs, the command to make them again."""
-    first, key = records.iloc[0], group.split("/", 1)[1]
-    settings = ", ".join(
-        f"{name} {value}"
-        for name, value in json.loads(first["settings"]).items()
-        if value is not None
-    )
+    """Return the lines on one setting: its values, a table of its runs, and their command."""
+    run = records.iloc[0]
+    values = json.loads(run["settings"]).items()
+    settings = ", ".join(f"{setting} {value}" for setting, value in values if value is not None)
+    title = f"**{run['model']}**, {run['embedding']}, alpha {run['alpha']:g}"
+    return [
+        f"({label_of(group)})=",
+        "",
+        f"{title}, temperature {run['temperature']}; {settings}",
+        "",
+        "```{raw} html",
+        _table_of_runs(records, letters),
+        "```",
+        "",
+        "```",
+        _command(name, group, records),
+        "```",
+        "",
+    ]
+
+
+def _table_of_runs(records, letters):
+    """Return the runs of one setting as a table in HTML, one row for each seed."""
     wide = records.pivot_table(
         index="key", columns="metric", values="value", sort=False, dropna=False
     )
-    scores, rows = list(records["metric"].unique()[:SHOWN_SCORES]), []
-    runs = records.drop_duplicates("key").sort_values("seed")
-    for run in runs.itertuples():
+    scores = list(records["metric"].unique()[:SHOWN_SCORES])
+    rows = []
+    for run in records.drop_duplicates("key").sort_values("seed").itertuples():
         stale = f"stale: made by revision {run.revision}" if run.stale else ""
         row = [
             run.seed,
             "; ".join(filter(None, (run.status, run.reason, stale))),
             f"{run.n_train:,} / {run.n_test:,}",
+            *(report.show_number(wide.loc[run.key, metric], metric) for metric in scores),
+            f"{run.seconds:,.0f}{', shared training included' if run.shared else ''}",
+            run.created[:10],
+            run.commit,
+            *(symbols[getattr(run, column)] for column, symbols in letters.items()),
         ]
-        row += [report.show_number(wide.loc[run.key, metric], metric) for metric in scores]
-        seconds = f"{run.seconds:,.0f}{', shared training included' if run.shared else ''}"
-        row += [seconds, run.created[:10], run.commit]
-        rows.append(
-            row
-            + [
-                letters[column][getattr(run, column)]
-                for column in ("versions", "device", "fingerprint")
-            ]
-        )
-    head = [
-        "seed",
-        "status",
-        "documents (train / test)",
-        *scores,
-        "seconds",
-        "made",
-        "commit",
-        "versions",
-        "device",
-        "data",
+        rows.append("".join(f"<td>{escape(str(cell))}</td>" for cell in row))
+    header = [
+        *("seed", "status", "documents (train / test)", *scores),
+        *("seconds", "made", "commit", "versions", "device", "data"),
     ]
-    head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    what = (
-        f"**{first['model']}**, {first['embedding']}, alpha {first['alpha']:g}, temperature"
-        f" {first['temperature']}; {settings}"
-    )
-    seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
-    costly = "--costly " * any(spec.needs for spec in asked_by(records))
-    where = "" if first["dataset"] == DRAWN else f"--dataset {first['dataset']} "
-    again = f"python -m snnl_book run {name} {where}--seeds {seeds} {costly}--again --keys '{key}'"
-    table = f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return [
-        f"({label_of(group)})=",
-        "",
-        what,
-        "",
-        "```{raw} html",
-        table,
-        "```",
-        "",
-        "```",
-        again,
-        "```",
-        "",
-    ]
+    head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in header)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _command(name, group, records):
+    """Return the command that makes the runs of a group again."""
+    dataset = records["dataset"].iloc[0]
+    options = [] if dataset == DRAWN else [f"--dataset {dataset}"]
+    options.append(f"--seeds {' '.join(str(seed) for seed in sorted(records['seed'].unique()))}")
+    if any(spec.needs for spec in asked_by(records)):
+        options.append("--costly")
+    key = group.split("/", 1)[1]
+    return f"python -m snnl_book run {name} {' '.join(options)} --again --keys '{key}'"
 
 
 # ---------------------------------------------------------------- status and cost
@@ -408,84 +386,114 @@ def _group(name, group, records, letters):
 def status_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Tell what this build executed, on what and for how long, and what of the full profile is
-    recorded, stale, missing or out of reach.
+    """Return tables of the chapters executed by this build, and of the runs of the full profile.
+
+    The latter count which runs are recorded, stale, missing or impossible on this machine.
     """
-    made, where = [], []
+    executed, machines = _executed(folder, chapters)
+    runs, reasons = _status_of_runs(records)
+    unmet = reasons.most_common() or [("nothing is out of reach", 0)]
+    tables = {
+        "status-chapters": pd.DataFrame(executed),
+        "status-runs": pd.DataFrame(runs),
+        "status-where": pd.DataFrame(machines)
+        .value_counts(sort=False)
+        .rename("chapters")
+        .reset_index(),
+        "status-reasons": pd.DataFrame(unmet, columns=["why a run is out of reach here", "runs "]),
+    }
+    tables = {name: table.assign(records=BUILT) for name, table in tables.items()}
+    return tables | {"status-orphans": _table_of_orphans(report.orphans())}
+
+
+def _executed(folder, chapters):
+    """Return rows on the execution of each chapter, and rows on the machine that executed it."""
+    executed = []
+    machines = []
     for path in chapters:
         note = nbformat.read(folder / path.name, 4).metadata["snnl"]  # of build.execute
-        row = {
-            "page": path.stem,
-            "profile": note["profile"],
-            "data": note["dataset"],
-            "seeds": note["seeds"] or "default",
-            "minutes": f"{note['seconds'] / 60:.1f}",
-        }
-        row |= {
-            "peak memory": f"{note['memory_mb']:,} MB",
-            "when (UTC)": note["created"][:16].replace("T", " "),
-        }
-        made.append(row)
-        where.append({name: note[name] for name in ("device", "versions", "commit")})
-    recorded, reasons = [], Counter()
+        executed.append(
+            {
+                "page": path.stem,
+                "profile": note["profile"],
+                "data": note["dataset"],
+                "seeds": note["seeds"] or "default",
+                "minutes": f"{note['seconds'] / 60:.1f}",
+                "peak memory": f"{note['memory_mb']:,} MB",
+                "when (UTC)": note["created"][:16].replace("T", " "),
+            }
+        )
+        machines.append({name: note[name] for name in ("device", "versions", "commit")})
+    return executed, machines
+
+
+def _status_of_runs(records):
+    """Return a row for each experiment, and count the reasons why runs cannot be made here."""
+    rows = []
+    reasons = Counter()
     for name, experiment in experiments.EXPERIMENTS.items():
-        todo = [row for row in experiments.status(name) if row.verdict != "done"]
-        unmet = [row.unmet for row in todo if row.unmet]
-        runs = records[records["experiment"] == name].drop_duplicates("key")
-        row = {
-            "page": f"runs/{name}",
-            "recorded": len(runs),
-            "not ok": (runs["status"] != "ok").sum(),
-            "revision": experiment.revision,
-        }
-        row |= {
-            "stale": report.stale(runs).sum(),
-            "missing": sum(not row.unmet and row.verdict != "stale" for row in todo),
-            "out of reach": len(unmet),
-        }
-        recorded.append(row)
+        todo = [run for run in experiments.status(name) if run.verdict != "done"]
+        unmet = [run.unmet for run in todo if run.unmet]
         reasons.update(unmet)
-    tables = {"status-chapters": pd.DataFrame(made), "status-runs": pd.DataFrame(recorded)}
-    tables["status-where"] = (
-        pd.DataFrame(where).value_counts(sort=False).rename("chapters").reset_index()
-    )
-    tables["status-reasons"] = pd.DataFrame(
-        reasons.most_common() or [("nothing is out of reach", 0)],
-        columns=["why a run is out of reach here", "runs "],
-    )
-    tables = {name: table.assign(records=BUILT) for name, table in tables.items()}
-    return tables | {"status-orphans": _orphans_told(report.orphans())}
+        runs = records[records["experiment"] == name].drop_duplicates("key")
+        rows.append(
+            {
+                "page": f"runs/{name}",
+                "recorded": len(runs),
+                "not ok": (runs["status"] != "ok").sum(),
+                "revision": experiment.revision,
+                "stale": report.stale(runs).sum(),
+                "missing": sum(not run.unmet and run.verdict != "stale" for run in todo),
+                "out of reach": len(unmet),
+            }
+        )
+    return rows, reasons
 
 
-def _orphans_told(lost):
-    """List the records that no run of the plan asks for, or say in a row that there are none."""
-    if lost.empty:
-        told = [{"record": "every record belongs to a run of the plan", "records": BUILT}]
+def _table_of_orphans(orphans):
+    """List the records that belong to no run of the plan; without any, a row says so."""
+    if orphans.empty:
+        rows = [{"record": "every record belongs to a run of the plan", "records": BUILT}]
     else:
-        names = [f"{run.experiment}/{run.key}" for run in lost.itertuples()]
-        told = [{"record": f"`{name}`", "records": name} for name in names]
-    return pd.DataFrame(told)
+        names = [f"{run.experiment}/{run.key}" for run in orphans.itertuples()]
+        rows = [{"record": f"`{name}`", "records": name} for name in names]
+    return pd.DataFrame(rows)
 
 
 def performance_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Tell what each chapter costs, as ``python -m benchmarks.chapters`` measured it, and what the
-    recorded runs took.
+    """Return tables of the cost of chapters, of steps of training, and of the recorded runs.
+
+    ``python -m benchmarks.chapters`` measured the chapters.
     """
+    of_chapters = pd.DataFrame(_cost_of_chapters(chapters)).fillna("–")
+    return {
+        "performance-chapters": of_chapters.assign(records=report.benchmark_files("chapters")),
+        "performance-steps": pd.DataFrame(_cost_of_steps()),
+        "performance-runs": pd.DataFrame(_cost_of_runs(records)),
+    }
+
+
+def _cost_of_chapters(chapters):
     measured = report.benchmark("chapters").set_index("chapter")
     rows = []
     for path in chapters:
         row = {"page": path.stem, "minutes": "not measured"}
         if path.stem in measured.index:
-            own = measured.loc[path.stem]
-            row |= {
-                "minutes": f"{own['seconds'] / 60:.1f}",
-                "peak memory": f"{own['memory']:,.0f} MB",
-                "data": own["dataset"],
-                "expected": own["expected"],
+            cost = measured.loc[path.stem]
+            row = {
+                "page": path.stem,
+                "minutes": f"{cost['seconds'] / 60:.1f}",
+                "peak memory": f"{cost['memory']:,.0f} MB",
+                "data": cost["dataset"],
+                "expected": cost["expected"],
             }
         rows.append(row)
+    return rows
+
+
+def _cost_of_steps():
     steps = [
         {
             "step": row.step,
@@ -499,32 +507,30 @@ def performance_made(
             "records": report.benchmark_files("step"),
         }
         for row in report.benchmark("step").itertuples()
-    ] or [{"step": "not measured", "records": BUILT}]
-    took, records = [], records.assign(shared=report.includes_shared_training(records))
+    ]
+    return steps or [{"step": "not measured", "records": BUILT}]
+
+
+def _cost_of_runs(records):
+    records = records.assign(shared=report.includes_shared_training(records))
+    rows = []
     for name in experiments.EXPERIMENTS:
-        own = records[records["experiment"] == name]
-        runs = own.drop_duplicates("key")
+        of_experiment = records[records["experiment"] == name]
+        runs = of_experiment.drop_duplicates("key")
         shared = runs["shared"].sum()
-        row = {
-            "page": f"runs/{name}",
-            "recorded": len(runs),
-            "median seconds": f"{runs['seconds'].median():,.0f}",
-            "longest": f"{runs['seconds'].max():,.0f}",
-        }
-        took.append(
-            row
-            | {
-                "hours in all": f"{report.computing_seconds(own) / 3600:,.1f}",
+        rows.append(
+            {
+                "page": f"runs/{name}",
+                "recorded": len(runs),
+                "median seconds": f"{runs['seconds'].median():,.0f}",
+                "longest": f"{runs['seconds'].max():,.0f}",
+                "hours in all": f"{report.computing_seconds(of_experiment) / 3600:,.1f}",
                 "shared training included": f"in {shared}" if shared else "–",
                 "devices": "; ".join(runs["device"].unique()),
                 "records": BUILT,
             }
         )
-    chapters_took = (
-        pd.DataFrame(rows).fillna("–").assign(records=report.benchmark_files("chapters"))
-    )
-    tables = {"performance-chapters": chapters_took, "performance-steps": pd.DataFrame(steps)}
-    return tables | {"performance-runs": pd.DataFrame(took)}
+    return rows
 
 
 MADE = {
@@ -535,6 +541,4 @@ MADE = {
     "performance": performance_made,
     "later_results": lambda folder, chapters, records: later_page.tables(),
 }
-"""What makes the tables of each page, by its name; each takes the folder, the chapters and all
-records.
-"""
+"""The functions that make the tables of each page, by the page's name."""

@@ -1,9 +1,9 @@
-"""Make of an executed chapter, which reads alike everywhere, a page of the book.
+"""Turn an executed chapter, which looks the same everywhere, into a page of the book.
 
-The outputs that hold tables, figures and sentences become the text of the page: a table gets links
-to its runs and a download, a figure a number, an equation the number of its paper. What follows a
-heading ``#### Solution`` goes into a dropdown, code and outputs included. The executed chapter
-itself is what the page offers for download.
+Tables, figures and sentences in its outputs become text of the page: a table gets links to its runs
+and a download, a figure gets a number, and an equation the number of its paper. What follows a
+heading ``#### Solution`` goes into a dropdown, code and outputs included. The page offers the
+executed chapter itself for download.
 """
 
 import base64
@@ -40,20 +40,21 @@ def page_of(notebook: dict, chapter: str, folder: Path) -> dict:
         if cell["cell_type"] == "markdown":
             cells.append(cell | {"source": _numbered(_text(cell["source"]), chapter, labels)})
             continue
-        kept, told = [], []
+        outputs = []
+        texts = []
         for output in cell.get("outputs", []):
-            text = _told(output, folder, numbers)
+            text = _text_of(output, folder, numbers)
             if text is None:
-                kept.append(output)
+                outputs.append(output)
             else:
-                told.append(_numbered(text, chapter, labels))
+                texts.append(_numbered(text, chapter, labels))
         tags = cell["metadata"].get("tags", [])
-        if "remove-input" in tags and not kept:
+        if "remove-input" in tags and not outputs:
             cell["metadata"] = {"tags": ["remove-cell"]}
-        cells.append(cell | {"outputs": kept})
-        if told and "remove-cell" not in tags:
-            below = {"cell_type": "markdown", "id": f"{cell['id']}-told", "metadata": {}}
-            cells.append(below | {"source": "\n\n".join(told)})
+        cells.append(cell | {"outputs": outputs})
+        if texts and "remove-cell" not in tags:
+            below = {"cell_type": "markdown", "id": f"{cell['id']}-text", "metadata": {}}
+            cells.append(below | {"source": "\n\n".join(texts)})
     return notebook | {"cells": _with_folded_solutions(cells)}
 
 
@@ -90,15 +91,17 @@ def _text(source):
 
 
 def _numbers(chapter):
-    """Count the tables and the figures of a chapter: Table 7.1, of an appendix Table B.1."""
-    numbered = re.match(r"\d+", chapter)
-    others = sorted(path.stem for path in (ROOT / "book").glob("[!0-9]*.ipynb"))
-    of = int(numbered[0]) if numbered else chr(ord("A") + others.index(chapter))
-    return {kind: map(f"**{kind} {of}.{{}}.** ".format, count(1)) for kind in ("Table", "Figure")}
+    """Return counters of a chapter's tables and figures: Table 7.1, in an appendix Table B.1."""
+    number = re.match(r"\d+", chapter)
+    appendices = sorted(path.stem for path in (ROOT / "book").glob("[!0-9]*.ipynb"))
+    prefix = int(number[0]) if number else chr(ord("A") + appendices.index(chapter))
+    return {
+        noun: map(f"**{noun} {prefix}.{{}}.** ".format, count(1)) for noun in ("Table", "Figure")
+    }
 
 
-def _told(output, folder, numbers):
-    """Return what an output is in a page's MyST, or None if it stays an output."""
+def _text_of(output, folder, numbers):
+    """Return an output as MyST, or None if it stays an output."""
     data = output.get("data", {})
     if facts := data.get(TABLE):
         path = folder / "tables" / f"{facts['name']}.csv"
@@ -112,16 +115,17 @@ def _told(output, folder, numbers):
         picture = re.search(r"base64,([^\"]+)", _text(data["text/html"]))[1]
         path.write_bytes(base64.b64decode(picture))
         options = f":alt: {facts['alt']}\n:width: {facts['width']}\n"
-        shown = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], options)
+        text = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], options)
         if view := data.get(PLOTLY):
-            shown += f"\n\n```{{raw}} html\n{_interactive(view, facts['name'])}\n```"
-        runs = facts["records"] if RUN.search(facts["records"]) else ""  # or words, or a file
-        return shown + (f"\n\n```{{runs-of}}\n{runs}\n```" if runs else "")
+            text += f"\n\n```{{raw}} html\n{_interactive(view, facts['name'])}\n```"
+        if RUN.search(facts["records"]):  # else it names a file, or is words
+            text += f"\n\n```{{runs-of}}\n{facts['records']}\n```"
+        return text
     return _text(data["text/markdown"]).strip() if "text/markdown" in data else None
 
 
 def _interactive(view, name):
-    """Draw a plotly figure in the place of its picture, which stays where no script runs."""
+    """Return HTML that replaces a picture by its plotly figure where scripts run."""
     from plotly.io import to_html
 
     # The library is the book's: one copy for all chapters, which book_extension.py puts there.
@@ -132,17 +136,17 @@ def _interactive(view, name):
     return f"{drawn}\n<script>if (window.Plotly) {{ {hide} {fit} }}</script>"
 
 
-def _directive(kind, argument, facts, numbers, options=""):
+def _directive(directive, argument, facts, numbers, options=""):
     options += f":name: {facts['name']}\n"
-    return f"```{{{kind}}} {argument}\n{options}\n{next(numbers)}{facts['caption']}\n```"
+    return f"```{{{directive}}} {argument}\n{options}\n{next(numbers)}{facts['caption']}\n```"
 
 
 def _numbered(text, chapter, labels):
     """Give equations, and links to them, the labels by which the book knows them."""
     try:
-        text = EQUATION.sub(lambda found: f"\n$$ ({labels[chapter, found[1]]})", text)
-        return QUOTED_EQUATION.sub(lambda found: f"{{eq}}`{labels[found[2], found[1]]}`", text)
+        text = EQUATION.sub(lambda match: f"\n$$ ({labels[chapter, match[1]]})", text)
+        return QUOTED_EQUATION.sub(lambda match: f"{{eq}}`{labels[match[2], match[1]]}`", text)
     except KeyError as error:
-        where, number = error.args[0]
-        told = f"the chapter {where} has no Eq. {number} in book/equations.csv"
-        raise ValueError(told) from None
+        name, number = error.args[0]
+        problem = f"the chapter {name} has no Eq. {number} in book/equations.csv"
+        raise ValueError(f"{problem}: add it there, or correct the number") from None

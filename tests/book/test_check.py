@@ -106,7 +106,7 @@ def test_a_record_that_does_not_exist_and_a_file_changed_on_the_way_are_named(si
     found = offered(site, beside)
     (site / "_downloads" / "shown.csv").write_text("model,records\n")
     assert check.differences(found) == [
-        "one.html: the download shown.csv is not what was written when the book was built"
+        "one.html: the download shown.csv is not the file written when the book was built"
     ]
 
 

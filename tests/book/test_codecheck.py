@@ -62,7 +62,7 @@ def test_a_tenth_is_chosen_that_fits_into_an_hour_of_two_cores(table, at_hand):
     assert {spec.experiment for spec in chosen} == {*codecheck.TABLES}
     backwards = dict(reversed(words.items()))
     assert {*codecheck.choose(backwards, count)} == {*chosen}  # whatever the order they come in
-    assert len(codecheck.choose(words, count, most=100)) < count
+    assert len(codecheck.choose(words, count, limit=100)) < count
 
 
 def test_the_choice_follows_the_names_alone_where_all_take_as_long(table, at_hand):
@@ -169,7 +169,7 @@ def test_a_recorded_score_that_was_changed_is_found(made, tmp_path, capsys, ever
     ]
     assert rows["difference"]["acc"] == pytest.approx(-0.02)
     told = capsys.readouterr().out
-    assert ", 2 within 1.5 points (10% of a score that is no fraction), 0 no further" in told
+    assert ", 2 within 1.5 points (10% of a score that is not a fraction), 0 no further" in told
     assert "in 99% of cases, 1 beyond" in told
     rewritten(made, "acc", "nan")  # as a run that broke off here, or there, would have it
     assert check(tmp_path) == 1
@@ -203,7 +203,7 @@ def test_an_interrupted_check_compares_what_is_there_and_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(codecheck, "run_all", broken_off)
         assert check(tmp_path) == 130
-    assert "1 of 2 runs compared, the same command goes on" in capsys.readouterr().err
+    assert "1 of 2 runs compared, the same command resumes" in capsys.readouterr().err
     assert len({*report(tmp_path)["key"]}) == 1
     assert check(tmp_path) == 0
     assert "1 of 2 runs to do" in capsys.readouterr().out and len({*report(tmp_path)["key"]}) == 2
@@ -220,7 +220,7 @@ def test_an_interrupted_check_compares_what_is_there_and_goes_on(
 def test_a_machine_is_alike_by_processor_and_versions(device, versions, same):
     now = {"device": "CPU A", "versions": "python 3.11.7; torch 2.13.0+cpu; spacy 3.8.18"}
     row = pd.Series({"recorded_device": device, "recorded_versions": versions, **now})
-    assert codecheck.alike(row) is same
+    assert codecheck.is_same_machine(row) is same
 
 
 @pytest.mark.parametrize(("column", "other"), [("revision", "0"), ("versions", "torch 1.0")])

@@ -163,13 +163,13 @@ def test_a_number_in_prose_is_the_one_that_was_made_and_a_wrong_name_is_told(
     name, tmp_path, extension
 ):
     (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "said.csv").write_text(f"name,text\n{name},+0.061\n")
+    (tmp_path / "tables" / "values.csv").write_text(f"name,text\n{name},+0.061\n")
     table = pd.DataFrame({"n": [1], "records": [report.COMPUTED]})
-    html, warned = rendered(tmp_path, table, page="It gains {said}`gain`.\n")
+    html, warned = rendered(tmp_path, table, page="It gains {value}`gain`.\n")
     if name == "gain":
         assert not warned and "It gains +0.061." in html
     else:
-        assert "tables/said.csv says nothing named 'gain'" in warned[0]
+        assert "tables/values.csv has no value 'gain'" in warned[0]
 
 
 # ---------------------------------------------------------------- claims
@@ -202,7 +202,7 @@ def made(tmp_path, judged, monkeypatch, records):
 
 
 def test_every_claim_of_the_book_is_shown_in_the_chapter_that_it_names():
-    pages._refuse_untold(registered_claims(), build.chapters())
+    pages._check_chapters_show(registered_claims(), build.chapters())
 
 
 def test_a_chapter_that_is_not_there_or_shows_no_verdict_stops_the_build(tmp_path, records):
@@ -211,7 +211,7 @@ def test_a_chapter_that_is_not_there_or_shows_no_verdict_stops_the_build(tmp_pat
         pages.claims_made(tmp_path, others, records)
     for code in ("claims.judge()", f'"{first.stem}"', 'claims.of("01_introduction")'):
         odd = notebook(tmp_path, first.stem, code)
-        with pytest.raises(SnnlError, match=rf'it never calls claims.of\("{first.stem}"\)'):
+        with pytest.raises(SnnlError, match=rf'call claims.of\("{first.stem}"\) in it'):
             pages.claims_made(tmp_path, [odd, *others], records)
 
 
@@ -517,7 +517,7 @@ def test_the_status_and_the_cost_tell_of_every_chapter_and_experiment(tmp_path, 
 
 def test_a_record_that_no_run_of_the_plan_asks_for_is_listed(records):
     lost = records.drop_duplicates("key").head(1)
-    told = pages._orphans_told(lost)
+    told = pages._table_of_orphans(lost)
     (name,) = told["records"]
     assert told["record"].tolist() == [f"`{name}`"] and name.endswith("/" + lost["key"].item())
 

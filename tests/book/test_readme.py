@@ -189,7 +189,7 @@ def test_the_parameters_of_a_chapter_and_the_extras_are_all_told():
 
 
 def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
-    numbers = pages._said(judged).set_index("name")["text"]
+    numbers = pages._values(judged).set_index("name")["text"]
     answer = said(README.partition("**What came out.**")[2].partition("![")[0])
     names = ["acc-ae-d", "acc-ae", "acc-best"]
     shown = re.findall(r"[+-]?\d+(?:[.,]\d+)+|\d+ of \d+", answer)

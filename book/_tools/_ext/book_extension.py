@@ -1,5 +1,6 @@
-"""Sphinx extension: tables that lead to their runs, the papers' equation numbers, the book's own
-style and scripts, none fetched from elsewhere.
+"""Sphinx extension: tables with links to runs, the papers' equation numbers, the book's style.
+
+Nothing is fetched from elsewhere.
 """
 
 import csv
@@ -53,8 +54,9 @@ def _disconnect_thebe(app, config):
 
 
 class PaperNumbers(MathDomain):
-    """Number an equation as its paper does, wherever in the book it stands: ``eq-N`` of the text
-    paper, ``cb-N`` of the ClusterBERT paper.
+    """Number an equation as its paper does, on any page of the book.
+
+    The labels are ``eq-N`` for the text paper, and ``cb-N`` for the ClusterBERT paper.
     """
 
     def note_equation(self, docname, labelid, location=None):
@@ -64,10 +66,11 @@ class PaperNumbers(MathDomain):
 
 
 class RunTable(CSVTable):
-    """A table that a chapter wrote to ``tables/<argument>.csv``, with a link to the file, and in
-    each row to the runs behind it (``report.show_table``).
+    """A table that a chapter wrote to ``tables/<argument>.csv`` (``report.show_table``).
 
-    The content is the caption. A column ``page`` holds names of pages, and becomes links. Options:
+    It has a link to the file, and in each row a link to the runs behind it.
+
+    The content is the caption. Names of pages in a column ``page`` become links. Options:
     ``name``, ``widths``, and ``markup`` if cells are MyST.
     """
 
@@ -106,23 +109,20 @@ class RunTable(CSVTable):
             [self._line(header, plain=False), *(self._line(row, plain) for row in rows)],
             source=whole,
         )
-        found = super().run()
-        body = next(iter(found[0].findall(nodes.tbody)))
+        parts = super().run()
+        body = next(iter(parts[0].findall(nodes.tbody)))
         for row, cells, source in zip(body, rows, sources, strict=True):
             if not common:
-                self._fill(
-                    row[header.index("runs")], leads(self.env, source, cells[header.index("runs")])
-                )
+                column = header.index("runs")
+                self._fill(row[column], links_to_runs(self.env, source, cells[column]))
             if "page" in header:
-                self._fill(
-                    row[header.index("page")],
-                    [nodes.paragraph("", "", self._page(cells[header.index("page")]))],
-                )
-        return [*found, self._below(name, *common)]
+                column = header.index("page")
+                self._fill(row[column], [nodes.paragraph("", "", self._page(cells[column]))])
+        return [*parts, self._below(name, *common)]
 
     @staticmethod
     def _line(row, plain):
-        # What opens a quotation, a heading or a list stands at the start: "> 0" is a test.
+        # A mark at the start opens a quotation, a heading or a list, but "> 0" is a test.
         marks = r"([*_`$<\\[]|^[>#]|^[-+](?= )|(?<=^\d)[.)](?= ))"
         cells = (re.sub(marks, r"\\\1", cell) if plain else cell for cell in row)
         return ",".join('"{}"'.format(cell.replace('"', '""') or " ") for cell in cells)
@@ -151,8 +151,8 @@ class RunTable(CSVTable):
             refdoc=self.env.docname,
             reftarget=f"tables/{name}.csv",
         )
-        said = "".join(f" · {word}" for word in words if word)
-        return nodes.paragraph("", "", file, nodes.Text(said), classes=["below-table"])
+        text = "".join(f" · {word}" for word in words if word)
+        return nodes.paragraph("", "", file, nodes.Text(text), classes=["below-table"])
 
 
 class RunsOf(SphinxDirective):
@@ -162,27 +162,28 @@ class RunsOf(SphinxDirective):
 
     def run(self):
         source = " ".join(self.content)
-        found = leads(self.env, source, f"runs ({len(source.split())})")
-        return [nodes.container("", *found, classes=["below-figure"])]
+        links = links_to_runs(self.env, source, f"runs ({len(source.split())})")
+        return [nodes.container("", *links, classes=["below-figure"])]
 
 
-class Said(SphinxRole):
-    """``{said}`name```: a number in prose, as ``tables/said.csv`` has it when the book is built."""
+class Value(SphinxRole):
+    """``{value}`name```: a number in prose, from ``tables/values.csv`` when the book is built."""
 
     def run(self):
-        path, whole = self.env.relfn2path("tables/said.csv")
+        path, whole = self.env.relfn2path("tables/values.csv")
         self.env.note_dependency(path)
         with Path(whole).open(newline="", encoding="utf-8") as file:
-            said = dict(csv.reader(file))
-        if self.text not in said:
-            wrong = self.inliner.reporter.error(f"{path} says nothing named {self.text!r}")
-            return [], [wrong]
-        return [nodes.Text(said[self.text])], []
+            values = dict(csv.reader(file))
+        if self.text not in values:
+            problem = f"{path} has no value {self.text!r}: add it to pages.py, or correct the name"
+            return [], [self.inliner.reporter.error(problem)]
+        return [nodes.Text(values[self.text])], []
 
 
 def groups(source):
-    """The groups of runs (all seeds of one setting, as ``experiment/key`` with ``*`` for the seed)
-    that a row's ``records`` names, each once.
+    """List the groups of runs that a row's ``records`` names, each once.
+
+    A group has all seeds of one setting, as ``experiment/key`` with ``*`` for the seed.
     """
     names = [
         re.sub(r"-s\d+-n(?=\d)", "-s*-n", name)
@@ -192,25 +193,26 @@ def groups(source):
     return list(dict.fromkeys(names))
 
 
-def leads(env, source, text):
-    """What stands in the cell of a row's runs, or beneath a figure: a link, or a list of links to
-    open, or words where no run is behind it.
+def links_to_runs(env, source, text):
+    """Return the content of the cell of a row's runs, or of the line below a figure.
+
+    It is a link, a list of links to open, or words if there is no run.
     """
-    found = groups(source)
-    if not found:
+    groups_of_runs = groups(source)
+    if not groups_of_runs:
         words = source if source and text in ("", "–", "-") else text or "none"
         return [nodes.paragraph("", words)]
     text = text if text not in ("", "–") else f"{len(source.split())}"
-    if len(found) == 1:
-        return [nodes.paragraph("", "", _link(env, found[0], text))]
-    short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in found]
+    if len(groups_of_runs) == 1:
+        return [nodes.paragraph("", "", _link(env, groups_of_runs[0], text))]
+    short = [group.split("/", 1)[1].rsplit("-", 1)[0] for group in groups_of_runs]
     texts = [
         group.split("/", 1)[1] if short.count(text) > 1 else text
-        for group, text in zip(found, short, strict=True)
+        for group, text in zip(groups_of_runs, short, strict=True)
     ]
     items = [
         nodes.list_item("", nodes.paragraph("", "", _link(env, *pair)))
-        for pair in zip(found, texts, strict=True)
+        for pair in zip(groups_of_runs, texts, strict=True)
     ]
     label = f"<details class='runs'><summary>{escape(text)}</summary>"
     return [
@@ -233,7 +235,7 @@ def _link(env, group, text):
 
 
 def label_of(group):
-    """The label of a group of runs on the page of its experiment."""
+    """Return the label of a group of runs on the page of its experiment."""
     return re.sub(r"[^a-z0-9]+", "-", f"runs-{group.replace('*', 'all')}".lower())
 
 
@@ -244,7 +246,7 @@ def _copy_files(app, exception):
         (mathjax,) = (
             file for file in metadata.files("sphinx-mathjax-offline") if file.name == MATHJAX
         )
-        own = (
+        style_and_scripts = (
             file
             for file in sorted(Path(__file__).parent.iterdir())
             if file.suffix in {".css", ".js"}
@@ -252,13 +254,13 @@ def _copy_files(app, exception):
         for file in (
             Path(mathjax.locate()),
             Path(plotly.__file__).parent / "package_data" / "plotly.min.js",
-            *own,
+            *style_and_scripts,
         ):
             shutil.copyfile(file, Path(app.outdir) / "_static" / file.name)
         for picture in (Path(app.outdir) / "_images").glob("*.png"):
             shrink(picture)
         for chapter in (Path(app.srcdir).parent / "executed").glob("*.ipynb"):
-            # What a page offers for download is the chapter that reads alike everywhere.
+            # A page offers for download the chapter that looks the same everywhere.
             shutil.copyfile(chapter, Path(app.outdir) / "_sources" / "book" / chapter.name)
         for page in Path(app.outdir).rglob("*.html"):
             page.write_text(mended(page.read_text(encoding="utf-8")), encoding="utf-8")
@@ -274,8 +276,10 @@ def shrink(picture):
 
 
 def mended(html):
-    """What theme and Sphinx leave undone for readers with a keyboard or a screen reader, and a
-    style sheet that is not there; a second time changes nothing.
+    """Return a page that can be used with a keyboard and a screen reader, where theme and Sphinx
+    fail at that, and without a link to a missing style sheet.
+
+    Mending a page again changes nothing.
     """
     html = re.sub(r"<link [^>]*sphinx-thebe\.css[^>]*>\n?", "", html)
     html = html.replace(
@@ -284,23 +288,21 @@ def mended(html):
     )
     html = re.sub(
         r'<dl>\s*(<dd><em class="sig-param">.*?</dd>\s*)</dl>',
-        lambda found: _signature(found[1]),
+        lambda match: _signature(match[1]),
         html,
         flags=re.DOTALL,
     )
     html = html.replace('role="doc-biblioentry"', 'role="listitem"')
     return re.sub(
         rf'(?<!{BOX})(<table class="(?:table|docutils)\b.*?</table>)',
-        lambda found: _boxed(found[1]),
+        lambda match: _boxed(match[1]),
         html,
         flags=re.DOTALL,
     )
 
 
 def _boxed(table):
-    """Put a table into a box in which it scrolls, and its caption above the box, where it stays in
-    sight.
-    """
+    """Put a table into a box in which it scrolls, and its caption above the box."""
     caption = re.search(r"<caption>(.*?)</caption>", table, re.DOTALL)
     above = f'<p class="table-caption">{caption[1]}</p>' if caption else ""
     return above + BOX + (table.replace(caption[0], "") if caption else table) + "</div>"
@@ -321,6 +323,6 @@ def setup(app):
     app.add_domain(PaperNumbers, override=True)
     app.add_directive("run-table", RunTable)
     app.add_directive("runs-of", RunsOf)
-    app.add_role("said", Said())
+    app.add_role("value", Value())
     app.add_css_file(STYLE)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
