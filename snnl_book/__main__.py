@@ -93,8 +93,8 @@ def _add_plan(add):
     add("--profile", default="full", help=f"one of {profiles} (default: full)")
     auto = "each experiment's own; for texts AG News if it is here, else the included corpus"
     add("--dataset", default="auto", help=f"a name from `data` (default: auto, {auto})")
-    own = "each experiment's own, five or more"
-    add("--seeds", nargs="+", default=None, help=f"whole numbers (default: {own})")
+    default = "each experiment's own, five or more"
+    add("--seeds", nargs="+", default=None, help=f"whole numbers (default: {default})")
 
 
 def _check_positive(**numbers):
@@ -157,32 +157,34 @@ def _print_reasons(reasons):
 
 def _selected(rows, args):
     """Keep the runs that match all filters: models, embeddings and keys of records."""
-    kept = rows
-    for kind, patterns, value_of in (
+    selected = rows
+    for field, patterns, value_of in (
         ("model", args.models, lambda spec: spec.model),
         ("embedding", args.embeddings, lambda spec: spec.embedding),
         ("key", args.keys, experiments.key),
     ):
         if patterns:
             values = {row.spec: value_of(row.spec) or "" for row in rows}
-            _check_patterns(kind, patterns, {*values.values()}, args.experiment)
-            kept = [
+            _check_patterns(field, patterns, {*values.values()}, args.experiment)
+            selected = [
                 row
-                for row in kept
+                for row in selected
                 if any(fnmatchcase(values[row.spec], pattern) for pattern in patterns)
             ]
-    if not kept:
+    if not selected:
         raise SnnlError(f"no run of {args.experiment} matches all filters: leave one out")
-    return kept
+    return selected
 
 
-def _check_patterns(kind, patterns, values, experiment):
+def _check_patterns(field, patterns, values, experiment):
     choice = ", ".join(sorted(values))
-    if kind == "key":
+    if field == "key":
         choice = "the names of its records, for this profile, data set and seeds"
     for pattern in patterns:
         if not any(fnmatchcase(value, pattern) for value in values):
-            raise SnnlError(f"there is no {kind} {pattern!r} in {experiment}: choose from {choice}")
+            raise SnnlError(
+                f"there is no {field} {pattern!r} in {experiment}: choose from {choice}"
+            )
 
 
 def _run_all(specs, device, jobs):
@@ -309,9 +311,9 @@ def _data(args):
 def _print_dataset(name):
     entry, location = data.describe(name), data.locate(name)
     form = location[0] if location else entry.forms[0]
-    where = f"no (python -m snnl_book data fetch {name})"
+    availability = f"no (python -m snnl_book data fetch {name})"
     if location:
-        where = f"yes, from {location[2]} ({location[1]})"
+        availability = f"yes, from {location[2]} ({location[1]})"
     first, second = form.documents
     count = f"{first:,} train, {second:,} test" if second else f"{first:,}, clustered as a whole"
     if entry.kind == "retrieval":
@@ -319,7 +321,7 @@ def _print_dataset(name):
     else:
         count += f"; {len(entry.class_names)} classes"
     print(f"{name}: {entry.title}")
-    print(f"  available: {where}")
+    print(f"  available: {availability}")
     print(f"  {_content(entry.kind) + ':':<10} {count}")
     print(f"  form:      {form.description}")
     print(f"  terms:     {entry.terms}")
@@ -332,8 +334,8 @@ def _content(kind):
 
 def _fetch(name):
     if not name:
-        known = ", ".join(data.available_datasets() + data.available_packages())
-        raise SnnlError(f"name a data set or a package: {known}")
+        choice = ", ".join(data.available_datasets() + data.available_packages())
+        raise SnnlError(f"name a data set or a package: {choice}")
     if name in data.available_packages():
         print(f"{name}: verified, in {data.package_path(name)}")
         return 0

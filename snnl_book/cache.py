@@ -157,15 +157,14 @@ def cached_rows(folder: Path, keys: list[str], width: int, compute) -> np.ndarra
     return vectors
 
 
-def _kept_rows(path, wanted):
-    """Return the pairs (key, vector) of a file whose keys are wanted."""
+def _kept_rows(path, keys):
+    """Return the pairs (key, vector) of a file whose key is among ``keys``."""
     try:
         with np.load(path) as file:
-            found = [
-                (row, name) for row, name in enumerate(file["keys"].tolist()) if name in wanted
-            ]
-            vectors = file["vectors"] if found else ()
-            return [(name, vectors[row]) for row, name in found]
+            names = enumerate(file["keys"].tolist())
+            row_of = {row: name for row, name in names if name in keys}
+            vectors = file["vectors"] if row_of else ()
+            return [(name, vectors[row]) for row, name in row_of.items()]
     except Exception as error:  # a damaged file can raise nearly anything
         advice = "remove it, and the next run computes it again"
         raise CacheError(f"the cached file {path} is damaged: {advice}") from error

@@ -173,8 +173,8 @@ class Record:
         import pandas as pd
 
         shared = {name: getattr(self.spec, name) for name in (*SPEC_COLUMNS, "revision")}
-        own = "n_train n_test status reason device commit fingerprint created".split()
-        shared |= {name: getattr(self, name) for name in own}
+        for name in "n_train n_test status reason device commit fingerprint created".split():
+            shared[name] = getattr(self, name)
         shared["seconds"] = round(self.seconds, 2)
         shared["versions"] = versions(self.device_type)
         shared["settings"] = self.spec.settings_text

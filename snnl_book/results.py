@@ -254,8 +254,11 @@ def runs(
 
     ``device_type`` None takes the records of all types. Raises RecordError if a record is damaged.
     """
-    found = (folder.glob(f"{experiment}/*.answers.csv") for folder in _folders(profile))
-    with_answers = {str(path) for paths in found for path in paths}
+    with_answers = {
+        str(path)
+        for folder in _folders(profile)
+        for path in folder.glob(f"{experiment}/*.answers.csv")
+    }
     for path in _record_paths(experiment, profile, by_chapters, device_type):
         first, *_ = rows = read_rows(path)
         if first["profile"] == profile:
