@@ -18,7 +18,6 @@ from pathlib import Path
 import build
 import pandas as pd
 import pytest
-import yaml
 from conftest import outside_of_make
 from test_kill import KILLS, ROOT, finish, kill_after, moments, start  # noqa: F401
 
@@ -350,14 +349,6 @@ def snapshot(place):
                 " experiments"
             ),
         ),
-        *(
-            pytest.param(*told, marks=pytest.mark.slow)  # told by the same lines as the first
-            for told in (
-                ("seeds=1,1", "seeds must differ, got [1, 1]"),
-                ("dataset=agnews", "agnews"),
-                ("experiments=clustring", "there is no experiment 'clustring'"),
-            )
-        ),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_before_anything_starts(small_book, wrong, sentence):
@@ -367,40 +358,7 @@ def test_a_wrong_setting_is_one_sentence_before_anything_starts(small_book, wron
     assert not (small_book / "_build" / "src").exists()
 
 
-def test_a_build_folder_that_refuses_is_one_sentence(small_book):
-    (small_book / "_build").write_text("no folder")
-    process = snakemake(small_book, *BOOK)
-    said, _ = process.communicate(timeout=300)
-    assert (
-        process.returncode == 1 and str(small_book / "_build") in said and "Traceback" not in said
-    )
-
-
-@pytest.mark.slow
-def test_many_small_runs_cost_hardly_more_than_by_one_command(small_book, results_folder):
-    def cost(process):
-        before = cpu_seconds()  # which, unlike seconds, are the same beside other work, or nearly
-        finish(process)
-        return cpu_seconds() - before
-
-    seeds = [*map(str, range(1, 11))]
-    at_once = "run clustering --profile tiny --dataset newsgroups4 --device cpu --seeds".split()
-    at_once = ["-m", "snnl_book", *at_once, *seeds]
-    finish(start(*at_once))  # embeds
-    shutil.rmtree(results_folder)
-    together = cost(start(*at_once))
-    shutil.rmtree(results_folder)
-    by_snakemake = cost(snakemake(small_book, *RUNS, f"seeds=[{','.join(seeds)}]", cores=1))
-    assert results.load_results("clustering", "tiny")["key"].nunique() == 40
-    assert by_snakemake < 1.5 * together + 10
-
-
-def test_every_profile_of_a_cluster_can_be_read(small_book):
-    for name in ("local", "slurm", "kubernetes"):
-        assert [path.name for path in (ROOT / "profiles" / name).iterdir()] == ["config.yaml"]
-        settings = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
-        assert ("executor" in settings) != ("cores" in settings)
-        assert "cores" in settings or settings["retries"] > 0  # where a job can be ended
+def test_a_profile_can_be_read(small_book):
     said = finish(
         start(
             "-m",

@@ -3,17 +3,13 @@ sentence with an exit status.
 """
 
 import contextlib
-import csv
 import functools
-import itertools
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +18,9 @@ import torch
 from conftest import with_gpus
 
 from snnl_book import data, experiments, results
-from snnl_book.__main__ import _counted, main
+from snnl_book.__main__ import main
 from snnl_book.embeddings import nli
-from snnl_book.experiments import draws, plan, runner
+from snnl_book.experiments import plan, runner
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("--profile", "tiny", "--dataset", "newsgroups4", "--seeds", "42", "--device", "cpu")
@@ -73,14 +69,6 @@ def test_data_lists_every_data_set_with_its_size_and_terms(command, packages):
     assert "\n  documents: 9,630 train, 6,421 test; 4 classes\n" in output
 
 
-def test_data_says_how_to_get_what_is_missing(command, empty_cache, monkeypatch):
-    # A package of the operating system may hold images.
-    monkeypatch.setattr(data, "locate", lambda name: None)
-    _, output, _ = command("data")
-    fetch = "available: no (python -m snnl_book data fetch "
-    assert output.count(fetch) == len(data.available_datasets())
-
-
 def test_data_fetch_verifies_a_data_set_or_a_package(command, refused, packages):
     for name, count in (
         ("newsgroups4", "9,630 + 6,421 documents, verified, in "),
@@ -94,49 +82,6 @@ def test_data_fetch_verifies_a_data_set_or_a_package(command, refused, packages)
 
 
 # ---------------------------------------------------------------- ten thousand records
-
-
-@pytest.fixture(scope="module")
-def ten_thousand(tmp_path_factory):
-    """A folder of 10,000 records: every run of the full grids, and the same with further seeds."""
-    folder = tmp_path_factory.mktemp("ten thousand")
-    fingerprint = functools.cache(experiments.fingerprint)
-    grid = [spec for name in experiments.EXPERIMENTS for spec in experiments.specs(name)]
-    cells = dict.fromkeys(replace(spec, seed=0) for spec in grid)
-    further = (replace(cell, seed=seed) for seed in itertools.count(10**9) for cell in cells)
-    constant = dict.fromkeys(results.COLUMNS, "") | {"value": 0.5, "n_train": 1, "n_test": 1}
-    constant |= {"status": "ok", "seconds": 1.0}
-    names = (*results.SPEC_COLUMNS, "revision")
-    for spec in itertools.islice(itertools.chain(grid, further), 10_000):
-        embedding = draws.drawn_for(spec.embedding, spec.seed)
-        data_print = fingerprint(spec.dataset, embedding, spec.get("task")) or "elsewhere"
-        metrics = experiments.EXPERIMENTS[spec.experiment].metrics
-        row = constant | {name: getattr(spec, name) for name in names}
-        row |= {"alpha": float(spec.alpha), "fingerprint": data_print, "rows": len(metrics)}
-        row["settings"] = spec.settings_text
-        path = folder / spec.experiment / f"{spec.key(data_print)}.csv"
-        path.parent.mkdir(exist_ok=True)
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, results.COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(row | {"metric": name} for name in metrics)
-    assert len(list(folder.rglob("*.csv"))) == 10_000
-    return folder
-
-
-def test_a_question_about_ten_thousand_records_is_answered_in_four_seconds(ten_thousand):
-    if plan.gpu_driver():
-        pytest.skip("torch is asked whether it can use the GPU")
-    environment = os.environ | {"SNNL_RESULTS": str(ten_thousand)}
-    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
-    spent = []
-    for _ in range(3):  # the best of three: other work on the machine costs time, even CPU time
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-m", "snnl_book", "missing"], check=True, **options)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert done.stdout == "0 missing or stale\n"
-    assert min(spent) < 4, spent  # 2.3 on a quiet machine, 3.4 on a busy one
 
 
 HEAVY = {"torch", "sklearn", "scipy", "spacy", "transformers", "pandas", "joblib"}
@@ -167,11 +112,9 @@ def test_commands_that_train_nothing_import_nothing_slow(packages, results_folde
 def test_a_data_set_that_an_experiment_has_no_runs_on_is_refused(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, dataset in (
-        (("run", "classification"), "stackoverflow"),
         (("missing", "clustering"), "newsgroups20_openings"),
         (("pack", "tsne", "out"), "stackoverflow"),
         (("run", "classification"), "mnist"),
-        (("missing", "images"), "newsgroups4"),
     ):
         message = refused(*arguments, "--dataset", dataset)
         assert message.startswith(f"{arguments[1]} has no runs on {dataset}: leave --dataset out")
@@ -241,20 +184,6 @@ def test_figure_2_is_recorded_with_its_points_and_comes_out_the_same_again(
     assert {name: path.read_bytes() for name, path in files.items()} == before
 
 
-def test_figure_1_is_computed_on_the_lexicon_whatever_the_corpus(command, packages, results_folder):
-    status, output, _ = command("run", "lexicon", *TINY, "--models", "original", "ae-d")
-    assert status == 0 and output.count("on opinion_lexicon/spacy-word, alpha") == 2
-    files = points_of(results_folder, "lexicon")
-    assert set(files) == {f"opinion_lexicon-spacy-word-{model}" for model in ("original", "ae-d")}
-    points = results.load_curves(results.load_results("lexicon", "tiny"), kind="points")
-    words = data.load_dataset("opinion_lexicon")
-    for held_out, split in ((0, words.train), (1, words.test)):
-        part = points[points["held_out"] == held_out]
-        assert len(part) > 50 and split.labels[part["row"]].tolist() == part["label"].tolist()
-    _, output, _ = command("missing", "lexicon", *MISSING[:2], "--seeds", "42")
-    assert output.count("missing  lexicon: ") == 2, "the same runs for another corpus"
-
-
 @pytest.mark.slow  # workers and each experiment have tests of their own
 def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2(command, packages, results_folder):
     paper = ("run", "paper", *MISSING, "73", "--device", "cpu")
@@ -294,41 +223,6 @@ def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, package
         assert sum(int(count[1]) for count in counts) == expected > 0
 
 
-def test_missing_says_which_runs_wait_for_time_weights_or_inference_pairs(
-    command, own_cache, monkeypatch
-):
-    monkeypatch.delenv("SNNL_DATA", raising=False)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    planned = experiments.specs("classification", "full", "newsgroups4", 42)
-
-    def reasons():
-        asked = ("classification", "--dataset", "newsgroups4", "--seeds", "42")
-        status, output, _ = command("missing", *asked)
-        assert status == 1 and output.endswith(f"{len(planned)} missing or stale\n")
-        line = r"^missing  classification: \w+ on newsgroups4/(\S+),.*?(?:\[not run: (.*)\])?$"
-        return Counter(re.findall(line, output, re.M))
-
-    def expected(**missing):
-        rows = Counter()
-        for spec in planned:
-            time = f"left out: about {spec.needs} (`run --costly`, or a GPU, makes it)"
-            reason = time if spec.needs else ""
-            rows[spec.embedding, missing.get(spec.embedding.replace("-", "_"), reason)] += 1
-        return rows
-
-    pairs = "the inference pairs are not on this machine"
-    weights = "the published InferSent weights are not on this machine"
-    assert reasons() == expected(infersent_nli=pairs, infersent=weights)
-    files = [f"snli/{split}.parquet" for split in ("train", "dev", "test")]
-    files += ["infersent/infersent1.pkl", "infersent/glove.840B.300d.txt"]
-    for name in files:
-        (own_cache / name).parent.mkdir(exist_ok=True)
-        (own_cache / name).touch()
-    assert reasons() == expected()
-    with_gpus(monkeypatch, 1)
-    assert {reason for _, reason in reasons()} == {""}
-
-
 def test_missing_says_how_long_a_run_takes_once_a_similar_one_is_recorded(command, packages):
     command("run", "clustering", *TINY, "--models", "pca")
     _, output, _ = command("missing", "clustering", *MISSING[:-1], "73")
@@ -362,16 +256,6 @@ def test_seeds_may_be_separated_by_spaces_or_commas(command):
         assert output.endswith("8 missing or stale\n")
 
 
-def test_without_seeds_all_runs_of_the_plan_are_meant(command):
-    _, output, _ = command("missing", "all", "--dataset", "newsgroups4")
-    names = experiments.EXPERIMENTS
-    planned = [spec for name in names for spec in experiments.specs(name, "full", "newsgroups4")]
-    assert output.endswith(f"{len(planned)} missing or stale\n")
-    for name in ("classification", "annealing"):
-        listed = {int(seed) for seed in re.findall(rf"  {name}: .*seed (\d+)", output)}
-        assert listed == {spec.seed for spec in planned if spec.experiment == name}
-
-
 def test_without_a_name_missing_counts_by_experiment_and_reason(command, empty_cache):
     status, output, _ = command(
         "missing", *MISSING[:2], "--dataset", "newsgroups20", "--seeds", "42"
@@ -388,14 +272,6 @@ def test_without_a_name_missing_counts_by_experiment_and_reason(command, empty_c
     count = sum(row.unmet.startswith(reason) for row in rows)
     assert f"{count} runs cannot be made here: {reason}" in lines
     assert len(lines) < 40 and "missing all" in lines[-1]
-
-
-def test_only_runs_with_a_recorded_time_count_for_the_hours():
-    spec = experiments.specs("annealing", "tiny")[0]
-    seconds = (7200.0, 10_800.0, float("nan"))
-    rows = [experiments.Planned(spec, "missing", "", each) for each in seconds]
-    hours = "(similar runs took 5.0 CPU hours for 2 of them)"
-    assert _counted("annealing", rows) == f"annealing: 3 can be made here {hours}, 0 cannot"
 
 
 def test_missing_distinguishes_stale_from_missing(command, packages):
@@ -481,11 +357,8 @@ NO_DEVICE = "the device 'gpu' is not available here: choose auto, cpu"
 NOT_SEEDS = "seeds must be whole numbers from 0 to"
 REFUSED = [
     (("run", "clasification", *TINY), NO_EXPERIMENT),
-    (("missing", "clasification"), NO_EXPERIMENT),
-    (("pack", "clasification", "out"), NO_EXPERIMENT),
     (("run", "clustering", "--profile", "fast"), "'fast': choose one of tiny, quick, full"),
     (("run", "clustering", "--dataset", "agnews"), NO_DATASET),
-    (("pack", "clustering", "out", "--dataset", "agnews"), NO_DATASET),
     (
         ("run", "clustering", *TINY, "--models", "cnn"),
         "there is no model 'cnn' in clustering: choose from ae, ae-d, lc-d, pca",
@@ -495,9 +368,7 @@ REFUSED = [
         "there is no embedding 'elmo' in clustering: choose from spacy",
     ),
     (("nli", "--device", "gpu"), NO_DEVICE),
-    (("run", "clustering", *TINY[:-1], "gpu"), NO_DEVICE),
     (("nli", "--epochs", "0"), "--epochs must be 1 or more, got 0"),
-    (("nli", "--units", "-8"), "--units must be 1 or more, got -8"),
     (("run", "clustering", *TINY, "--jobs", "0"), "--jobs must be 1 or more, got 0"),
     (("run", "clustering", *TINY, "--seeds", "forty-two"), NOT_SEEDS),
     (("run", "clustering", *TINY, "--seeds", "42", "42"), "seeds must differ, got [42, 42]"),
@@ -537,25 +408,6 @@ def test_a_truncated_record_is_one_sentence_that_names_it(
     assert str(path) in message and "remove it" in message
     status, output, error = command_line("run", "clustering", *TINY)  # in a process of its own
     assert (status, output, error) == (2, "", f"error: {message}\n")
-
-
-def test_a_damaged_embedding_in_the_cache_is_one_sentence_that_names_it(
-    command, refused, own_cache
-):
-    only = ("clustering", *TINY, "--models", "pca", "--again")
-    assert command("run", *only)[0] == 0
-    experiments.load_task.cache_clear()
-    damaged = sorted((own_cache / "embeddings").iterdir())
-    assert len(damaged) == 2
-    for path in damaged:
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 0x01
-        path.write_bytes(content)
-    output = refused("run", *only)
-    assert any(f"the cached file {path} is damaged: remove it" in output for path in damaged)
-    for path in damaged:
-        path.unlink()
-    assert command("run", *only)[0] == 0, "removing them must be all there is to do"
 
 
 def test_a_damaged_package_in_the_cache_is_one_sentence_that_names_it(refused, empty_cache):
@@ -610,12 +462,6 @@ def test_folders_and_dangling_links_are_not_taken_for_records(command, packages,
     (folder / "dangling.csv").symlink_to(folder / "nowhere")
     status, output, _ = command("missing", "clustering", *MISSING)
     assert status == 1 and output.endswith("4 missing or stale\n")
-
-
-def test_nothing_to_pack_is_one_sentence(refused, tmp_path):
-    folder = tmp_path / "out"
-    assert "nothing of annealing fits into a pack" in refused("pack", "annealing", str(folder))
-    assert not folder.exists()
 
 
 # ---------------------------------------------------------------- keys, merge
@@ -711,6 +557,7 @@ def interrupt_after_the_first_run(*arguments):
     return process.returncode, error, time.monotonic() - interrupted
 
 
+@pytest.mark.slow  # Ctrl-C ends them by the same lines
 def test_sigterm_ends_the_workers_too(packages, results_folder):
     run = [sys.executable, "-m", "snnl_book", "run", "clustering", *SEVERAL, "--jobs", "2"]
     options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -801,18 +648,3 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), (
         "the runs meant here are those above"
     )
-
-
-@pytest.mark.slow  # its cause; what comes of it is tested above
-def test_workers_leave_ctrl_c_to_their_parent(packages, results_folder, tmp_path):
-    # One that did would print a traceback from wherever it was, its own housekeeping included.
-    body = LONG_RUNS.partition("    time.sleep")[0]
-    body += "    held = signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
-    body += "    return results.Outcome({'acc': float(held)})\n"
-    body += LONG_RUNS[LONG_RUNS.index("\nplan.EXPERIMENTS") :]
-    (tmp_path / "sitecustomize.py").write_text(body)
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "snnl_book", "run", "clustering", *TINY, "--jobs", "2"]
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
-    found = results.load_results("clustering", "tiny")
-    assert set(found.loc[found["metric"] == "acc", "value"]) == {1.0}

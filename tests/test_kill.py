@@ -196,13 +196,9 @@ def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(
 # ---------------------------------------------------------------- a disk that takes no more
 
 
-@pytest.mark.parametrize("embedded", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_written(
-    own_cache, results_folder, embedded
+    own_cache, results_folder
 ):
-    if embedded:  # then a record is the first file to be written
-        finish(start(*RUN))
-        shutil.rmtree(results_folder)
     no_room = functools.partial(
         resource.setrlimit, resource.RLIMIT_FSIZE, (500, 500)
     )  # bytes a file

@@ -4,7 +4,6 @@ and what it says where an extra is missing.
 
 import ast
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -21,9 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import snnl_lib
-from snnl_book import EXTRAS, experiments, lacks, require
-from snnl_book.embeddings import words
-from snnl_lib import SnnlError
+from snnl_book import EXTRAS, experiments
 
 ROOT = Path(__file__).resolve().parent.parent
 MINIMAL = {"torch", "numpy", "scipy", "scikit-learn", "pandas", "tqdm"}
@@ -351,60 +348,6 @@ else:
     raise AssertionError("roberta-base")
 """
     assert minimal("-c", code) == (0, "", "")
-
-
-def test_what_a_run_needs_beyond_the_minimal_packages_is_told_before_it_starts(
-    newsgroups4, monkeypatch
-):
-    wanted = [
-        spec
-        for name in experiments.EXPERIMENTS
-        for spec in experiments.specs(name, "tiny", "auto", 42)
-    ]
-    here = [spec for spec in wanted if not experiments.unmet(spec, "cpu")]
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name in EXTRAS else find(name)
-    )
-    monkeypatch.setattr(words, "table_file", lambda: Path("missing"))  # which replaces spaCy
-    said = {spec: experiments.unmet(spec, "cpu").partition(" is ")[0] for spec in here}
-    drawn = [
-        spec
-        for spec in here
-        if spec.model in ("umap", "n2d") or spec.get("clusterer", "").startswith("umap")
-    ]
-    assert {said[spec] for spec in drawn} == {"umap-learn"}
-    by_embedding = {
-        name: {said[spec] for spec in here if spec.embedding == name and spec not in drawn}
-        for name in ("spacy", "tfidf", "sif-corpus", "minilm")
-    }
-    assert by_embedding == {
-        "spacy": {"spaCy"},
-        "tfidf": {""},
-        "sif-corpus": {""},
-        "minilm": {"transformers"},
-    }
-    assert {said[spec] for spec in here if spec.experiment == "annealing"} == {""}
-    assert {said[spec] for spec in here if spec.model == "clusterbert" and spec not in drawn} == {
-        "transformers"
-    }
-
-
-def test_what_is_installed_is_not_asked_for():
-    assert all(lacks(module) == "" for module in EXTRAS)
-    require("spacy")
-
-
-def test_what_is_missing_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        SnnlError,
-        match=(
-            r"^umap-learn is not installed: it comes with the extra text, in a checkout by `pip"
-            r" install \.\[text\]`$"
-        ),
-    ):
-        require("umap")
 
 
 @pytest.mark.slow
