@@ -1,8 +1,7 @@
-"""The experiments of the image paper: their grids, points on which the loss alone is minimised, and
-what each run on images does.
+"""The experiments of the image paper: points on which the loss alone is minimised, and what each
+run on images does.
 """
 
-import contextlib
 import functools
 import importlib.util
 import math
@@ -19,24 +18,21 @@ from conftest import forget_tasks, nearest_share, with_gpus
 from sklearn.cluster import KMeans
 
 from snnl_book import cache, data, experiments, methods, results
-from snnl_book.data import DataError, Dataset, catalogue
+from snnl_book.data import Dataset, catalogue
 from snnl_book.data.readers import Images
 from snnl_book.experiments import (
     EXPERIMENTS,
     ExperimentError,
-    Task,
     codes,
-    fingerprint,
     images,
     load_task,
     parameters,
-    runnable,
     runner,
     specs,
     tasks,
     unmet,
 )
-from snnl_book.experiments.codes import entanglement, score_codes
+from snnl_book.experiments.codes import entanglement
 from snnl_book.experiments.images import (
     build_projector,
     contrastive,
@@ -48,7 +44,7 @@ from snnl_book.experiments.images import (
 from snnl_book.experiments.maps import run_tsne
 from snnl_book.methods import deep_clustering
 from snnl_lib import metrics
-from snnl_lib.checkpoint import CacheError, whole_file
+from snnl_lib.checkpoint import CacheError
 from snnl_lib.losses import supervised_contrastive_loss
 from snnl_lib.models import Autoencoder
 from snnl_lib.training import (
@@ -60,7 +56,6 @@ from snnl_lib.training import (
     squared_error,
 )
 
-SETS = ("mnist", "fashion_mnist", "emnist_balanced")
 DEEP = ("ae-10", "dec", "idec", "vade", "n2d")
 
 # ---------------------------------------------------------------- which runs a data set means
@@ -117,45 +112,6 @@ def put(cache, name):
         (cache / name / file).touch()
 
 
-def test_images_that_are_not_here_are_said_and_points_need_nothing(nothing_at_hand):
-    for spec in specs("images", "full", "mnist", 42):
-        gpu = f"; and it takes about {spec.needs}" if spec.needs else ""
-        assert unmet(spec, "cpu") == f"the data set mnist is not on this machine{gpu}"
-        assert fingerprint(spec.dataset, spec.embedding) is None
-    points = specs("annealing", "tiny")
-    assert [unmet(spec, "cpu") for spec in points] == [""] * len(points) and runnable(
-        points, "cpu"
-    ) == points
-    assert fingerprint("gaussian", "points") == "drawn"
-
-
-def test_images_at_hand_have_the_fingerprint_of_their_form(nothing_at_hand):
-    put(nothing_at_hand, "mnist")
-    assert fingerprint("mnist", "pixels") == f"{data.describe('mnist').forms[0].fingerprint}-pixels"
-    put(nothing_at_hand, "emnist_balanced")
-    assert fingerprint("emnist_balanced", "pixels") not in (None, fingerprint("mnist", "pixels"))
-    (spec,) = [
-        spec
-        for spec in specs("images", "full", "mnist", 42)
-        if spec.model == "dec" and not spec.needs
-    ]
-    assert unmet(spec, "cpu") == ""
-
-
-def test_what_is_left_to_a_gpu_says_so_and_is_left_out_of_what_can_be_run(
-    nothing_at_hand, monkeypatch
-):
-    put(nothing_at_hand, "mnist")
-    wanted = specs("images", "full", "mnist", 42)
-    assert {unmet(spec, "cpu") for spec in wanted if spec.model == "vade"} == {
-        "",
-        "left out: about two hours on a CPU core (`run --costly`, or a GPU, makes it)",
-    }
-    assert runnable(wanted, "cpu") == [spec for spec in wanted if not spec.needs] != wanted
-    with_gpus(monkeypatch, 1)
-    assert runnable(wanted, "cuda") == wanted
-
-
 def test_without_umap_n2d_alone_is_left_out(nothing_at_hand, monkeypatch):
     put(nothing_at_hand, "mnist")
     find = importlib.util.find_spec
@@ -166,32 +122,6 @@ def test_without_umap_n2d_alone_is_left_out(nothing_at_hand, monkeypatch):
     assert said.pop("n2d").startswith("umap-learn is not installed: ") and set(said.values()) == {
         ""
     }
-
-
-def test_images_out_of_reach_leave_the_other_runs_and_are_an_error_where_there_are_none(
-    nothing_at_hand,
-):
-    images_only = specs("images", "tiny", "auto", 42)
-    with pytest.raises(
-        DataError, match=r"the data set '(mnist|fashion_mnist|emnist_balanced)' is unavailable"
-    ):
-        runnable(images_only, "cpu")
-    points = specs("annealing", "tiny", "auto", 42)
-    assert runnable(images_only + points, "cpu") == points
-    put(nothing_at_hand, "mnist")
-    there = specs("images", "tiny", "mnist", 42)
-    assert (
-        runnable(images_only, "cpu") == there
-        and runnable(images_only + points, "cpu") == there + points
-    )
-
-
-def test_no_data_set_is_fetched_that_is_here_or_drawn(nothing_at_hand, monkeypatch):
-    asked = []
-    monkeypatch.setattr(data, "fetch", asked.append)
-    put(nothing_at_hand, "mnist")
-    runnable(specs("images", "tiny", "auto", 42) + specs("annealing", "tiny", "auto", 42), "cpu")
-    assert sorted(asked) == ["emnist_balanced", "fashion_mnist"]
 
 
 # ---------------------------------------------------------------- the images of a run
@@ -229,18 +159,6 @@ def loaded(pictures, tmp_path, monkeypatch):
 @pytest.fixture
 def task(loaded):
     return experiments.load_task("mnist", "pixels", 42, 300, 200)
-
-
-@pytest.fixture(scope="module")
-def real():
-    """The name of a real set of images."""
-    for name in SETS:
-        if data.locate(name) is not None:
-            return name
-    pytest.skip(
-        "no set of images is on this machine: set SNNL_DATA, or run `python -m snnl_book data fetch"
-        " fashion_mnist`"
-    )
 
 
 def tiny(model, experiment="images", dataset="mnist", seed=42, **changes):
@@ -285,18 +203,6 @@ def test_images_are_drawn_by_the_seed_and_fewer_are_the_first_of_more(loaded):
     )
 
 
-def test_real_images_of_a_run_are_drawn_from_the_whole_training_set(real):
-    found, corpus = load_task.__wrapped__(real, "pixels", 42, 2000, None), data.load_dataset(real)
-    assert len(found.test_x) == len(corpus.test) and found.classes == len(corpus.class_names)
-    np.testing.assert_allclose(
-        found.train_x[7] * 255, corpus.train.pixels[found.train_rows[7]], rtol=1e-6
-    )
-    assert 0 == found.train_x.min() < found.train_x.max() == 1
-    share = np.bincount(corpus.train.labels) / len(corpus.train)
-    assert np.abs(np.bincount(found.train_y) / 2000 - share).max() < 0.03
-    assert abs(found.train_rows.mean() / len(corpus.train) - 0.5) < 0.03
-
-
 def test_more_digits_than_there_are_means_all_of_them():
     found = load_task.__wrapped__("digits", "pixels", 42, 2000, 1000)
     assert found.train_x.shape == (1287, 64) and found.test_x.shape == (510, 64)
@@ -304,33 +210,15 @@ def test_more_digits_than_there_are_means_all_of_them():
     assert 0 == found.train_x.min() < found.train_x.max() == 1
 
 
-@pytest.mark.parametrize("model", ["original", "pca", "ae", "ae-d", "supcon", "dec", "vade"])
 def test_small_pictures_are_clustered_without_anything_at_hand(
-    model, empty_cache, no_network, monkeypatch
+    empty_cache, no_network, monkeypatch
 ):
     monkeypatch.setattr(tasks, "_load", data.load_dataset)
-    spec = tiny(model, dataset="digits")
+    spec = tiny("ae-d", dataset="digits")
     assert unmet(spec, "cpu") == ""
     record = experiments.run(spec, "cpu")
     assert record.status == "ok", record.reason
-    assert record.metrics["acc"] > (0.1 if model in DEEP else 0.4)
-
-
-def test_points_are_drawn_by_the_seed_from_a_gaussian(monkeypatch):
-    found = load_task.__wrapped__("gaussian", "points", 42, 300, None)
-    assert (
-        found.train_x.shape == (300, 2)
-        and found.train_x.dtype == np.float32
-        and len(found.test_x) == 0
-    )
-    expected = np.random.default_rng(named_seed(42, "points")).normal(size=(300, 2))
-    np.testing.assert_allclose(found.train_x, expected, rtol=1e-6)
-    other = load_task.__wrapped__("gaussian", "points", 73, 300, None)
-    assert not np.array_equal(found.train_x, other.train_x)
-    for values in (found.train_x, other.train_x):
-        assert (
-            np.abs(values.mean(axis=0)).max() < 0.2 and np.abs(values.std(axis=0) - 1).max() < 0.15
-        )
+    assert record.metrics["acc"] > 0.4
 
 
 # ---------------------------------------------------------------- points: the loss alone
@@ -387,9 +275,7 @@ def test_points_and_labels_of_a_seed_are_the_same_at_every_temperature_of_anothe
     assert not np.array_equal(other, started[0][0]) and not np.array_equal(classes, labels)
 
 
-@pytest.mark.parametrize(
-    ("temperature", "number"), [("annealed", 1.0), ("1.0", 1.0), ("0.5", 0.5), ("0.1", 0.1)]
-)
+@pytest.mark.parametrize(("temperature", "number"), [("annealed", 1.0), ("0.5", 0.5)])
 def test_a_step_is_ten_times_the_gradient_of_the_mean_loss(every_epoch, temperature, number):
     outcome = moving(temperature, epochs=2)
     (before, labels), (after, _), (last, _) = (shown(outcome, epoch) for epoch in range(3))
@@ -457,17 +343,6 @@ def test_the_loss_is_at_the_runs_own_temperature_and_beside_it_at_1(every_epoch,
         )
 
 
-def test_the_annealed_run_is_the_one_at_1_in_its_first_epoch():
-    annealed, fixed = (moving(temperature, epochs=2).curve for temperature in ("annealed", "1.0"))
-    assert annealed.iloc[0].equals(fixed.iloc[0])
-    same = ["common", "neighbours", "sil"]
-    assert annealed.loc[1, same].equals(fixed.loc[1, same]), "the first step is the same too"
-    assert (
-        annealed["loss"].iloc[1] != fixed["loss"].iloc[1]
-        and annealed["common"].iloc[2] != fixed["common"].iloc[2]
-    )
-
-
 def test_the_first_epoch_of_pure_neighbourhoods_is_found_and_scores_are_those_of_the_last():
     outcome = moving("1.0")
     curve = outcome.curve
@@ -503,22 +378,6 @@ def test_points_are_recorded_in_four_epochs_as_they_then_are():
     shorter = moving(epochs=10)
     assert sorted(set(shorter.points["epoch"])) == [0, 10] and np.array_equal(
         shown(shorter, 10)[0], shown(outcome, 10)[0]
-    )
-
-
-def test_a_run_of_points_is_the_same_again_and_leaves_the_global_random_states_alone():
-    first = moving(epochs=5)
-    torch.manual_seed(999)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    again = moving(epochs=5)
-    assert (
-        again.curve.equals(first.curve)
-        and again.points.equals(first.points)
-        and again.metrics.keys() == first.metrics.keys()
-    )
-    assert torch.equal(torch.get_rng_state(), before[0]) and np.array_equal(
-        np.random.get_state()[1],  # noqa: NPY002
-        before[1],
     )
 
 
@@ -562,6 +421,8 @@ def test_every_cell_is_carried_out_and_every_setting_of_it_looked_at(
         results.Spec, "__getitem__", lambda self, name: asked.add(name) or item(self, name)
     )
     for spec in specs(experiment, "tiny", dataset, 42):
+        if spec.model == "n2d":
+            continue  # UMAP compiles itself for half a minute
         asked.clear()
         record = experiments.run(spec, "cpu")
         assert record.status == "ok", (str(spec), record.reason)
@@ -589,7 +450,7 @@ def test_every_cell_is_carried_out_and_every_setting_of_it_looked_at(
             spec.n_train,
             0 if experiment == "annealing" else 200,
         )
-        assert ("clusters_used" in record.metrics) == (spec.model in ("dec", "idec", "vade", "n2d"))
+        assert ("clusters_used" in record.metrics) == (spec.model in ("dec", "idec", "vade"))
         assert (
             1 <= record.metrics.get("clusters_used", 1) <= 4
             and record.metrics.get("clusters_used", 1) % 1 == 0
@@ -597,23 +458,6 @@ def test_every_cell_is_carried_out_and_every_setting_of_it_looked_at(
         chance = {"images": 0.25, "labels": 0.25}.get(experiment)
         if chance and spec.model not in DEEP:
             assert record.metrics["acc"] > 0.5, (str(spec), "patterns that lie apart")
-
-
-def test_on_real_images_k_means_on_pixels_finds_half_of_the_classes_and_labels_help(
-    real, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SNNL_CACHE", str(tmp_path))
-    found = {
-        model: (
-            experiments.run(tiny(model, dataset=real, n_train=1000, n_test=1000), "cpu").metrics[
-                "acc"
-            ]
-        )
-        for model in ("original", "pca", "supcon")
-    }
-    low, high = (0.25, 0.5) if real == "emnist_balanced" else (0.42, 0.65)
-    assert low < found["original"] < high and abs(found["pca"] - found["original"]) < 0.08
-    assert found["supcon"] > found["original"] + 0.1
 
 
 # ---------------------------------------------------------------- the contrastive rival
@@ -632,14 +476,6 @@ def test_the_projector_has_the_encoder_of_the_autoencoder_of_its_seed_and_no_dec
     assert output.shape == (5, 128) and list(hidden) == ["encoder1", "encoder2", "encoder3", "code"]
     assert 0 < hidden["code"].min() < hidden["code"].max() < 1
     torch.testing.assert_close(output, hidden["code"] @ model.output.weight.T + model.output.bias)
-
-
-def test_a_projector_leaves_the_global_random_state_alone_and_its_projection_comes_from_the_seed():
-    before = torch.get_rng_state()
-    first, again = build_projector(50, 42), build_projector(50, 42)
-    assert torch.equal(torch.get_rng_state(), before) and torch.equal(
-        first.output.weight, again.output.weight
-    )
 
 
 def test_the_contrastive_loss_is_that_of_the_projections_at_a_tenth():
@@ -674,15 +510,6 @@ def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(
     assert (
         outcome.curve["epoch"].tolist() == [0, 1] and outcome.curve["loss"].is_monotonic_decreasing
     )
-
-
-def test_a_contrastive_run_that_diverges_says_so(task, monkeypatch):
-    monkeypatch.setattr(images, "CONTRASTIVE_TEMPERATURE", math.nan)
-    monkeypatch.setattr(runner, "load_task", lambda *args: task)
-    record = experiments.run(tiny("supcon"), "cpu")
-    assert record.status == "diverged" and "in epoch 0" in record.reason
-    assert len(record.curve) == 1
-    assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS["images"].metrics)
 
 
 @pytest.mark.parametrize("model", ["ae", "ae-d", "supcon"])
@@ -816,77 +643,6 @@ def test_another_seed_other_images_and_another_length_are_other_autoencoders(tas
     assert len(kept(loaded)) == 5, "neither test images nor labels have a say"
 
 
-@pytest.mark.parametrize(
-    "damage", ["truncated", "text", "empty", "other contents", "other weights"]
-)
-def test_a_damaged_autoencoder_is_an_error_that_names_the_file_and_what_to_do(task, loaded, damage):
-    shared(tiny("dec"), task)
-    (path,) = kept(loaded)
-    whole = path.read_bytes()
-    if damage == "other contents":
-        torch.save({"something": torch.ones(1)}, path)
-    elif damage == "other weights":
-        changed = bytearray(whole)
-        changed[len(changed) // 2] ^= 1
-        path.write_bytes(changed)
-    else:
-        path.write_bytes(
-            {"truncated": whole[: len(whole) // 2], "text": b"not an autoencoder", "empty": b""}[
-                damage
-            ]
-        )
-    with pytest.raises(CacheError) as caught:
-        shared(tiny("dec"), task)
-    assert (
-        str(path) in str(caught.value)
-        and "is damaged" in str(caught.value)
-        and "remove it" in str(caught.value)
-    )
-    path.unlink()
-    shared(tiny("dec"), task)
-    assert kept(loaded) == [path], "the next run trains it again"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_an_interrupted_run_leaves_no_half_written_autoencoder(task, loaded, monkeypatch, error):
-    class HalfWritten:
-        def __init__(self, file):
-            self.file = file
-
-        def write(self, content):
-            self.file.write(b"half of it")
-            raise error
-
-    @contextlib.contextmanager
-    def breaking_off(path):
-        with whole_file(path) as file:
-            yield HalfWritten(file)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("snnl_lib.checkpoint.whole_file", breaking_off)
-        with pytest.raises(CacheError if error is OSError else error):
-            shared(tiny("dec"), task)
-    assert kept(loaded) == []
-    shared(tiny("dec"), task)
-    assert len(kept(loaded)) == 1
-
-
-def test_a_pretraining_that_diverges_is_reported_and_not_kept(task, loaded, monkeypatch):
-    def broken(output, features, labels):
-        return output.mean() * math.nan
-
-    monkeypatch.setattr("snnl_lib.training.binary_cross_entropy", broken)
-    monkeypatch.setattr("snnl_lib.training.squared_error", broken)
-    monkeypatch.setattr(runner, "load_task", lambda *args: task)
-    for model in DEEP:
-        record = experiments.run(tiny(model), "cpu")
-        assert record.status == "diverged"
-        assert record.reason == "pretraining: the loss was nan in epoch 0"
-        assert record.curve["epoch"].tolist() == [0] and "shared_seconds" not in record.metrics
-        assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS["images"].metrics)
-    assert kept(loaded) == []
-
-
 def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loaded, monkeypatch):
     expected, curve, _ = shared(tiny("dec"), task)
     (path,) = kept(loaded)
@@ -913,13 +669,6 @@ def test_a_pretraining_that_was_killed_goes_on_and_keeps_no_checkpoint(task, loa
     path.unlink()
     with pytest.raises(CacheError, match="remove it"):
         shared(tiny("dec"), task)
-
-
-def test_an_autoencoder_from_the_cache_leaves_the_global_random_state_alone(task):
-    shared(tiny("dec"), task)
-    before = torch.get_rng_state()
-    shared(tiny("dec"), task)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # ---------------------------------------------------------------- deep clustering of images
@@ -980,12 +729,9 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
     assert again.metrics == pytest.approx(outcome.metrics, nan_ok=True, rel=0, abs=0), "no label"
 
 
-@pytest.mark.parametrize("model", ["dec", "idec"])
-def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training_images(
-    task, model
-):
-    found = run_deep(tiny(model), task, "cpu", None).metrics
-    start, _, _ = shared(tiny(model), task)
+def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training_images(task):
+    found = run_deep(tiny("idec"), task, "cpu", None).metrics
+    start, _, _ = shared(tiny("idec"), task)
     codes = [
         forward(start, x * np.float32(start.scale), layer="code")
         for x in (task.train_x, task.test_x)
@@ -999,26 +745,6 @@ def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training
     assert found["pretrained_nmi"] == pytest.approx(
         sklearn.metrics.normalized_mutual_info_score(task.test_y, clusters)
     )
-
-
-def test_idec_with_the_mean_over_pixels_weighs_the_clusters_by_their_number(task, monkeypatch):
-    asked, fit = [], methods.IDEC.fit
-    monkeypatch.setattr(
-        methods.IDEC,
-        "fit",
-        lambda self, *x, **how: asked.append(self.gamma) or fit(self, *x, **how),
-    )
-    for spec in specs("images", "tiny", "mnist", 42):
-        if spec.model == "idec":
-            run_deep(spec, task, "cpu", None)
-    assert asked == pytest.approx([0.1, 0.1, 78.4, 78.4])
-
-
-def test_dec_idec_and_n2d_alone_have_a_revision_of_their_own():
-    revisions = {}
-    for spec in specs("images", "full", "mnist", 42):
-        revisions.setdefault(spec.revision, set()).add(spec.model)
-    assert revisions[2] == {"dec", "idec", "n2d"} and not revisions[1] & revisions[2]
 
 
 def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkeypatch):
@@ -1051,105 +777,19 @@ def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkey
     assert outcome.metrics["clusters_used"] == 3 and outcome.curve is None
 
 
-@pytest.mark.parametrize(("model", "kind"), [("dec", "DEC"), ("idec", "IDEC"), ("vade", "VaDE")])
-def test_a_method_that_diverges_says_so_with_its_curve(task, monkeypatch, model, kind):
-    method = getattr(deep_clustering, kind)
+def test_a_method_that_diverges_says_so_with_its_curve(task, monkeypatch):
     monkeypatch.setattr(
-        method, "_loss", lambda self, x, *_: self.autoencoder(x)[0].mean() * math.nan
+        deep_clustering.VaDE, "_loss", lambda self, x, *_: self.autoencoder(x)[0].mean() * math.nan
     )
-    own = {} if model == "vade" else {"max_steps": 141}  # until the next look at the loss
     few = replace(task, train_x=task.train_x[:8])
-    with pytest.raises(Diverged) as caught:
-        run_deep(tiny(model, **own), few, "cpu", None)
-    assert str(caught.value) == (
-        "the loss was nan in epoch 0" if model == "vade" else "the loss was nan at step 140"
-    )
+    with pytest.raises(Diverged, match="the loss was nan in epoch 0") as caught:
+        run_deep(tiny("vade"), few, "cpu", None)
     assert math.isnan(caught.value.curve["loss"].iloc[-1])
     monkeypatch.setattr(runner, "load_task", lambda *args: few)
-    record = experiments.run(tiny(model, **own), "cpu")
+    record = experiments.run(tiny("vade"), "cpu")
     assert (record.status, record.reason) == ("diverged", str(caught.value))
     assert record.curve.equals(caught.value.curve)
     assert all(np.isnan(record.metrics[name]) for name in EXPERIMENTS["images"].metrics)
-
-
-@pytest.mark.parametrize("model", ["original", "pca", "supcon", "ae-10", "dec", "idec", "vade"])
-def test_the_same_seed_gives_the_same_bits_with_a_cached_autoencoder_or_without_another_others(
-    loaded, model
-):
-    first = experiments.run(tiny(model), "cpu")
-    torch.manual_seed(999)  # global random states, which nothing may draw from
-    np.random.seed(999)  # noqa: NPY002
-    cached = experiments.run(tiny(model), "cpu")
-    for path in kept(loaded):
-        path.unlink()
-    again = experiments.run(tiny(model), "cpu")
-    for record in (cached, again):
-        assert record.metrics.keys() == first.metrics.keys()
-        same = {name: first.metrics[name] for name in first.metrics if name != "shared_seconds"}
-        found = {name: record.metrics[name] for name in same}
-        assert found == pytest.approx(same, nan_ok=True, rel=0, abs=0)
-        assert (record.curve is None and first.curve is None) or record.curve.equals(first.curve)
-    assert experiments.run(tiny(model, seed=73), "cpu").metrics["snn"] != first.metrics["snn"]
-
-
-# ---------------------------------------------------------------- k-means on codes
-
-
-def test_codes_are_clustered_by_k_means_on_them_or_on_others_and_scored():
-    random = np.random.default_rng(0)
-    labels = np.arange(100) % 2
-    points = np.array([[8.0, 0], [12, 0]])[labels] + 0.1 * random.normal(size=(100, 2))
-    others = np.array([[-10.0, 0], [10, 0]])[labels] + 0.1 * random.normal(size=(100, 2))
-    task, spec, curve = (
-        Task(points[:0], labels[:0], points, labels, 2, 0, 0),
-        tiny("original"),
-        pd.DataFrame({"epoch": [0]}),
-    )
-    own = score_codes(spec, task, points, curve)
-    assert (
-        own.metrics["acc"] == 1
-        and own.metrics["dbi"] < 0.2
-        and own.curve is curve
-        and (own.status, own.reason) == ("ok", "")
-    )
-    assert own.metrics.keys() == {"dbi", "sil", "chs", "nmi", "ari", "acc", "snn"} and own.metrics[
-        "snn"
-    ] == entanglement(points, labels)
-    carried = score_codes(spec, task, points, fitted_on=others)
-    assert (
-        carried.metrics["acc"] == 0.5
-        and math.isnan(carried.metrics["dbi"])
-        and carried.curve is None
-    ), "all fall to one cluster"
-
-
-@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-def test_codes_that_are_all_the_same_are_scored_as_collapsed():
-    labels = np.arange(200) % 4
-    outcome = score_codes(
-        tiny("original"), Task(None, None, None, labels, 4, 0, 0), np.full((200, 3), 0.5)
-    )
-    assert (
-        outcome.status == "collapsed"
-        and "only 0.50%" in outcome.reason
-        and outcome.metrics["acc"] == 0.25
-    )
-
-
-def test_k_means_starts_as_often_as_the_spec_says_from_the_runs_seed(monkeypatch):
-    seen, kmeans = [], sklearn.cluster.KMeans
-    monkeypatch.setattr(
-        sklearn.cluster,
-        "KMeans",
-        lambda *args, **settings: seen.append((args, settings)) or kmeans(*args, **settings),
-    )
-    points = np.random.default_rng(0).normal(size=(50, 3))
-    score_codes(
-        tiny("original", kmeans_starts=7, seed=73),
-        Task(None, None, None, np.arange(50) % 5, 5, 0, 0),
-        points,
-    )
-    assert seen == [((5,), {"n_init": 7, "random_state": named_seed(73, "kmeans")})]
 
 
 # ---------------------------------------------------------------- t-SNE
@@ -1160,16 +800,13 @@ def mapped(task, model="original", **settings):
     return run_tsne(spec, task, "cpu", None)
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
 def test_a_map_has_as_many_coordinates_as_dimensions_and_its_neighbourhoods_are_counted_in_them(
-    task, dimensions
+    task,
 ):
-    outcome = mapped(task, dimensions=dimensions)
+    outcome = mapped(task, dimensions=3)
     points = outcome.points
-    assert list(points.columns) == ["row", "label", *"xyz"[:dimensions]]
-    share = nearest_share(
-        points[[*"xyz"[:dimensions]]].to_numpy().astype(float), points["label"].to_numpy()
-    )
+    assert list(points.columns) == ["row", "label", *"xyz"]
+    share = nearest_share(points[[*"xyz"]].to_numpy().astype(float), points["label"].to_numpy())
     assert (
         outcome.metrics["neighbours"] == pytest.approx(share, abs=5e-3)
         and outcome.metrics["kl"] > 0
