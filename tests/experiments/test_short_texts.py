@@ -125,16 +125,6 @@ def test_clusters_that_are_well_apart_are_found_each_way(clusterer):
     assert codes.shape == (180, 6 if clusterer == "kmeans" else 4)
 
 
-def test_umap_and_idec_is_idec_of_umaps_layout():
-    vectors, _ = blobs()
-    _, layout, _ = cluster(vectors, made_up(clusterer="umap"), 3)
-    expected = cluster(layout, made_up(clusterer="idec"), 3)
-    for found, same in zip(
-        cluster(vectors, made_up(clusterer="umap-idec"), 3), expected, strict=True
-    ):
-        np.testing.assert_array_equal(found, same)
-
-
 def test_k_means_has_the_runs_seed_and_its_number_of_starts():
     vectors = np.random.default_rng(0).normal(
         size=(200, 4)
@@ -253,23 +243,6 @@ def test_of_many_documents_only_the_external_scores_are_computed(monkeypatch):
     found = score(vectors, labels, labels)
     assert found["acc"] == found["nmi"] == 1
     assert np.isnan([found[name] for name in ("dbi", "sil", "chs", "dunn")]).all()
-
-
-def test_clusterbert_on_many_documents_has_the_external_scores_of_each_stage(titles, monkeypatch):
-    monkeypatch.setattr(short_texts, "INDEX_LIMIT", len(titles.train_x) - 1)
-    spec = made_up("clusterbert", embedding="roberta-base")
-    outcome = run_vectors(spec, titles, "cpu", None)
-    assert outcome.points is None and 0 < outcome.metrics["head_acc"] <= 1
-    for stage in range(4):
-        assert 0 < outcome.metrics[f"acc_{stage}"] <= 1
-        assert np.isnan([outcome.metrics[f"{name}_{stage}"] for name in ("sil", "dunn")]).all()
-
-
-def test_vectors_as_they_are_get_the_scores_of_their_clusters():
-    outcome = run_vectors(made_up(), vector_task(), "cpu", None)
-    assert outcome.status == "ok"
-    assert outcome.metrics["acc"] == 1
-    assert set(short_texts.METRICS) <= set(outcome.metrics)
 
 
 def test_clusters_are_scored_on_what_was_clustered_in_the_end(monkeypatch):
@@ -557,24 +530,6 @@ def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_othe
     assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, (
         "labels of test documents say nothing but the score"
     )
-
-
-def test_a_retrieval_run_ranks_by_the_embeddings_of_every_stage(openings, trained_once):
-    ranked = run_retrieval(
-        made_up("clusterbert", experiment="retrieval", task="denoise"), openings, "cpu", None
-    )
-    assert {f"mrr_{number}" for number in range(4)} <= set(ranked.metrics)
-    assert ranked.metrics["mrr"] == ranked.metrics["mrr_3"]
-    assert ranked.metrics["mrr_0"] > 0.3  # a guess among 80 has 0.06
-
-
-def test_a_ranking_of_plain_vectors_is_that_of_the_retrieval_module(openings):
-    found = run_retrieval(
-        made_up(experiment="retrieval", embedding="tfidf", task="denoise"), openings, "cpu", None
-    ).metrics
-    task = short_texts.rankings(made_up(task="denoise"), openings)["denoise"]
-    assert found["queries"] == len(task.queries) == len(set(openings.train_x))
-    assert found["map"] == found["mrr"] > 0.3
 
 
 def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monkeypatch):
