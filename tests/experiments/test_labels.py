@@ -1,88 +1,14 @@
-"""Accuracy against the number of labels: the points of the curves, and what each is trained on."""
+"""Accuracy against the number of labels: what each point of the curves is trained on."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from by_hand import carried_out, described, grid, made_up, made_up_task
+from by_hand import carried_out, grid, made_up, made_up_task
 
 from snnl_book import results
-from snnl_book.experiments import (
-    PROFILES,
-    labels,
-    load_task,
-    run,
-    short_texts,
-    specs,
-    text_clustering,
-)
-
-# ---------------------------------------------------------------- cells
-
-
-def test_labels_are_few_to_many_each_for_as_many_steps_as_all_and_for_one_pass():
-    sizes = (100, 300, 1000, 3000, 10_000)
-    found = grid("labels")
-    others = [spec for spec in found if spec.model in labels.CLASSIFIERS]
-    assert Counter((spec.model, spec.n_train, spec.get("steps_per_epoch")) for spec in others) == {
-        **{(model, size, None): 5 for size in sizes for model in ("svm", "knn")},
-        **{("ffn", size, 79): 5 for size in sizes},
-        **{(model, 20_000, None): 15 for model in labels.CLASSIFIERS},
-    }
-    labelled = [spec for spec in found if spec["reading"] != "no labels" and spec not in others]
-    assert Counter(
-        (spec.embedding, spec.model, spec.n_train, spec.get("steps_per_epoch")) for spec in labelled
-    ) == {
-        **{
-            ("spacy", "ae-d", size, 79): 5 for size in sizes
-        },  # 20,000 documents are 78 batches of 256 and a smaller one
-        **{("spacy", "ae-d", size, None): 5 for size in sizes},
-        **{("spacy", "lc-d", size, 79): 3 for size in sizes},
-        **{
-            (embedding, "lda", size, None): 5 for size in sizes for embedding in ("spacy", "minilm")
-        },
-    }
-    main = {
-        cell.model: described(cell)
-        for cell in text_clustering.table_cells(PROFILES["full"])
-        if cell.embedding == "spacy"
-    }
-    for spec in labelled:
-        if spec.model != "lda":
-            own = dict(spec.settings) | {"alpha": spec.alpha, "temperature": spec.temperature}
-            assert {name for name in own if own[name] != main[spec.model].get(name)} - {
-                "n_test"
-            } <= {"reading", "steps_per_epoch"}
-    assert {spec["reading"] for spec in labelled if spec.n_train == 1000} == {
-        "1,000 labels",
-        "1,000 labels, one pass an epoch",
-    }
-
-
-def test_without_labels_words_are_counted_in_all_documents_and_clusterbert_is_trained_on_some():
-    found = [spec for spec in grid("labels") if spec["reading"] == "no labels"]
-    assert Counter((spec.embedding, spec.model, spec.n_train) for spec in found) == {
-        **{(embedding, "kmeans", 20_000): 5 for embedding in ("tfidf", "sif", "sif-corpus")},
-        **{
-            (embedding, "kmeans", 100): 5 for embedding in ("minilm", "minilm-cls")
-        },  # which are as published, and see no training document
-        ("minilm-cls", "clusterbert", 2000): 2,
-    }
-    like = ("clusterbert", "kmeans", "")
-    (main,) = [
-        spec
-        for spec in specs("clusterbert", "full", "bbc_sentences", 42)
-        if (spec.model, spec["clusterer"], spec.needs) == like
-    ]
-    (ours,) = [spec for spec in found if spec.model == "clusterbert" and spec.seed == 42]
-    assert (
-        dict(ours.settings) == dict(main.settings) | {"reading": "no labels"}
-        and ours.n_train == main.n_train
-    )
-    said = text_clustering.CHOICES["no labels"]
-    assert f"{PROFILES['full']['short_documents']:,} training documents" in said
-
+from snnl_book.experiments import labels, load_task, run, short_texts, text_clustering
 
 # ---------------------------------------------------------------- runs
 
@@ -194,9 +120,3 @@ def test_a_point_of_the_curve_is_a_run_of_clustering_or_of_its_rivals(clouds, st
     found = carried_out(labels.run, spec, clouds).metrics
     assert found == carried_out(text_clustering.run_codes, spec, clouds).metrics
     assert steps["steps"] == 2 * 2 * 5
-
-
-def test_linear_discriminant_analysis_bears_fewer_documents_than_features():
-    task = made_up_task(train=60, width=200, spread=0.3)
-    found = carried_out(labels.run, made_up("lda"), task)
-    assert found.metrics["acc"] > 0.9

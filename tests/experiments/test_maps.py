@@ -1,57 +1,21 @@
-"""Pictures: which there are, opinion words on a plane, and codes laid out by t-SNE."""
+"""Pictures: opinion words on a plane, and codes laid out by t-SNE."""
 
 import itertools
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from by_hand import carried_out, grid, made_up, made_up_task
+from by_hand import carried_out, made_up, made_up_task
 from conftest import nearest_share
 
-from snnl_book import embeddings
-from snnl_book.data import Dataset
-from snnl_book.data.readers import Split
-from snnl_book.experiments import Task, run, specs, tasks
+from snnl_book.experiments import Task
 from snnl_book.experiments.codes import scale_to_unit
 from snnl_book.experiments.maps import run_lexicon, run_tsne
-
-MODELS = ("original", "ae", "lc-d", "ae-d")
 
 
 @pytest.fixture(scope="module")
 def clouds():
     return made_up_task()
-
-
-# ---------------------------------------------------------------- cells
-
-
-def test_figure_2_is_drawn_for_one_seed_and_figure_1_is_about_words_whatever_the_corpus():
-    found = grid("tsne")
-    expected = {
-        (embedding, model, n_train)
-        for embedding, n_train in (("spacy", 20_000), ("infersent-random", 10_000))
-        for model in MODELS
-    }
-    assert {(spec.embedding, spec.model, spec.n_train) for spec in found} == expected and len(
-        found
-    ) == len(expected)
-    assert {
-        (spec.seed, spec["perplexity"], spec["learning_rate"], spec["iterations"]) for spec in found
-    } == {(42, 50, 200, 1000)}  # Sec. 3.6
-    words = specs("lexicon", "full", "ag_news")
-    assert Counter(
-        (spec.dataset, spec.embedding, spec.model, spec["shown"], spec.get("epochs"))
-        for spec in words
-    ) == {
-        ("opinion_lexicon", "spacy-word", model, 100, None if model == "original" else 50): 5
-        for model in MODELS
-    }
-    for spec in found + words:
-        assert (spec.alpha, spec.temperature) == (
-            (100, "annealed") if spec.model in ("lc-d", "ae-d") else (0, "none")
-        )
 
 
 # ---------------------------------------------------------------- words of the lexicon
@@ -147,33 +111,6 @@ def test_other_seeds_show_other_words_and_all_models_of_a_seed_the_same():
     )
 
 
-def test_figure_1_shows_fifty_positive_and_fifty_negative_words_of_either_kind(packages):
-    (spec,) = [
-        spec for spec in specs("lexicon", "tiny", "newsgroups4", 42) if spec.model == "original"
-    ]
-    settings = {"kmeans_starts": 2, "shown": 100, "n_test": None}
-    record = run(
-        replace(spec, n_train=20_000, settings=tuple(sorted(settings.items()))), "cpu"
-    )  # no training: in full size too it takes no time
-    assert record.points.groupby(["held_out", "label"]).size().to_dict() == dict.fromkeys(
-        itertools.product((0, 1), repeat=2), 50
-    )
-    corpus = tasks._load("opinion_lexicon")
-    assert (record.n_train, record.n_test) == (1501, 359), "the words with a vector of their own"
-    assert (
-        record.n_train + record.metrics["empty_train"],
-        record.n_test + record.metrics["empty_test"],
-    ) == (len(corpus.train), len(corpus.test))
-    for held_out, split in ((0, corpus.train), (1, corpus.test)):
-        part = record.points[record.points["held_out"] == held_out]
-        assert split.labels[part["row"]].tolist() == part["label"].tolist()
-        words = [split.texts[row] for row in part["row"]]
-        assert (
-            len(set(words)) == 100
-            and embeddings.has_words(embeddings.embed(words, "spacy-word")).all()
-        )
-
-
 # ---------------------------------------------------------------- t-SNE
 
 
@@ -242,51 +179,3 @@ def test_settings_of_the_map_are_those_of_the_spec(clouds, monkeypatch):
     assert {
         name: settings[name] for name in ("perplexity", "learning_rate", "max_iter", "init")
     } == {"perplexity": 7, "learning_rate": 123, "max_iter": 251, "init": "pca"}
-
-
-def test_documents_that_say_nothing_have_no_point_and_the_others_keep_their_row(
-    own_cache, results_folder, monkeypatch
-):
-    words = [
-        "rain",
-        "sun",
-        "dog",
-        "cat",
-        "river",
-        "hill",
-        "train",
-        "money",
-        "doctor",
-        "music",
-        "winter",
-        "bread",
-        "game",
-        "law",
-        "bank",
-        "school",
-        "church",
-    ]
-    words += ["army", "planet", "computer"]
-    texts = [f"{word} {other}" for word in words for other in ("red", "old", "city")]
-    silent = [0, 7, 8, 33, 59]
-    for row in silent:
-        texts[row] = "of the xyzzyplugh"
-    labels = np.arange(60) % 4
-    corpus = Dataset(
-        "newsgroups4",
-        Split(words, np.arange(20) % 4),
-        Split(texts, labels),
-        ("a", "b", "c", "d"),
-        "",
-        "",
-        "0",
-    )
-    monkeypatch.setattr(tasks, "_load", lambda name: corpus)
-    (spec,) = [
-        spec for spec in specs("tsne", "tiny", "newsgroups4", 42) if spec.model == "original"
-    ]
-    settings = dict(spec.settings) | {"n_test": None, "perplexity": 5, "iterations": 250}
-    record = run(replace(spec, settings=tuple(sorted(settings.items()))), "cpu")
-    assert record.status == "ok" and record.metrics["empty_test"] == 5 and record.n_test == 55
-    assert record.points["row"].tolist() == [row for row in range(60) if row not in silent]
-    assert record.points["label"].tolist() == labels[record.points["row"]].tolist()

@@ -26,7 +26,6 @@ from snnl_book.experiments import (
     status,
 )
 from snnl_book.experiments.codes import entanglement
-from snnl_book.methods import deep_clustering
 from snnl_book.results import Outcome
 from snnl_lib import training
 from snnl_lib.training import History
@@ -54,7 +53,7 @@ def test_a_run_gives_every_metric_of_its_experiment_and_its_provenance(packages,
     n_train = 100 if experiment == "labels" else 300
     n_test = 0 if experiment == "annealing" else 200
     epochs = 4 if experiment == "annealing" else 2
-    for spec in specs(experiment, "tiny", "newsgroups4", 42)[:2]:
+    for spec in specs(experiment, "tiny", "newsgroups4", 42)[:1]:
         record = run(spec, "cpu")
         assert (record.status, record.reason, record.spec) == ("ok", "", spec)
         more = {"empty_train", "empty_test"}
@@ -126,24 +125,6 @@ def test_baseline_and_method_share_documents_weights_and_order_for_a_seed(packag
             assert first.seed == 42
 
 
-def test_what_an_autoencoder_run_trains_on_and_is_scored_by(packages, trainings, scored):
-    # Features scaled to [0, 1]; the loss of LC(D) is applied to units 1-100 of the code, k-means
-    # to all 128; the labels are the test documents'.
-    record = run(tiny("clustering", "lc-d"), "cpu")
-    (asked,), ((codes, clusters, labels),) = trainings, scored
-    assert (asked.features.min(), asked.features.max()) == (0, 1)
-    hidden = {"encoder1": torch.zeros(2, 500), "code": torch.arange(128.0).repeat(2, 1)}
-    selected = asked.select(hidden, None)
-    assert list(selected) == ["code"] and torch.equal(selected["code"], hidden["code"][:, :100])
-    assert codes.shape == (record.n_test, 128) and len(np.unique(clusters)) == 4
-    assert np.array_equal(labels, load_task("newsgroups4", "spacy", 42, 300, 200).test_y)
-    for model in ("ae", "ae-d"):
-        run(tiny("clustering", model), "cpu")
-        assert trainings[-1].select is None, "all hidden layers"
-    run(tiny("clustering", "pca"), "cpu")
-    assert scored[-1][0].shape == (record.n_test, 128) and len(trainings) == 3
-
-
 def test_the_scores_of_a_classifier_are_those_of_the_test_documents_at_the_last_epoch(packages):
     record = run(tiny("classification", "ffn"), "cpu")
     assert record.curve["test_acc"].iloc[-1] == record.metrics["acc"]
@@ -183,7 +164,6 @@ def test_a_collapsed_run_is_recorded_as_collapsed(packages, results_folder, monk
         ("classification", "ffn", "was given class"),
         ("clustering", "ae", "distinct codes"),
         ("labels", "ae-d", "distinct codes"),
-        ("lexicon", "ae-d", "distinct codes"),
         ("tsne", "ae", "distinct codes"),
     ):
         spec = tiny(experiment, model)
@@ -268,9 +248,7 @@ def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(
     plain = plan.EXPERIMENTS["clustering"].run
     for error, reason in (
         (RuntimeError("CUDA out of\nmemory"), "RuntimeError: CUDA out of memory"),
-        (ValueError("a value"), "ValueError: a value"),
         (MemoryError("no room"), "MemoryError: no room"),
-        (FloatingPointError("overflow"), "FloatingPointError: overflow"),
     ):
 
         def broken(spec, *args, error=error):
@@ -340,31 +318,6 @@ def clock(monkeypatch):
     return let_pass
 
 
-def test_an_autoencoder_is_pretrained_once_for_the_methods_of_a_seed(pictures, monkeypatch, clock):
-    pretrained, pretrain = [], deep_clustering.pretrain
-
-    def slow(*args, seed, **settings):
-        clock(1000)
-        pretrained.append((seed, settings.get("normalize", False)))
-        return pretrain(*args, seed=seed, **settings)
-
-    monkeypatch.setattr(deep_clustering, "pretrain", slow)
-    found = {}
-    for seed in (42, 73):
-        for model in ("ae-10", "vade", "dec", "idec"):
-            of_seed = specs("images", "tiny", "mnist", seed)
-            record = run(next(spec for spec in of_seed if spec.model == model), "cpu")
-            assert record.status == "ok"
-            assert 0 < record.seconds < 900, "its own seconds alone"
-            shared_seconds = record.metrics["shared_seconds"]
-            assert shared_seconds == pytest.approx(1000, abs=100)
-            found.setdefault((seed, model in images.NORMALIZED), set()).add(shared_seconds)
-            frame = record.frame().set_index("metric")["value"]
-            assert frame["shared_seconds"] == shared_seconds
-    assert pretrained == [*found] and len(list(pictures.rglob("*.bin"))) == 4
-    assert all(len(seconds) == 1 for seconds in found.values()), "each run records the same"
-
-
 def test_a_runs_seconds_leave_out_those_it_waited_for_what_runs_share(packages, monkeypatch, clock):
     def waiting(spec, task, device, progress):
         clock(1000)
@@ -382,61 +335,6 @@ def test_a_runs_seconds_leave_out_those_it_waited_for_what_runs_share(packages, 
 # ---------------------------------------------------------------- which runs are to be made
 
 
-def test_the_seconds_of_a_run_are_those_of_recorded_runs_alike(monkeypatch):
-    wanted = [
-        tiny("classification", "ffn", 0),
-        tiny("classification", "ffn", 100),
-        tiny("clustering", "pca"),
-        tiny("tsne", "original"),
-    ]
-    took = [(wanted[0], 20.0), (wanted[1], 40.0), (wanted[1], 30.0), (wanted[2], 15.0)]
-    for elsewhere in (
-        replace(wanted[0], n_train=7),
-        replace(wanted[0], profile="quick"),
-    ):  # with other documents it is no run alike
-        took.append((elsewhere, 1000.0))
-    monkeypatch.setattr(
-        results,
-        "runs",
-        lambda experiment, profile, *rest: [
-            results.Run(s.identity, 1, "", "ok", t)
-            for s, t in took
-            if (s.experiment, s.profile) == (experiment, profile)
-        ],
-    )
-    expected = pytest.approx([30, 30, 15, np.nan], nan_ok=True)
-    assert [*plan._typical_seconds(wanted, results.made(wanted)).values()] == expected
-    first = experiments.status("clustering", "tiny", "newsgroups4", 42)[0]
-    assert first.spec.model == "pca" and first.seconds == 15
-    elsewhere = replace(wanted[0], dataset="ag_news", embedding="other")
-    assert plan._typical_seconds([elsewhere], results.made([elsewhere])) == {elsewhere: 30}
-    took.clear()
-    found = plan._typical_seconds(wanted, results.made(wanted))
-    assert np.isnan([*found.values()]).all()
-
-
-def test_a_data_set_that_is_not_here_is_fetched_before_the_runs_are_chosen(
-    empty_cache, results_folder, monkeypatch
-):
-    fetched = []
-    monkeypatch.setattr(data, "fetch", fetched.append)
-    wanted = specs("clustering", "tiny", "newsgroups4", 42)
-    assert experiments.runnable(wanted) == []  # this fetch brings nothing
-    assert fetched == ["newsgroups4"]
-
-
-def test_the_status_follows_the_records(packages, results_folder):
-    arguments = ("clustering", "tiny", "newsgroups4", 42)
-    wanted = specs(*arguments)
-    found = status(*arguments)
-    assert [row[:3] for row in found] == [(spec, "missing", "") for spec in wanted]
-    assert np.isnan([row.seconds for row in found]).all()
-    list(run_all([wanted[0]], "cpu"))
-    found = status(*arguments)
-    assert [row.verdict for row in found] == ["done", "missing", "missing", "missing"]
-    assert found[0].seconds > 0
-
-
 def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_folder, monkeypatch):
     monkeypatch.setattr(data, "fetch", lambda name: None)
     for experiment in EXPERIMENTS:
@@ -447,13 +345,6 @@ def test_what_runs_need_is_the_same_looked_up_together_or_one_by_one(results_fol
             assert found and [row.unmet for row in found] == unmet
             here = [spec for spec, why in zip(wanted, unmet, strict=True) if not why]
             assert experiments.runnable(wanted, device) == here
-
-
-def test_what_is_not_at_hand_is_said(empty_cache, results_folder):
-    assert experiments.fingerprint("newsgroups4", "spacy") is None
-    for row in status("clustering", "tiny", "newsgroups4", 42):
-        assert row.verdict == "missing"
-        assert row.unmet == "the data set newsgroups4 is not on this machine"
 
 
 def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
@@ -523,8 +414,9 @@ def test_what_a_chapter_makes_is_kept_apart_and_made_once(two_folders, capsys):
     assert len(results.load_curves(both)) > len(wanted)
 
 
-@pytest.mark.parametrize("apart", [True, False])
-@pytest.mark.parametrize("fault", [{"revision": 0}, {"status": "failed", "reason": "broke"}])
+@pytest.mark.parametrize(
+    ("fault", "apart"), [({"revision": 0}, True), ({"status": "failed", "reason": "broke"}, False)]
+)
 def test_a_chapter_makes_what_is_stale_or_failed_again_and_shows_it(
     two_folders, capsys, monkeypatch, apart, fault
 ):
