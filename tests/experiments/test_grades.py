@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from snnl_book import data
 from snnl_book.experiments import EXPERIMENTS, specs
 from snnl_book.experiments.cells import DRAWN
@@ -25,29 +23,21 @@ def cells(experiment, dataset, **wanted):
 GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to draw from"
 
 
-@pytest.mark.parametrize(
-    ("experiment", "dataset", "wanted", "told"),
-    [
-        ("clustering", "ag_news", {"embedding": "spacy"}, f"close ({GLOVE}; {PART})"),
+def test_a_cell_says_what_stands_for_what_and_by_what_factor_it_is_reduced():
+    for experiment, dataset, wanted, told in (
+        ("clustering", "ag_news", {"embedding": "spacy"}, f"stand-in ({GLOVE}), reduced ({PART})"),
         (
             "clustering",
             "ag_news",
             {"embedding": "infersent-random"},
             f"distant (a random encoder for InferSent), close ({PART})",
         ),
-        ("clustering", "ag_news", {"embedding": "infersent"}, f"close ({PART})"),
         (
             "classification",
             "ag_news",
             {"embedding": "infersent-random", "n_train": 20_000},
             "distant (a random encoder for InferSent; 20,000 training documents in place of all, 17"
             f" %), close ({PART})",
-        ),
-        (
-            "classification",
-            "ag_news",
-            {"embedding": "infersent-random", "n_train": 1_000_000},
-            f"distant (a random encoder for InferSent), close ({PART})",
         ),
         (
             "annealing",
@@ -74,7 +64,6 @@ GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to
             {"model": "dec", "n_train": 10_000},
             "distant (10,000 training images and fewer updates, 9 %)",
         ),
-        ("images", "mnist", {"model": "dec", "n_train": 1_000_000}, "as published"),
         (
             "images",
             "digits",
@@ -84,14 +73,8 @@ GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to
         (
             "clusterbert",
             "biomedical",
-            {"embedding": "tfidf", "n_train": 50_000, "clusterer": "kmeans"},
-            "as published",
-        ),
-        (
-            "clusterbert",
-            "biomedical",
-            {"embedding": "tfidf", "n_train": 2000, "clusterer": "kmeans"},
-            "distant (2,000 texts of a corpus, 10 %)",
+            {"embedding": "tfidf", "n_train": 2000},
+            "reduced (2,000 texts of a corpus, 10 %)",
         ),
         (
             "clusterbert",
@@ -119,10 +102,8 @@ GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to
             {"task": "trecqa", "embedding": "tfidf"},
             "distant (TREC-QA for AskUbuntu; 2,000 texts of a corpus, 10 %)",
         ),
-    ],
-)
-def test_a_cell_names_its_grade_and_its_differences(experiment, dataset, wanted, told):
-    assert {grade([spec]) for spec in cells(experiment, dataset, **wanted)} == {told}
+    ):
+        assert {grade([spec]) for spec in cells(experiment, dataset, **wanted)} == {told}
 
 
 def test_the_lowest_grade_of_several_cells_comes_first_with_the_range_of_their_shares():

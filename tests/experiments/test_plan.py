@@ -5,7 +5,6 @@ another run unseen.
 import hashlib
 import inspect
 import re
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -15,97 +14,6 @@ from snnl_book.experiments import images
 from snnl_book.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES, Cell
 from snnl_book.experiments.plan import EXPERIMENTS, FAMILIES, ExperimentError, parse_seeds, specs
 from snnl_lib import SnnlError
-
-CLASSIFIERS = {
-    (model, alpha, temperature)
-    for model in ("ffn", "cnn")
-    for alpha, temperature in ((0, "none"), (100, "annealed"), (-100, "annealed"))
-}
-
-
-@pytest.mark.parametrize(
-    ("experiment", "grid"),
-    [
-        ("classification", CLASSIFIERS),
-        (
-            "clustering",
-            {
-                ("pca", 0, "none"),
-                ("ae", 0, "none"),
-                ("lc-d", 100, "annealed"),
-                ("ae-d", 100, "annealed"),
-            },
-        ),
-    ],
-)
-def test_the_grid_is_the_papers(experiment, grid):
-    found = [spec for spec in specs(experiment, "full", "newsgroups4") if spec.embedding == "spacy"]
-    assert {(spec.model, spec.alpha, spec.temperature) for spec in found} == grid
-    first = [spec for spec in found if spec.seed in PAPER_SEEDS]
-    assert Counter(spec.seed for spec in first) == dict.fromkeys(PAPER_SEEDS, len(grid))
-    assert len(set(first)) == len(first) == 5 * len(grid)
-    assert {(spec.experiment, spec.profile, spec.dataset, spec.embedding) for spec in found} == {
-        (experiment, "full", "newsgroups4", "spacy")
-    }
-    assert {spec.revision for spec in found} == {EXPERIMENTS[experiment].revision}
-
-
-def test_infersent_vectors_have_rows_for_a_cpu_and_rows_on_every_document_for_a_gpu():
-    found = [
-        spec for spec in specs("classification", "full", "newsgroups4") if spec.embedding != "spacy"
-    ]
-    rows = Counter((spec.embedding, spec.model, spec.n_train, bool(spec.needs)) for spec in found)
-    assert rows == {
-        ("infersent-random", "ffn", 20_000, False): 21,  # and two further encoders
-        ("infersent-random", "cnn", 20_000, False): 21,
-        ("infersent-random", "ffn", 1_000_000, True): 15,
-        ("infersent-random", "cnn", 1_000_000, True): 15,
-        ("infersent-nli", "ffn", 20_000, True): 15,
-        ("infersent-nli", "cnn", 20_000, True): 15,
-        ("infersent-nli", "ffn", 1_000_000, True): 9,  # three seeds
-        ("infersent", "ffn", 1_000_000, True): 15,
-    }
-    whole = [spec for spec in found if spec.n_train == 1_000_000]
-    assert {spec.seed for spec in whole if spec.embedding == "infersent-nli"} == {42, 1234, 73}, (
-        "the first three, or they would not be paired"
-    )
-    assert all(spec["standardize"] for spec in found)
-    assert {spec["hidden_sizes"] for spec in found if spec.model == "ffn"} == {(500,)}, (
-        "Sec. 2.1: one hidden layer on InferSent"
-    )
-    for profile in ("tiny", "quick"):  # 2,048 units in either direction are too many for a minute
-        found = [spec for name in EXPERIMENTS for spec in specs(name, profile, "newsgroups4")]
-        assert not any(spec.embedding.startswith("infersent") or spec.needs for spec in found)
-
-
-@pytest.mark.parametrize(
-    ("profile", "n_train", "n_test", "epochs"),
-    [
-        ("tiny", 300, 200, {"ffn": 2, "cnn": 1, "ae": 2, "lc-d": 2, "ae-d": 2}),
-        ("full", 20_000, None, {"ffn": 30, "cnn": 50, "ae": 30, "lc-d": 30, "ae-d": 30}),
-    ],
-)
-@pytest.mark.parametrize(
-    "experiment", [name for name in EXPERIMENTS if name not in ("annealing", "images")]
-)
-def test_a_profile_says_how_many_documents_and_epochs(experiment, profile, n_train, n_test, epochs):
-    epochs = epochs | dict.fromkeys(("supcon", "ffn-knn", "ffn-layer", "ffn-hidden"), epochs["ffn"])
-    epochs |= {"ae-supcon": epochs["ae"]}
-    if experiment == "lexicon" and profile == "full":  # few words: more epochs
-        epochs = dict.fromkeys(("ae", "lc-d", "ae-d"), 50)
-    for spec in specs(experiment, profile, "newsgroups4", 42):
-        of_its_own = (
-            spec.needs
-            or experiment == "labels"
-            or (
-                experiment in ("clustering", "clustering-readings", "clustering-rivals", "tsne")
-                and spec.embedding != "spacy"
-            )
-        )
-        assert spec["n_test"] == n_test and (of_its_own or spec.n_train == n_train)
-        assert spec.get("epochs") == epochs.get(spec.model), (
-            "pca and the classifiers of scikit-learn have no epochs"
-        )
 
 
 def test_every_run_has_a_key_of_its_own():
@@ -140,14 +48,14 @@ def test_no_run_has_become_another_one_unseen():
     assert hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:16] == "19cb0b7b4e9cce90"
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_has_a_function_of_its_family_that_carries_it_out(name):
-    run, cells = EXPERIMENTS[name].run, EXPERIMENTS[name].cells
-    assert list(inspect.signature(run).parameters) == ["spec", "task", "device", "progress"]
-    assert EXPERIMENTS[name].metrics and EXPERIMENTS[name].title
-    (family,) = [family for family in FAMILIES if name in family.EXPERIMENTS]
-    assert family.EXPERIMENTS[name] is EXPERIMENTS[name]
-    assert run.__module__ == cells.__module__ == family.__name__
+def test_every_experiment_has_a_function_of_its_family_that_carries_it_out():
+    for name, experiment in EXPERIMENTS.items():
+        signature = inspect.signature(experiment.run)
+        assert list(signature.parameters) == ["spec", "task", "device", "progress"]
+        assert experiment.metrics and experiment.title
+        (family,) = [family for family in FAMILIES if name in family.EXPERIMENTS]
+        assert family.EXPERIMENTS[name] is experiment
+        assert experiment.run.__module__ == experiment.cells.__module__ == family.__name__
 
 
 def test_an_unknown_name_in_a_grid_is_an_error_that_lists_the_known_ones():
