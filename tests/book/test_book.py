@@ -3,7 +3,6 @@ some with bad ones.
 """
 
 import ast
-import io
 import json
 import os
 import re
@@ -11,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import build
-import pandas as pd
 import papermill
 import pytest
 
@@ -20,7 +17,6 @@ from snnl_book import data, experiments
 from snnl_book.report.show import FIGURE, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_CELL = 22  # lines, docstrings and long strings aside: what a screen shows with its text
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 names = [path.stem for path in CHAPTERS]
 
@@ -80,27 +76,6 @@ def test_papermill_tells_what_each_parameter_takes(path):
     for name in named:  # what is named is allowed
         namespace = {"profile": "tiny", "seeds": "42,73", "dataset": name, "device": "cpu"}
         assert experiments.parameters(namespace, kind[1] if kind else "texts").dataset == name
-
-
-@pytest.mark.parametrize("path", CHAPTERS, ids=names)
-def test_a_chapter_keeps_its_cells_short_and_tells_a_story(path):
-    cells = json.loads(path.read_text())["cells"]
-    for cell in code_cells(path):
-        code = re.sub(r'""".*?"""', '""', "".join(cell["source"]), flags=re.DOTALL)
-        hidden = {"remove-cell", "parameters"} & {
-            *cell["metadata"].get("tags", [])
-        }  # the same in every chapter
-        assert len(code.splitlines()) <= LONGEST_CELL or hidden, code
-    texts = ["".join(cell["source"]) for cell in cells]
-    told = [
-        cell["cell_type"] == "markdown" or bool(re.search(r"\b(Markdown|report\.show_\w+)\(", text))
-        for cell, text in zip(cells, texts, strict=True)
-    ]
-    assert sum(told) >= 0.45 * len(cells)
-    assert re.match(r"# \S", texts[0])
-    (last,) = (place for place, text in enumerate(texts) if "## In this chapter" in text)
-    assert re.search(r"^## In this chapter(\n\n\S|$)", texts[last], re.MULTILINE)
-    assert len(cells) - last <= 3 and all(told[last:])  # its sentences may have numbers
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
@@ -224,72 +199,8 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     assert len(shown) >= len(called) and not list(tmp_path.glob("tables/*"))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        (("-p", "porfile", "quick"), "unknown parameter 'porfile'"),
-        pytest.param(("-r", "seeds", "42,42"), "seeds must differ", marks=pytest.mark.slow),
-        pytest.param(("-p", "profile", "3"), "there is no profile 3", marks=pytest.mark.slow),
-    ],
-)
-def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(parameters, message, tmp_path):
-    done = execute("01_introduction", tmp_path / "out.ipynb", *parameters, results=tmp_path)
+def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(tmp_path):
+    wrong = ("-p", "porfile", "quick")
+    done = execute("01_introduction", tmp_path / "out.ipynb", *wrong, results=tmp_path)
     assert done.returncode != 0
-    assert message in done.stderr.strip().splitlines()[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chapter", ON_SHORT_TEXTS[:2])
-def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(
-    chapter, packages, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("SNNL_DATA", raising=False)
-    monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)
-    (tmp_path / "results").mkdir()
-    done = execute(
-        chapter,
-        tmp_path / "out.ipynb",
-        "-p",
-        "profile",
-        "tiny",
-        "-p",
-        "device",
-        "cpu",
-        results=tmp_path / "results",
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    tables = {name: facts["csv"] for name, facts in shown_in(tmp_path / "out.ipynb", TABLE).items()}
-    if chapter == "13_clusterbert":
-        assert (
-            "Not on the machine that made this page: stackoverflow, biomedical"
-            in (tmp_path / "out.ipynb").read_text()
-        )
-        assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
-    else:
-        assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
-        assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
-        assert "nothing recorded yet" in tables["c14-order-then"]
-    claims = pd.read_csv(io.StringIO(tables[f"c{chapter[:2]}-claims"]))
-    assert len(claims) >= 8 and claims["verdict"].str.startswith("not attempted").all()
-
-
-@pytest.mark.slow  # what is said where data are missing is tested with the runs
-def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(tmp_path, monkeypatch):
-    for name in ("SNNL_DATA", "SNNL_CACHE"):
-        (tmp_path / name).mkdir()
-        monkeypatch.setenv(name, str(tmp_path / name))
-    (tmp_path / "results").mkdir()  # nothing is recorded either
-    parameters = ("-p", "profile", "tiny", "-p", "dataset", "emnist_balanced")
-    done = execute("11_images", tmp_path / "out.ipynb", *parameters, results=tmp_path / "results")
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = "".join(
-        "".join(out.get("text", ""))
-        for cell in code_cells(tmp_path / "out.ipynb")
-        for out in cell["outputs"]
-    )
-    assert "not here; with a network: python -m snnl_book data fetch emnist_balanced" in said
-    assert "No reconstructions: emnist_balanced is not on this machine." in said
-    told = build.ran_on("emnist_balanced")  # what the page on the status says of it
-    assert told == "none, as emnist_balanced is not on this machine"
+    assert "unknown parameter 'porfile'" in done.stderr.strip().splitlines()[-1]

@@ -103,9 +103,8 @@ def test_a_chapter_that_can_be_read_anywhere_passes():
     assert outputs.problems_of(GOOD) == []
 
 
-@pytest.mark.parametrize(
-    ("shown", "told"),
-    [
+def test_what_is_wrong_with_an_output_is_named():
+    for shown, told in (
         (figure(alt="scores"), "an image has an alternative text of 6 characters, fewer than 30"),
         (figure(alt=""), "of 0 characters"),
         ({"image/png": png(3), "text/plain": "<Figure>"}, "of 0 characters"),
@@ -119,11 +118,9 @@ def test_a_chapter_that_can_be_read_anywhere_passes():
         ({"text/html": "<p></p>", TABLE: {}}, "an output that is a table holds 0 <table>"),
         ({"text/plain": "Traceback (most recent call last):\n"}, "a traceback is shown"),
         ({"text/markdown": "It is {table:scores}."}, "a placeholder is left: {table"),
-    ],
-)
-def test_what_is_wrong_with_an_output_is_named(shown, told):
-    (said,) = wrong(shows(shown))
-    assert told in said
+    ):
+        (said,) = wrong(shows(shown))
+        assert told in said
 
 
 def test_a_warning_is_named():
@@ -131,9 +128,8 @@ def test_a_warning_is_named():
     assert wrong(shows(figure()) | {"outputs": [warned]}) == ["a warning is shown: 'No GPU'"]
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
+def test_what_only_the_book_would_fill_is_named():
+    for text, left in (
         ("See {doc}`02_texts`.", "{doc"),
         ("By {cite:t}`agarap2021text`", "{cite"),
         ("Of {eq}`eq-loss`,", "{eq"),
@@ -142,17 +138,10 @@ def test_a_warning_is_named():
         ("```{run-table} x\n:caption: y\n```", "```{run-table}"),
         (":::{note}\nx\n:::", ":::"),
         ("(a-target)=\n# Title", "(a-target)="),
-    ],
-)
-def test_what_only_the_book_would_fill_is_named(text, left):
-    assert wrong(prose(text)) == [f"a placeholder is left: {left}"]
-
-
-@pytest.mark.parametrize(
-    "text", ["$x_{eq}$, $\\text{doc}$", "`a/{name}` b", "```python\n{x: 1}\n```"]
-)
-def test_braces_that_wait_for_nothing_are_let_be(text):
-    assert wrong(prose(text)) == []
+    ):
+        assert wrong(prose(text)) == [f"a placeholder is left: {left}"]
+    for text in ("$x_{eq}$, $\\text{doc}$", "`a/{name}` b", "```python\n{x: 1}\n```"):
+        assert wrong(prose(text)) == [], "braces that wait for nothing"
 
 
 def test_an_error_is_told_with_its_cell_as_the_chapter_counts_them():

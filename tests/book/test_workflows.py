@@ -24,7 +24,6 @@ STEPS = [
     for step in job["steps"]
 ]
 MAKEFILE = (ROOT / "Makefile").read_text()
-ON = True  # what YAML makes of the key `on`
 
 
 def test_the_workflows_are_what_github_takes():
@@ -41,40 +40,16 @@ def test_the_workflows_are_what_github_takes():
     assert done.returncode == 0, done.stdout
 
 
-def test_a_workflow_that_github_does_not_take_is_found_out(tmp_path):
-    (tmp_path / "test.yml").write_text(WORKFLOWS["test"].read_text().replace("runs-on:", "run-on:"))
-    command = [
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--builtin-schema",
-        "vendor.github-workflows",
-        tmp_path / "test.yml",
-    ]
-    assert subprocess.run(command, capture_output=True).returncode == 1
-
-
 def test_a_workflow_runs_make_with_targets_and_variables_that_there_are():
-    commands = [(name, step["run"]) for name, step in STEPS if "run" in step]
-    assert commands == [
-        ("book", "make check-book"),
-        ("test", "make lint"),
-        ("test", "make test"),
-        ("weekly", "make test LOCK="),
-        ("weekly", "make book LOCK="),
-    ]
-    for _, command in commands:
+    commands = [step["run"] for _, step in STEPS if "run" in step]
+    assert {"make lint", "make test", "make check-book"} <= {*commands}
+    for command in commands:
         target, *variables = command.split()[1:]
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
         assert all(
             re.search(rf"^{variable.partition('=')[0]} \?=", MAKEFILE, re.MULTILINE)
             for variable in variables
         )
-
-
-def test_actions_are_github_s_own_at_a_major_version():
-    used = [step["uses"] for _, step in STEPS if "uses" in step]
-    assert len(used) == 9 and all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used)
 
 
 def test_tests_run_on_the_oldest_and_the_newest_python_that_the_project_takes():
@@ -93,39 +68,6 @@ def test_tests_run_on_the_oldest_and_the_newest_python_that_the_project_takes():
     }
     assert others <= set(versions) and len(others) == 2
     assert f"(3, {versions[0][2:]}) <= sys.version_info[:2] <= (3, {versions[-1][2:]})" in MAKEFILE
-
-
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_workflow_may_no_more_than_it_needs_does_not_run_beside_itself_and_ends_in_time(name):
-    workflow = LOADED[name]
-    assert workflow["permissions"] == {"contents": "read"}
-    assert workflow["concurrency"]["group"].startswith("${{ github.workflow }}")
-    for title, job in workflow["jobs"].items():
-        assert job["timeout-minutes"] == 90
-        assert job.get("permissions", {}) == (
-            {"pages": "write", "id-token": "write"} if title == "publish" else {}
-        )
-    caches = [
-        step["with"]["cache"]
-        for key, step in STEPS
-        if key == name and "setup-python" in step.get("uses", "")
-    ]
-    assert caches == ["pip"]
-
-
-def test_tests_run_on_each_push_the_book_after_one_to_main_and_the_newest_once_a_week():
-    assert set(LOADED["test"][ON]) == {"push", "pull_request"}
-    assert LOADED["book"][ON]["push"] == {"branches": ["main"]}
-    (when,) = LOADED["weekly"][ON]["schedule"]
-    assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", when["cron"])
-    (uploaded,) = [
-        step["with"]["path"] for _, step in STEPS if "upload-pages" in step.get("uses", "")
-    ]
-    assert (
-        'PAGE = BUILD / "book" / "_build" / "html" / "index.html"'
-        in (ROOT / "book" / "_tools" / "build.py").read_text()
-    )
-    assert uploaded == "_build/book/_build/html"
 
 
 def commands_of_env(*variables):
