@@ -97,21 +97,6 @@ def test_a_rival_that_is_not_installed_is_said_to_be_so(monkeypatch):
     assert math.isnan(row["ratio"])
 
 
-def test_the_products_of_a_layer_are_its_output_and_two_gradients(monkeypatch):
-    carried_out, product = [], torch.mm
-    monkeypatch.setattr(
-        torch, "mm", lambda *two: (carried_out.append([x.shape for x in two]), product(*two))[1]
-    )
-    steps.products([(5, 2, 3, 3), (5, 3, 4, 2)], "cpu")()
-    assert carried_out == [
-        [(5, 2), (2, 3)],
-        [(3, 5), (5, 2)],
-        [(5, 3), (3, 2)],
-        [(5, 3), (3, 4)],
-        [(4, 5), (5, 3)],
-    ]
-
-
 @pytest.mark.slow  # executes a chapter
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
     (tmp_path / "bench").mkdir()
@@ -162,9 +147,3 @@ def test_a_document_read_in_parts_is_the_mean_of_its_parts():
     vectors = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=np.float32)
     found = infersent_control.averaged(vectors, np.array([0, 2, 0]), 3)
     np.testing.assert_array_equal(found, [[3, 4], [0, 0], [3, 4]])
-
-
-def test_every_row_of_the_control_of_infersent_can_be_made_again():
-    table = pd.read_csv(ROOT / "results" / "notes" / "infersent-control.csv")
-    assert set(table["change"]) <= set(infersent_control.CHANGES)
-    assert table["accuracy"].between(0.25, 1).all()

@@ -176,11 +176,10 @@ def test_what_fails_while_it_is_computed_is_kept_nowhere(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", [lambda old: old[:-1], lambda old: old + b"x", lambda old: b""])
-def test_a_damaged_artefact_is_named_and_removing_it_is_all_there_is_to_do(tmp_path, damage):
+def test_a_damaged_artefact_is_named_and_removing_it_is_all_there_is_to_do(tmp_path):
     path = tmp_path / "a.bin"
     cache.cached(path, lambda: torch.ones(3))
-    path.write_bytes(damage(path.read_bytes()))
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
         CacheError, match=r"a\.bin is damaged: remove it, and the next run computes"
     ):

@@ -1,40 +1,18 @@
-"""The house: how wide its code is, and that nothing in it acts from behind the scenes.
+"""Nothing in the packages acts from behind the scenes.
 
 Which room may import which is a contract in pyproject.toml that `make lint` checks.
 """
 
 import ast
-import subprocess
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
-WIDEST = 100  # columns, as in pyproject.toml for what ruff sees
 FORBIDDEN = {"threading", "import_module", "__import__"}
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
     for package in ("snnl_lib", "snnl_book")
     for path in (ROOT / package).rglob("*.py")
 }
-
-
-def test_no_line_is_wider_than_a_screen_beside_another():
-    if not (ROOT / ".git").exists():
-        pytest.skip("git lists the files")
-    command = ["git", "ls-files", "-z", "*.py"]
-    files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    wider = [
-        f"{name}:{number} has {len(line)} columns"
-        for name in files.split("\0")
-        if name and (ROOT / name).exists()  # else it was removed a moment ago
-        for number, line in enumerate((ROOT / name).read_text().splitlines(), start=1)
-        if len(line) > WIDEST
-    ]
-    assert files and not wider, f"wider than {WIDEST} columns:\n" + "\n".join(wider)
-
-
-# ---------------------------------------------------------------- nothing from behind the scenes
 
 
 def hidden_ways(source):
@@ -53,22 +31,16 @@ def hidden_ways(source):
                 yield node.lineno, name
 
 
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
+def test_what_is_hidden_is_found_and_what_is_not_is_let_be():
+    for source, told in (
         ("import json, threading", "threading"),
         ("from threading import local", "threading"),
         ("def f():\n    from importlib import import_module", "import_module"),
         ("importlib.import_module(name)", "import_module"),
         ("__import__(name)", "__import__"),
         ("def f():\n    global x, y", "global x, y"),
-    ],
-)
-def test_what_is_hidden_is_found(source, told):
-    assert [what for _, what in hidden_ways(source)] == [told]
-
-
-def test_what_is_not_hidden_is_let_be():
+    ):
+        assert [what for _, what in hidden_ways(source)] == [told]
     assert not list(hidden_ways("import importlib.util\nimport multithreading\nx = 'threading'"))
 
 
