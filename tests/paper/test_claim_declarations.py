@@ -29,10 +29,10 @@ def same(text):
 def quoted(rival):
     """The numbers that the papers print for a method."""
     tables = [paper.literature("images"), paper.literature("short-texts")]
-    found = [table.loc[table["method"] == rival, "value"] for table in tables]
+    columns = [table.loc[table["method"] == rival, "value"] for table in tables]
     table = paper.paper_short_texts()
-    found.append(table.loc[table["label"] == rival, "value"])
-    return {number for numbers in found for number in numbers.dropna()}
+    columns.append(table.loc[table["label"] == rival, "value"])
+    return {number for numbers in columns for number in numbers.dropna()}
 
 
 def test_the_verdicts_of_earlier_rules_are_kept_and_their_claims_still_declared():
@@ -57,8 +57,8 @@ def test_a_claim_says_where_it_stands_and_what_it_is_tested_by(claim):
     for field in ("claim", "where", "reported", "quote", "changes"):
         assert getattr(claim, field).strip(), field
     assert (ROOT / "book" / f"{claim.chapter}.ipynb").exists()
-    told = [(contrast.says, contrast.metric) for contrast in claim.contrasts]
-    assert len(set(told)) == len(told)
+    compared = [(contrast.says, contrast.metric) for contrast in claim.contrasts]
+    assert len(set(compared)) == len(compared)
 
 
 @every_claim
