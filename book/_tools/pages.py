@@ -165,6 +165,7 @@ def _values(judged):
         "cells-lower": f"{sum(cell['mean'] < 0 for cell in classified)}",
         "start-gain": f"{start['mean']:+.3f}",
     }
+    return pd.DataFrame({"name": [*values], "text": [*values.values()]})
 
 
 def _ahead(dataset):

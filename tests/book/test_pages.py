@@ -246,6 +246,19 @@ def test_the_picture_of_all_claims_names_each_and_leads_to_its_chapter(made, jud
     assert "<metadata>" not in svg and not re.search(r"<svg[^>]* height=", svg)
 
 
+def test_the_front_page_has_the_playground_of_its_chapter(tmp_path):
+    code = "page"
+    path = notebook(tmp_path, pages.PLAYGROUND, code)
+    made = json.loads(path.read_text())
+    html = {"text/html": ["<div data-snnl-playground>", "</div>"]}
+    output = {"output_type": "display_data", "data": html, "metadata": {}}
+    made["cells"][0]["outputs"] = [output]
+    path.write_text(json.dumps(made))
+    pages._write_playground(tmp_path)
+    shown = (tmp_path / "tables" / "playground.html").read_text()
+    assert shown == "<div data-snnl-playground></div>"
+
+
 def test_the_statement_of_the_rule_has_its_numbers():
     page = (ROOT / "book" / "claims.md").read_text()
     rule = page.partition("(the-rule)=")[2].partition("(what-we-got-wrong")[0]

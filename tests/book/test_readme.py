@@ -140,20 +140,55 @@ def test_the_settings_of_snakemake_are_the_snakefiles():
 # ---------------------------------------------------------------- numbers
 
 
-def test_the_answer_is_that_of_the_records(judged):
-    numbers = pages._said(judged).set_index("name")["text"]
-    answer = said(README.partition("**What came out.**")[2].partition("\n\n")[0])
-    names = ["acc-ae-d", "acc-ae", "acc-best", "mnist-best", "mnist-ae-d", "10,000"]
-    names += ["mnist-best-few", "mnist-ae-d-few", "100"]
-    expected = [numbers.get(name, name) for name in (*names, "cells-lower", "cells")]
-    expected += [*numbers["cells-lower-by"].split(" to "), numbers["start-gain"], "95"]
-    expected += [*numbers["start-interval"].split(" to "), "2,000", "+0.392", "+0.409"]
-    assert re.findall(r"[+-]?\d+(?:[.,]\d+)*", answer) == expected
+def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
+    numbers = pages._values(judged).set_index("name")["text"]
+    answer = said(README.partition("**What came out.**")[2].partition("![")[0])
+    names = ["acc-ae-d", "acc-ae", "acc-best"]
+    shown = re.findall(r"[+-]?\d+(?:[.,]\d+)+|\d+ of \d+", answer)
+    in_pairs = f"{numbers['cells-lower']} of {numbers['cells']}"
+    assert shown == [*numbers[names], in_pairs, numbers["start-gain"], "+0.392"]
+    assert f"it is ahead at {numbers['mnist-svm-ahead']}" in answer
+    own = judged.set_index("name")
+    assert "+0.392" in own.loc["before-its-start", "reported"]
+    assert len(own.loc["before-its-start", "contrasts"][0]["corpora"]) == 6
+    cells = own.loc["disentangling-classifies-better", "contrasts"]
+    assert "holds" not in {cell["direction"] for cell in cells}
+    assert own.loc["before-its-start", "contrasts"][0]["direction"] == "holds"
+    means = pages._means_of_labels("ag_news", 20_000)
+    assert max(means, key=means.get).startswith("support vector machine")
+    page = (ROOT / "book" / "index.md").read_text()
+    for sentence in re.findall(r"\*\*([^*]+)\*\*", answer):
+        assert sentence in page
 
 
-def test_the_picture_shows_what_the_records_say_and_its_caption_what_it_shows(judged):
-    with Image.open(picture.TARGET) as drawn:
-        assert drawn.info["Description"] == picture.told(judged), "run make picture"
+def test_the_falling_temperature_gains_less_than_the_longer_step_on_points():
+    rows = findings.annealing_effects().set_index(["setting", "label"])["mean"]
+    points = rows[f"points, epoch {findings.EPOCH}"]
+    alone, lower = points["a growing strength alone"], points["a falling temperature alone"]
+    assert alone > 2 * max(lower, 0)
+    for dataset in ("ag_news", "mnist"):
+        runs = findings.uses_of_labels(dataset)
+        means = runs[runs["labels"] == runs["labels"].max()].groupby("method")["value"].mean()
+        assert means["AE(D), fixed temperature 0.15"] > means["AE(D)"] - 0.005
+
+
+def test_the_pictures_show_what_the_records_say(judged):
+    drawn = picture.VERDICTS.read_text()
+    assert drawn == picture.verdicts_svg(judged), "run make picture"
+    counted = json.loads(re.search(r"<desc>(.*?)</desc>", drawn)[1])
+    total = sum(number for row in counted.values() for number, _ in row.values())
+    assert total == len(judged) == len(registered_claims())
+    assert f"Our verdicts on {total} claims" in said(README)
+
+
+def test_the_moving_points_end_with_neighbours_of_their_class():
+    positions, classes = picture.descent()
+    shares = [picture.same_class_neighbours(x, classes) for x in (positions[0], positions[-1])]
+    assert shares[0] < 0.4 and shares[1] > 0.95
+    drawn = picture.MOTION.read_text()
+    assert f"Before the loss {shares[0]:.0%}" in drawn and f"after it {shares[1]:.0%}" in drawn
+    assert drawn.count('class="m"') == picture.POINTS
+    assert "prefers-reduced-motion" in drawn and len(drawn) < 80_000
 
 
 def row_of(label):

@@ -23,9 +23,9 @@ def cells(experiment, dataset, **wanted):
 GLOVE, PART = "spaCy's vectors of 2023 for GloVe", "three quarters of AG News to draw from"
 
 
-def test_a_cell_says_what_stands_for_what_and_by_what_factor_it_is_reduced():
+def test_a_cell_names_its_grade_and_its_differences():
     for experiment, dataset, wanted, told in (
-        ("clustering", "ag_news", {"embedding": "spacy"}, f"stand-in ({GLOVE}), reduced ({PART})"),
+        ("clustering", "ag_news", {"embedding": "spacy"}, f"close ({GLOVE}; {PART})"),
         (
             "clustering",
             "ag_news",
@@ -74,7 +74,7 @@ def test_a_cell_says_what_stands_for_what_and_by_what_factor_it_is_reduced():
             "clusterbert",
             "biomedical",
             {"embedding": "tfidf", "n_train": 2000},
-            "reduced (2,000 texts of a corpus, 10 %)",
+            "distant (2,000 texts of a corpus, 10 %)",
         ),
         (
             "clusterbert",

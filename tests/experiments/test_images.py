@@ -14,7 +14,7 @@ import sklearn.cluster
 import sklearn.metrics
 import torch
 from by_hand import training_of
-from conftest import forget_tasks, nearest_share, with_gpus
+from conftest import forget_tasks, nearest_share
 from sklearn.cluster import KMeans
 
 from snnl_book import cache, data, experiments, methods, results
