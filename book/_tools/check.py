@@ -305,7 +305,7 @@ def use(context, address: str, problems: list[str]) -> None:
         hits = [
             link.get_attribute("href") for link in page.query_selector_all("#search-results li a")
         ]
-        if not any("04_soft_nearest" in hit for hit in hits):
+        if not any("02_soft_nearest" in hit for hit in hits):
             problems.append(
                 f"search: no chapter on the loss among the {len(hits)} hits for temperature"
             )
