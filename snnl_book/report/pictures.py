@@ -117,10 +117,11 @@ def autoencoder(widths: list[int], code_units: int):
     ticks = [f"{name}\n{kind}" for name, kind in zip(names, kinds, strict=True)]
     axis.set_xticks(range(9), ticks, fontsize=10)
     arrow = {"arrowstyle": "->", "color": "black"}
-    axis.annotate(f"LC(D): {code_units} units", (4, -70), (4, -620), ha="center", arrowprops=arrow)
+    part = f"LC(D):\n{code_units} units"
+    axis.annotate(part, (4, -70), (4, -640), ha="center", arrowprops=arrow)
     axis.annotate("AE(D): all seven hidden layers", (4, -1220), ha="center")
     axis.hlines(-1250, 0.7, 7.3, color="black")
-    axis.set(yticks=[], ylim=(-1380, 1200))
+    axis.set(yticks=[], ylim=(-1380, 1300))
     axis.set_title("AE(D) applies the loss to every hidden layer, LC(D) to part of the code")
     axis.grid(visible=False)
     return figure
