@@ -5,7 +5,7 @@ import pandas as pd
 from snnl_book import results
 from snnl_book.paper import literature, paper_corpora, paper_short_texts, paper_table
 from snnl_book.report.labels import LABELS, SHORT_LABELS
-from snnl_book.report.readings import nearest_reading
+from snnl_book.report.readings import minus_paper, nearest_reading
 from snnl_book.report.select import (
     ReportError,
     by_stage,
@@ -16,7 +16,7 @@ from snnl_book.report.select import (
     stale,
     withdrawn,
 )
-from snnl_book.report.show import show_figure, show_table, show_views
+from snnl_book.report.show import show_figure, show_file, show_table, show_views
 from snnl_book.report.statistics import by_unit, interval, over_corpora, paired
 from snnl_book.report.tables import (
     COMPUTED,
@@ -36,8 +36,10 @@ from snnl_book.report.tables import (
     includes_shared_training,
     means,
     paper_tables,
+    positive_controls,
     provenance,
     show_difference,
     show_interval,
     show_number,
 )
+from snnl_book.report.words import SIZES, apart, distance, in_words, spread

@@ -17,20 +17,8 @@ from snnl_book.report.rows import Book
 from snnl_book.report.select import select
 from snnl_book.report.tables import show_ends
 
-__all__ = [
-    "PAPERS",
-    "VERDICTS",
-    "describe",
-    "earlier",
-    "finding",
-    "in_short",
-    "judge",
-    "listed",
-    "of",
-    "tested",
-    "verdicts",
-    "word",
-]
+__all__ = ["PAPERS", "VERDICTS", "describe", "differences", "earlier", "in_short", "judge"]
+__all__ += ["listed", "of", "said", "tested", "verdicts", "word"]
 
 VERDICTS = ("holds", "holds in part", "mixed", "open", "fails in part", "fails", "not tested")
 """All verdicts there are."""
@@ -143,6 +131,40 @@ def finding(judged: pd.DataFrame, says: str = "") -> str:
             spread = f"95 % interval {contrast['interval']}, " if contrast["units"] > 1 else ""
             return f"{contrast['ours'].partition(' (')[0]} ({spread}{contrast['counted']})"
     raise ClaimError(f"no comparison of these claims says {says!r}: choose one of claims.tested")
+
+
+def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None) -> pd.DataFrame:
+    """Return the comparisons of one claim as numbers, by all seeds: what ``figures.forest`` draws.
+
+    Args:
+        name: the claim's, as ``registered_claims`` has it.
+        reading: one of the claim's readings (default: as it is declared).
+        seeds: take these alone (default: all that are recorded).
+
+    Returns a row per comparison: label (what it compares), mean, low and high (its interval by rule
+    3), paper (the paper's own value), direction, size, units, counted (the units in words) and
+    records. Raises ClaimError if there is no such claim or reading.
+
+    >>> differences("before-lda", "squared-error")["label"].iloc[0]
+    'acc, averaged vectors: AE(D) against linear discriminant analysis'
+    """
+    claims = {claim.name: claim for claim in registered_claims()}
+    if name not in claims:
+        raise ClaimError(f"there is no claim {name!r}: see report.claims.judge()['name']")
+    claim = claims[name]
+    known = {each.name: each for each in claim.readings}
+    if reading and reading not in known:
+        raise ClaimError(f"{name} has no reading {reading!r}: choose one of {', '.join(known)}")
+    chosen = None if seeds is None else frozenset(seeds)
+    book = Book(_records_of([claim], seeds))
+    rows = []
+    for judged in _judged(claim, book, Setting(chosen), known.get(reading)):
+        row = _contrast_row(judged, None)
+        printed = judged.contrast.printed
+        row["paper"] = np.nan if printed is None else printed
+        rows.append(row | {"label": row["says"]})
+    columns = ["label", "mean", "low", "high", "paper", "direction", "size", "units", "counted"]
+    return pd.DataFrame(rows)[[*columns, "records"]]
 
 
 def describe(claim: dict) -> str:

@@ -1,10 +1,12 @@
 """The look of the book's figures, and those that several chapters draw. Nothing here trains."""
 
+import math
+
 import numpy as np
 import pandas as pd
 
 from snnl_book import require
-from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval
+from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, within_range
 
 # Colours of the Okabe-Ito palette, which colour-blind readers can distinguish, each with a marker.
 # Rows of different tables share them.
@@ -51,20 +53,19 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     require("matplotlib")
     import matplotlib.pyplot as plt
 
-    columns = {4: 2, 6: 3}.get(len(panels), len(panels))
-    rows = len(panels) // columns
-    size = (10.2 if columns == 3 else 8.2, 3.4 * rows)
+    columns = 1 if len(panels) == 1 else 2
+    rows = math.ceil(len(panels) / columns)
+    size = (6.4, 2.6 * rows + 0.6)
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
-    for axis, panel in zip(axes.flat, panels, strict=True):
+    for axis, panel in zip(axes.flat, panels, strict=False):
         _draw_seeds(axis, *panel)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
     run = {"color": "grey", "linestyle": "", "marker": "o"}
     ours = run | {"marker": "|", "markersize": 12, "markeredgewidth": 2.5}
-    looks = {
-        "one of our runs (a cross: collapsed)": run,
-        "95 % interval of our mean": ours,
-        "the paper's mean": {"color": "black", "linewidth": 1.6},
-    }
-    return _with_legend(figure, looks, title, 3)
+    looks = {"one of our runs (a cross: collapsed)": run, "95 % interval of our mean": ours}
+    looks["the paper's mean"] = {"color": "black", "linewidth": 1.6}
+    return _signed(figure, looks, title, 2)
 
 
 def _draw_seeds(axis, records, paper, metric, name):
@@ -79,7 +80,8 @@ def _draw_seeds(axis, records, paper, metric, name):
         for ok, marker in ((True, MARKERS[label]), (False, "x")):
             drawn = runs[(runs["status"] == "ok") == ok]
             axis.scatter(drawn["x"], drawn["value"], color=colour, marker=marker, s=34, alpha=0.8)
-        axis.vlines(x + 0.3, *interval(by_unit(ours)), color=colour, linewidth=2.5)
+        ends = within_range(*interval(by_unit(ours)), metric)
+        axis.vlines(x + 0.3, *ends, color=colour, linewidth=2.5)
         mean = paper.loc[paper["label"] == label, "value"]
         axis.hlines(mean, x - 0.38, x + 0.38, color="black", linewidth=1.6)
     axis.set_xticks(range(len(labels)), labels, fontsize=11 if len(labels) < 4 else None)
@@ -113,54 +115,24 @@ def forest(
     groups = {name: name for name in rows["group"]} if groups is None else groups
     looks = _looks_of(groups)
     if unknown := [name for name in rows["group"] if name not in looks]:
-        problem = f"there are no words or no colour for the group {unknown[0]!r}"
-        raise ValueError(f"{problem}: name it in groups, of which {len(_LOOKS_OF_GROUPS)} can be")
-    hollow = {"markerfacecolor": "white"}
-    look_of_paper = _MARK | {"color": "black", "marker": "|"}
-    figure, axis = plt.subplots(figsize=(8.2, 0.27 * len(rows) + 1.5), layout="constrained")
+        raise ValueError(f"no words or no colour for the group {unknown[0]!r}")
+    hollow, theirs = {"markerfacecolor": "white"}, mark | {"color": "black", "marker": "|"}
+    figure, axis = plt.subplots(figsize=(6, 0.31 * len(rows) + 1.7), layout="constrained")
     axis.axvline(0, color="black", linewidth=1.2, zorder=1)
     for y, row in enumerate(rows.itertuples()):
         axis.hlines(y, row.low, row.high, color=looks[row.group]["color"], linewidth=2.4)
-        axis.plot(row.mean, y, **looks[row.group] | ({} if has_interval.iloc[y] else hollow))
-        axis.plot(row.paper, y, **look_of_paper | {"markersize": 13})
-    axis.set_yticks(range(len(rows)), rows["label"], fontsize=9)
-    axis.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
-    legend = {groups[name]: look for name, look in looks.items() if name}
-    if (rows["mean"].notna() & ~has_interval).any():
-        legend["no interval"] = _MARK | hollow | {"color": "grey", "marker": "o"}
-    if rows["paper"].notna().any():
-        legend["the paper"] = look_of_paper
-    if title is None:
-        clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
-        title = f"The intervals of {clear} of {len(rows)} differences leave out zero"
-    return _with_legend(figure, legend, title)
-
-
-_MARK = {"linestyle": "", "markersize": 7, "markeredgewidth": 1.6}
-
-
-def _checked_differences(rows):
-    """Return the rows of a forest plot with all columns, and which have an interval, bool [N]."""
-    if missing := [name for name in ("label", "mean", "low", "high") if name not in rows]:
-        raise ValueError(f"a forest plot needs the columns {', '.join(missing)}: add them to rows")
-    rows = pd.DataFrame({"group": "", "paper": np.nan}, index=rows.index).assign(**rows)
-    is_within = rows["mean"].between(rows["low"] - 1e-9, rows["high"] + 1e-9)  # apart from rounding
-    wrong = rows[~is_within & rows[["low", "high"]].notna().any(axis=1)]
-    if len(wrong):
-        row = wrong.iloc[0]
-        interval_text = f"{row['low']} to {row['high']}"
-        problem = f"the mean of {row['label']!r} is not within its interval ({interval_text})"
-        raise ValueError(f"{problem}, got {row['mean']}")
-    return rows, is_within
-
-
-def _looks_of(groups):
-    """Return the look of each group: that of its row in a table, or the next free one."""
-    looks = {}
-    for name, next_look in zip(groups, _LOOKS_OF_GROUPS, strict=False):
-        colour, marker = _LOOKS.get(name, next_look)
-        looks[name] = _MARK | {"color": colour, "marker": marker}
-    return looks
+        axis.plot(row.mean, y, **looks[row.group] | ({} if within.iloc[y] else hollow))
+        axis.plot(row.paper, y, **theirs | {"markersize": 13})
+    axis.set_yticks(range(len(rows)), rows["label"], fontsize=10.5)
+    axis.set(ylim=(len(rows) - 0.4, -0.6))
+    axis.set_xlabel(xlabel, fontsize=11)
+    signs = {groups[name]: look for name, look in looks.items() if name}
+    if (rows["mean"].notna() & ~within).any():
+        signs["no interval"] = mark | hollow | {"color": "grey", "marker": "o"}
+    signs |= {"the paper": theirs} if rows["paper"].notna().any() else {}
+    clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
+    said = f"The intervals of {clear} of {len(rows)} differences leave out zero"
+    return _signed(figure, signs, said if title is None else title, 2)
 
 
 def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str):
@@ -246,4 +218,24 @@ def draw_map(axis, points: pd.DataFrame, classes: list[str], size: float = 7) ->
     for number, (label, group) in enumerate(points.groupby("label")):
         look = {"color": SHADES[number % 10], "marker": "osD^vPX<>d"[number % 10], "s": size}
         axis.scatter(group["x"], group["y"], label=classes[label], linewidth=0, alpha=0.75, **look)
+    axis.set(xticks=[], yticks=[])
+
+
+def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> None:
+    """Draw words (``x``, ``y``, ``label``: 1 if positive, ``row``) as dots, a few of them by name.
+
+    ``texts`` has the word of each row, empty if it is not to be printed; the first ``named`` words
+    of each polarity that have one are written.
+    """
+    require("adjustText")
+    from adjustText import adjust_text
+
+    labels = []
+    for label, own in points.groupby("label"):
+        polarity, colour, dot = [("negative", "#D55E00", "^"), ("positive", "#0072B2", "o")][label]
+        axis.scatter(own["x"], own["y"], s=16, color=colour, marker=dot, label=polarity)
+        shown = [word for word in own.itertuples() if texts[word.row]][:named]
+        look = {"fontsize": 10.5, "color": colour}
+        labels += [axis.text(word.x, word.y, texts[word.row], **look) for word in shown]
+    adjust_text(labels, ax=axis, arrowprops={"arrowstyle": "-", "color": "0.4"})
     axis.set(xticks=[], yticks=[])

@@ -6,7 +6,7 @@ import pandas as pd
 from snnl_book.experiments.codes import METRICS
 from snnl_book.paper import paper_table
 from snnl_book.report.judgement import judge_value
-from snnl_book.report.statistics import by_unit
+from snnl_book.report.statistics import by_unit, interval
 from snnl_book.report.tables import FORMS, behind, count_runs, show_number
 
 
@@ -22,6 +22,31 @@ def distance(ours: float, papers: float) -> float:
     if not np.isfinite(ours):
         return 1.0
     return float(round(min(abs(ours - papers) / max(abs(ours), abs(papers), 1e-12), 1), 12))
+
+
+def minus_paper(
+    records: pd.DataFrame, label: str, metrics: list[str], embedding: str = "spacy"
+) -> pd.DataFrame:
+    """Return how far a row's means are above the paper's means of it, by metric.
+
+    ``records`` are as ``recorded`` returns them; ``label`` names one of their rows, whose words
+    before a comma are the row of the paper. Returns what ``figures.forest`` draws: label (the
+    metric), mean, low and high (95 % interval over units), and records.
+
+    >>> from snnl_book.report.select import recorded
+    >>> rows = minus_paper(recorded("clustering", "ag_news"), "AE(D)", ["acc"])
+    >>> rows[["label", "mean"]].round(3).to_numpy().tolist()
+    [['acc', -0.027]]
+    """
+    paper = pd.concat([paper_table(number) for number in (3, 4)])
+    paper = paper[(paper["embedding"] == FORMS[embedding]) & (paper["statistic"] == "mean")]
+    theirs = paper[paper["label"] == label.split(", ")[0]].set_index("metric")["value"]
+    rows = []
+    for metric in metrics:
+        ours = records[(records["label"] == label) & (records["metric"] == metric)]
+        values = by_unit(ours) - theirs[metric]
+        rows.append([metric, values.mean(), *interval(values), behind(ours)])
+    return pd.DataFrame(rows, columns=["label", "mean", "low", "high", "records"])
 
 
 def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataFrame:

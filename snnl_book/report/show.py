@@ -89,6 +89,19 @@ def show_table(
     return Shown(TABLE, facts, body, f"{caption}\n\n{cells.to_string(index=False)}")
 
 
+def show_file(table: pd.DataFrame, name: str, caption: str, line: str) -> Shown:
+    """Offer a long table as a file: the book has a link to its CSV, a notebook the folded table.
+
+    ``line`` is the text of the link, and of the fold; all else is as in ``show_table``.
+
+    >>> table = pd.DataFrame({"n": [1], "records": ["quoted"]})
+    >>> show_file(table, "all", "Every number.", "Every number as a CSV").facts["file"]
+    'yes'
+    """
+    shown = show_table(table, name, caption, fold=line)
+    return replace(shown, facts=shown.facts | {"file": "yes"})
+
+
 def show_figure(
     figure, name: str, alt: str, caption: str, source: pd.DataFrame | str = COMPUTED
 ) -> Shown:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from snnl_book.report.contrasts import LOWER_IS_BETTER, estimate
+from snnl_book.report.contrasts import FRACTIONS, LOWER_IS_BETTER, base, estimate
 
 
 def interval(values) -> tuple[float, float]:
@@ -17,6 +17,18 @@ def interval(values) -> tuple[float, float]:
     """
     ours = estimate(values)
     return ours.low, ours.high
+
+
+def within_range(low: float, high: float, metric: str) -> tuple[float, float]:
+    """Cut an interval of a score to the values that the score can take.
+
+    >>> within_range(0.7, 1.3, "sil"), within_range(-0.4, 1.0, "dbi")
+    ((0.7, 1.0), (0.0, 1.0))
+    """
+    name = base(metric)
+    least = -1.0 if name in ("sil", "ari") else 0.0
+    most = 1.0 if name in FRACTIONS else np.inf
+    return max(low, least), min(high, most)
 
 
 def by_unit(records: pd.DataFrame) -> pd.Series:

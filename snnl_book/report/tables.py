@@ -8,8 +8,8 @@ from snnl_book.experiments import images, short_texts
 from snnl_book.experiments.grades import grade
 from snnl_book.paper import paper_table
 from snnl_book.report.judgement import judge_value
-from snnl_book.report.select import asked_by, stale
-from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, paired
+from snnl_book.report.select import asked_by, recorded, stale
+from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, paired, within_range
 
 _INFERSENT = ("infersent-nli", "infersent-random", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
@@ -28,9 +28,17 @@ QUOTED = "quoted"
 
 
 def show_number(value: float, metric: str) -> str:
-    """Format a score as the papers do: two decimals for dbi, none for chs, three for all others."""
+    """Format a score as the papers do: two decimals for dbi, none for chs, three for all others.
+
+    A million and more, which only collapsed codes reach, is shown by its first two digits.
+
+    >>> show_number(0.8534, "acc"), show_number(24172.4, "chs"), show_number(934_682_953, "chs")
+    ('0.853', '24,172', '9.3e8')
+    """
     if not np.isfinite(value):
         return "–"
+    if abs(value) >= 1e6:
+        return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
     return f"{value:,.{ {'chs': 0, 'dbi': 2}.get(metric, 3) }f}"
 
 
@@ -138,12 +146,18 @@ def _beside(label, metric, paper, ours):
     runs = ours["value"]
     best = runs.min() if metric in LOWER_IS_BETTER else runs.max()
     low, high = interval(values)
-    spread = show_number((high - low) / 2, metric)
-    sign = "+" if mean >= papers_mean else ""
+    half = (high - low) / 2
+    low, high = within_range(low, high, metric)
+    if not np.isfinite(half):
+        spread = ""
+    elif high - low < 2 * half - 1e-12:  # cut where the score ends
+        spread = f" ({show_interval(low, high, metric)})"
+    else:
+        spread = f" ± {show_number(half, metric)}"
     return row | {
         "our mean": show_number(mean, metric),
         "95 % interval": show_interval(low, high, metric),
-        "ours": show_number(mean, metric) + (f" ± {spread}" if np.isfinite(low) else ""),
+        "ours": show_number(mean, metric) + spread,
         "sd": show_number(runs.std(), metric),
         "our best": show_number(best, metric),
         "difference": sign + show_number(mean - papers_mean, metric),
@@ -167,7 +181,9 @@ def paper_tables(
 
 
 def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
-    """Bring a table of ``beside_paper`` or ``paper_tables`` into the shape of the paper's.
+    """Turn ``beside_paper`` or ``paper_tables`` into the paper's shape: a row a model, a column a
+    score, our mean with half of its 95 % interval (from where to where, if the score ends within
+    it), and beneath it the paper's mean.
 
     It has a row for each model and a column for each score, with our mean and half of its 95 %
     interval, and in the row below it the paper's mean. Rule 3 marks our means that differ from the
@@ -195,6 +211,24 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
             papers_means = scores["paper mean"].to_dict()
             rows.append({"model": "the paper", **papers_means, "records": QUOTED})
     return pd.DataFrame(rows).fillna("")
+
+
+def positive_controls(seeds=None) -> pd.DataFrame:
+    """Set *Orig.* on each embedding of AG News beside the paper's row of it, in the paper's shape.
+
+    *Orig.* is PCA and k-means: it trains nothing, so it tests data and embedding alone. ``seeds``
+    are those of ``recorded``.
+
+    >>> positive_controls()[["vectors", "model", "acc"]].to_numpy().tolist()[:2]
+    [['spacy', 'Orig.', '0.781 ± 0.001'], ['', 'the paper', '0.78']]
+    """
+    parts = []
+    for form in FORMS:
+        records = recorded("clustering", "ag_news", form, seeds=seeds, model="pca")
+        if len(records):
+            parts.append(({"vectors": form}, 4, records))
+    table = paper_tables(parts).query("model == 'Orig.'")
+    return in_papers_shape(table).drop(columns="documents")
 
 
 # ---------------------------------------------------------------- rows against each other

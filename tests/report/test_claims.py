@@ -55,3 +55,21 @@ def test_earlier_verdicts_are_kept(judged):
     assert {claims.word(kind) for kind in claims.earlier("rule 3 before").values()} <= {
         *claims.VERDICTS
     }
+
+
+def test_the_comparisons_of_a_claim_are_numbers_under_each_of_its_readings(judged):
+    name = "entangling-classifies-worse"
+    (row,) = claims.differences(name).to_dict("records")
+    (told,) = judged.set_index("name").loc[name, "contrasts"]
+    assert (row["mean"], row["low"], row["high"]) == (told["mean"], told["low"], told["high"])
+    assert f"{row['paper']:+.3f}" == told["the paper"] and row["units"] == told["units"]
+    five = claims.differences(name, seeds=(42, 73, 1024, 1234, 31415926)).iloc[0]
+    assert five["units"] == 5 < row["units"] and row["mean"] != five["mean"]
+    stated = claims.differences("before-lda")
+    squared = claims.differences("before-lda", "squared-error")
+    assert stated["label"].tolist() == squared["label"].tolist()
+    assert (stated["mean"] != squared["mean"]).all() and stated["paper"].isna().all()
+    assert claims.differences("before-lda", seeds=())["mean"].isna().all()
+    for wrong in (("before-all",), ("before-lda", "cubed-error")):
+        with pytest.raises(ClaimError, match=wrong[-1]):
+            claims.differences(*wrong)

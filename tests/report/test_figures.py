@@ -140,9 +140,8 @@ def test_runs_on_one_draw_of_a_random_encoder_are_one_unit_of_an_interval_and_of
         for b in drawn.collections
         if isinstance(b, LineCollection)
     ]
-    assert (
-        list(interval([0.5, 0.9, 0.8])) in bars and list(interval(panel["value"][:5])) not in bars
-    )
+    ends = [[interval(values)[0], 1.0] for values in ([0.5, 0.9, 0.8], panel["value"][:5])]
+    assert ends[0] in bars and ends[1] not in bars  # an accuracy ends at 1
 
 
 def test_methods_stand_beside_what_is_reported_where_it_is():
@@ -172,3 +171,15 @@ def test_a_map_has_a_colour_and_a_shape_for_each_class():
     assert dogs.get_offsets().tolist() == [[0, 0], [2, 2]]
     assert same_color(cats.get_facecolor()[0][:3], figures.SHADES[0])
     assert cats.get_paths()[0].vertices.shape != dogs.get_paths()[0].vertices.shape
+
+
+def test_words_are_dots_by_polarity_and_some_have_names():
+    points = pd.DataFrame({"x": range(6), "y": [0.0, 1, 2, 3, 4, 5], "label": [0, 0, 1, 1, 1, 1]})
+    points["row"] = [5, 4, 3, 2, 1, 0]
+    texts = ["six", "five", "four", "", "two", "one"]  # one that is not to be printed
+    figure, axis = plt.subplots()
+    figures.draw_words(axis, points, texts, named=2)
+    assert [text.get_text() for text in axis.texts] == ["one", "two", "four", "five"]
+    dots = {dots.get_label(): len(dots.get_offsets()) for dots in axis.collections}
+    assert dots == {"negative": 2, "positive": 4}
+    plt.close(figure)

@@ -54,3 +54,14 @@ def test_the_means_of_a_random_encoder_are_over_its_draws():
 def test_nothing_recorded_is_an_empty_table():
     table = report.nearest_reading(row("AE(D)", (1.0,) * 6).iloc[:0])
     assert table.empty and {"reading", "distance", "records"} < set(table.columns)
+
+
+def test_what_a_row_has_more_than_the_paper_has_the_interval_of_its_runs():
+    records = pd.concat([row("AE(D), near", (1.1,) * 6, 0.1), row("AE(D)", (1.0,) * 6)])
+    (acc, dbi) = report.minus_paper(records, "AE(D), near", ["acc", "dbi"]).itertuples()
+    assert (acc.label, dbi.label) == ("acc", "dbi")
+    assert acc.mean == pytest.approx(0.088) and dbi.mean == pytest.approx(0.038)
+    assert acc.high - acc.mean == pytest.approx(4.302653 * 0.0968 / 3**0.5, abs=1e-5)
+    assert acc.records.count("trial/") == 3
+    nothing = report.minus_paper(records, "AE", ["acc"])
+    assert nothing["mean"].isna().all() and nothing["records"].tolist() == [""]

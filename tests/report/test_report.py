@@ -454,3 +454,27 @@ def test_a_table_in_the_papers_shape_has_a_row_a_model_and_the_papers_beneath():
     assert cells["LC(D), without collapsed runs"] == "0.510 ± 0.025 ≠"  # the paper has 0.88
     assert wide["acc"].tolist()[1::2][:2] == ["0.78", "0.70"]
     assert wide.loc[wide["model"] == "the paper", "records"].eq(report.QUOTED).all()
+
+
+def test_an_interval_ends_where_its_score_ends():
+    scores = pd.concat(
+        [
+            runs("AE", [0.1, 0.9, 1.0], "sil"),
+            runs("AE", [0.1, 0.2, 1.9], "dbi"),
+            runs("AE", [1e9, 2e9, 5e6], "chs"),
+        ]
+    )
+    table = report.beside_paper(3, scores).set_index(["model", "metric"])
+    low, high = report.interval([0.1, 0.9, 1.0])
+    assert low > -1 and high > 1
+    assert table.loc[("AE", "sil"), "ours"] == f"0.667 ({low:.3f} to 1.000)"
+    assert table.loc[("AE", "dbi"), "ours"].startswith("0.73 (0.00 to ")
+    assert table.loc[("AE", "chs"), "ours"] == "1.0e9 (0 to 3.5e9)"
+
+
+def test_orig_on_each_embedding_stands_above_the_papers_row_of_it():
+    table = report.positive_controls()
+    assert table["model"].tolist() == ["Orig.", "the paper"] * (len(table) // 2)
+    assert {*table["vectors"]} - {""} <= {*report.FORMS}
+    theirs = table.loc[table["model"] == "the paper", "acc"].tolist()
+    assert theirs == ["0.78"] + ["0.81"] * (len(theirs) - 1)

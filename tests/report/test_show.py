@@ -10,7 +10,16 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from snnl_book.report.show import FIGURE, PLOTLY, TABLE, _still, show_figure, show_table, show_views
+from snnl_book.report.show import (
+    FIGURE,
+    PLOTLY,
+    TABLE,
+    _still,
+    show_figure,
+    show_file,
+    show_table,
+    show_views,
+)
 from snnl_book.report.tables import COMPUTED
 
 
@@ -31,6 +40,13 @@ def test_a_folded_table_opens_under_its_line():
     shown = show_table(pd.DataFrame({"n": [1]}), "some", "A caption.", "quoted", fold="All *rows*")
     assert shown.html.startswith("<details>\n<summary>All <em>rows</em></summary>\n<table")
     assert shown.html.endswith("</table>\n</details>") and shown.facts["fold"] == "All *rows*"
+
+
+def test_a_file_is_a_folded_table_in_a_notebook():
+    table = pd.DataFrame({"n": [1], "records": ["quoted"]})
+    shown, folded = show_file(table, "some", "Words.", "All"), show_table(table, "some", "Words.")
+    assert shown.html == f"<details>\n<summary>All</summary>\n{folded.html}\n</details>"
+    assert shown.facts["csv"] == folded.facts["csv"] and "file" not in folded.facts
 
 
 def test_a_table_without_rows_says_so_in_one():
