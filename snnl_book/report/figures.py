@@ -148,18 +148,20 @@ def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title:
 
     looks = dict(zip(kinds, [("#E69F00", "o"), ("#0072B2", "s"), ("#009E73", "^")], strict=False))
     lines = max((runs["label"].nunique() for runs in panels.values()), default=0)
-    figure, axes = plt.subplots(1, len(panels), figsize=(9.8, 0.26 * lines + 1.9), squeeze=False)
+    single = len(panels) == 1  # narrow and with large letters, so that a phone shows it
+    size = (6.4, 0.33 * lines + 1.5) if single else (9.8, 0.26 * lines + 1.9)
+    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False)
     for axis, (name, runs) in zip(axes.flat, panels.items(), strict=True):
         means = {label: by_unit(of_label).mean() for label, of_label in runs.groupby("label")}
         order = sorted(means, key=means.get)
         for y, label in enumerate(order):
-            row = runs[runs["label"] == label]
-            colour, marker = looks[row["kind"].iloc[0]]
-            axis.scatter(row["value"], [y] * len(row), color=colour, marker=marker, alpha=0.7, s=26)
-            axis.hlines(y + 0.28, *interval(by_unit(row)), color=colour, linewidth=2)
-            if "paper" in row:
-                axis.plot(row["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
-        axis.set_yticks(range(len(order)), order, fontsize=8.5)
+            own = runs[runs["label"] == label]
+            colour, marker = looks[own["kind"].iloc[0]]
+            axis.scatter(own["value"], [y] * len(own), color=colour, marker=marker, alpha=0.7, s=26)
+            axis.hlines(y + 0.28, *interval(by_unit(own)), color=colour, linewidth=2)
+            if "paper" in own:
+                axis.plot(own["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
+        axis.set_yticks(range(len(order)), order, fontsize=11 if single else 8.5)
         axis.set(xlabel="clustering accuracy", title=name)
     signs = {kinds[kind]: look for kind, look in looks.items()}
     if any("paper" in runs for runs in panels.values()):
@@ -190,23 +192,25 @@ def draw_means(axis, runs: pd.DataFrame, by: str, **look) -> None:
     axis.fill_between(grouped.mean().index, *ends.T, color=look["color"], alpha=0.18, linewidth=0)
 
 
-def draw_label_curves(axis, runs: pd.DataFrame, lines: dict[str, tuple], title: str) -> None:
-    """Draw accuracy against the number of labels, and the best mean without any as a dotted line.
+def draw_dots(axis, groups: dict[str, pd.Series], highlighted: str = "") -> None:
+    """Draw one line per group, the first on top: its values as dots, their mean as a diamond.
 
-    Args:
-        runs: those of ``findings.uses_of_labels``.
-        lines: method -> (words in the legend, colour, marker, line style).
+    The group ``highlighted`` has a colour of its own; without one all diamonds have it.
+
+    >>> import matplotlib.pyplot as plt
+    >>> axis = plt.figure().add_subplot()
+    >>> draw_dots(axis, {"a": pd.Series([1.0, 3.0]), "b": pd.Series([2.0])})
+    >>> [label.get_text() for label in axis.get_yticklabels()]
+    ['b', 'a']
     """
-    for method, (words, colour, marker, style) in lines.items():
-        drawn = runs[(runs["method"] == method) & (runs["labels"] > 0)]
-        look = {"color": colour, "marker": marker, "linestyle": style}
-        draw_means(axis, drawn, "labels", label=words, **look)
-    unlabelled = runs[runs["labels"] == 0].groupby("method")["value"].mean()
-    axis.axhline(unlabelled.max(), color="black", linestyle=":", label="the best without labels")
-    sizes = sorted(set(runs["labels"]) - {0})
-    axis.set(xscale="log", xlabel="labels", ylabel="accuracy", title=title)
-    axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8, rotation=30)
-    axis.minorticks_off()
+    names = [*reversed(groups)]
+    for y, name in enumerate(names):
+        strong = name == highlighted or not highlighted
+        dots, mean = ("#D55E00" if each else "#0072B2" for each in (name == highlighted, strong))
+        axis.scatter(groups[name], [y] * len(groups[name]), color=dots, s=20, alpha=0.5)
+        axis.scatter(groups[name].mean(), y, color=mean, marker="D", s=70, zorder=3)
+    axis.set_yticks(range(len(names)), names, fontsize=11)
+    axis.set_ylim(-0.5, len(names) - 0.5)
 
 
 SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]

@@ -58,8 +58,9 @@ INTERNALS = {
     "metrics": "check_points external_scores query_scores",
     "models": "output_layer",
     "report": """
-        asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
-        computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
+        asked_by behind benchmark benchmark_files benchmark_provenance cell_of choices compare
+        computing_seconds count_runs gain_row includes_shared_training missing_runs
+        most_documents paper_tables
         record_cells show_difference show_ends show_interval show_number stale
     """,
     "results": "Run judge made runs runs_of verdict",

@@ -173,13 +173,12 @@ def test_a_map_has_a_colour_and_a_shape_for_each_class():
     assert cats.get_paths()[0].vertices.shape != dogs.get_paths()[0].vertices.shape
 
 
-def test_words_are_dots_by_polarity_and_some_have_names():
-    points = pd.DataFrame({"x": range(6), "y": [0.0, 1, 2, 3, 4, 5], "label": [0, 0, 1, 1, 1, 1]})
-    points["row"] = [5, 4, 3, 2, 1, 0]
-    texts = ["six", "five", "four", "", "two", "one"]  # one that is not to be printed
-    figure, axis = plt.subplots()
-    figures.draw_words(axis, points, texts, named=2)
-    assert [text.get_text() for text in axis.texts] == ["one", "two", "four", "five"]
-    dots = {dots.get_label(): len(dots.get_offsets()) for dots in axis.collections}
-    assert dots == {"negative": 2, "positive": 4}
-    plt.close(figure)
+def test_dots_have_a_diamond_at_their_mean_and_one_group_may_stand_out():
+    _, axis = plt.subplots()
+    groups = {"first": pd.Series([0.1, 0.3]), "second": pd.Series([0.5])}
+    figures.draw_dots(axis, groups, "first")
+    marks = [marks.get_offsets().tolist() for marks in axis.collections]
+    assert marks == [[[0.5, 0]], [[0.5, 0]], [[0.1, 1], [0.3, 1]], [[0.2, 1]]]
+    colours = [marks.get_facecolor()[0, :3].tolist() for marks in axis.collections]
+    assert colours[1] != colours[3]
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["second", "first"]

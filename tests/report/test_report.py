@@ -1,6 +1,7 @@
 """Intervals, verdicts and tables, on numbers worked out by hand."""
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -456,25 +457,37 @@ def test_a_table_in_the_papers_shape_has_a_row_a_model_and_the_papers_beneath():
     assert wide.loc[wide["model"] == "the paper", "records"].eq(report.QUOTED).all()
 
 
-def test_an_interval_ends_where_its_score_ends():
-    scores = pd.concat(
-        [
-            runs("AE", [0.1, 0.9, 1.0], "sil"),
-            runs("AE", [0.1, 0.2, 1.9], "dbi"),
-            runs("AE", [1e9, 2e9, 5e6], "chs"),
-        ]
-    )
-    table = report.beside_paper(3, scores).set_index(["model", "metric"])
-    low, high = report.interval([0.1, 0.9, 1.0])
-    assert low > -1 and high > 1
-    assert table.loc[("AE", "sil"), "ours"] == f"0.667 ({low:.3f} to 1.000)"
-    assert table.loc[("AE", "dbi"), "ours"].startswith("0.73 (0.00 to ")
-    assert table.loc[("AE", "chs"), "ours"] == "1.0e9 (0 to 3.5e9)"
+def test_choices_are_listed_in_the_order_asked_for():
+    table = report.choices({"a": "one", "b": "two", "c": "three"}, ["c", "a"])
+    assert table.to_numpy().tolist() == [
+        ["c", "three", report.COMPUTED],
+        ["a", "one", report.COMPUTED],
+    ]
+    with pytest.raises(KeyError, match="d"):
+        report.choices({"a": "one"}, ["d"])
 
 
-def test_orig_on_each_embedding_stands_above_the_papers_row_of_it():
-    table = report.positive_controls()
-    assert table["model"].tolist() == ["Orig.", "the paper"] * (len(table) // 2)
-    assert {*table["vectors"]} - {""} <= {*report.FORMS}
-    theirs = table.loc[table["model"] == "the paper", "acc"].tolist()
-    assert theirs == ["0.78"] + ["0.81"] * (len(theirs) - 1)
+def test_missing_runs_are_counted_with_their_reason(monkeypatch):
+    rows = [
+        SimpleNamespace(
+            spec=SimpleNamespace(
+                dataset=name, n_train=1000, label=label, embedding="pixels", model=model
+            ),
+            verdict=verdict,
+            unmet=unmet,
+        )
+        for name, label, model, verdict, unmet in (
+            ("mnist", "AE", "ae", "missing", ""),
+            ("mnist", "AE", "ae", "missing", ""),
+            ("mnist", "DEC", "dec", "missing", "an hour"),
+            ("mnist", "pixels", "original", "done", ""),
+        )
+    ]
+    monkeypatch.setattr(experiments, "status", lambda name: rows)
+    table = report.missing_runs("images").drop(columns="records")
+    assert table.to_numpy().tolist() == [
+        ["mnist", "1,000", "AE", "not run yet", 2],
+        ["mnist", "1,000", "DEC", "an hour", 1],
+    ]
+    assert report.missing_runs("images", models=["dec"])["runs"].tolist() == [1]
+    assert report.missing_runs("images", embedding="spacy").empty
