@@ -1,4 +1,4 @@
-"""The code that a reader of a chapter sees fits the page, and collapsed cells are so everywhere."""
+"""Which of a chapter's code its reader sees, and how wide it is."""
 
 import json
 from pathlib import Path
