@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build
 import papermill
 import pytest
 
@@ -135,6 +136,7 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
     ]
 
 
+ON_IMAGES = ("11_images", "12_deep_clustering")
 ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts", "15_cluster_your_own_texts")
 # Executed by `make test`; the others are in the long lane, as `make check-chapters` looks at them
 # all as they are executed for the book.
@@ -172,9 +174,8 @@ def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
     for folder in (ROOT / "results").iterdir():
         (results / folder.name).symlink_to(folder)
     output = tmp_path / "out.ipynb"
-    dataset = {"11_images": "auto"}.get(
-        chapter, "newsgroups20_openings" if chapter in ON_SHORT_TEXTS else "newsgroups4"
-    )
+    dataset = "newsgroups20_openings" if chapter in ON_SHORT_TEXTS else "newsgroups4"
+    dataset = "auto" if chapter in ON_IMAGES else dataset
     done = execute(
         chapter,
         output,
@@ -203,4 +204,59 @@ def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(tmp_path):
     wrong = ("-p", "porfile", "quick")
     done = execute("01_introduction", tmp_path / "out.ipynb", *wrong, results=tmp_path)
     assert done.returncode != 0
-    assert "unknown parameter 'porfile'" in done.stderr.strip().splitlines()[-1]
+    assert message in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", ON_SHORT_TEXTS[:2])
+def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(
+    chapter, packages, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("SNNL_DATA", raising=False)
+    monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)
+    (tmp_path / "results").mkdir()
+    done = execute(
+        chapter,
+        tmp_path / "out.ipynb",
+        "-p",
+        "profile",
+        "tiny",
+        "-p",
+        "device",
+        "cpu",
+        results=tmp_path / "results",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    tables = {name: facts["csv"] for name, facts in shown_in(tmp_path / "out.ipynb", TABLE).items()}
+    if chapter == "13_clusterbert":
+        assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
+        assert "nothing recorded yet" in tables["c13-by-stage-table"]
+    else:
+        assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
+        assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
+        assert "nothing recorded yet" in tables["c14-order-then"]
+    assert "**Not tested**" in (tmp_path / "out.ipynb").read_text()
+
+
+@pytest.mark.slow  # what is said where data are missing is tested with the runs
+@pytest.mark.parametrize("chapter", ON_IMAGES)
+def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(
+    chapter, tmp_path, monkeypatch
+):
+    for name in ("SNNL_DATA", "SNNL_CACHE"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "results").mkdir()  # nothing is recorded either
+    parameters = ("-p", "profile", "tiny", "-p", "dataset", "emnist_balanced")
+    done = execute(chapter, tmp_path / "out.ipynb", *parameters, results=tmp_path / "results")
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = "".join(
+        "".join(out.get("text", ""))
+        for cell in code_cells(tmp_path / "out.ipynb")
+        for out in cell["outputs"]
+    )
+    assert "not on this machine: python -m snnl_book data fetch emnist_balanced" in said
+    told = build.ran_on("emnist_balanced")  # what the page on the status says of it
+    assert told == "none, as emnist_balanced is not on this machine"
