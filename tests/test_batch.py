@@ -79,7 +79,6 @@ def small_book(packages, tmp_path, results_folder):
         "requirements/data.txt",
         "book/_tools/build.py",
         "book/_tools/claims_picture.py",
-        "book/_tools/later_page.py",
         "book/_tools/pages.py",
         "book/_tools/rendered.py",
         "book/equations.csv",

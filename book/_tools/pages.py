@@ -12,7 +12,6 @@ from collections import Counter
 from html import escape
 from pathlib import Path
 
-import later_page
 import nbformat
 import pandas as pd
 from _ext.book_extension import groups, label_of
@@ -540,6 +539,5 @@ MADE = {
     "runs": runs_made,
     "status": status_made,
     "performance": performance_made,
-    "later_results": lambda folder, chapters, records: later_page.tables(),
 }
 """The functions that make the tables of each page, by the page's name."""
