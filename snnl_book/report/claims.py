@@ -17,8 +17,21 @@ from snnl_book.report.rows import Book
 from snnl_book.report.select import select
 from snnl_book.report.tables import show_ends
 
-__all__ = ["PAPERS", "VERDICTS", "describe", "differences", "earlier", "in_short", "judge"]
-__all__ += ["listed", "of", "said", "tested", "verdicts", "word"]
+__all__ = [
+    "PAPERS",
+    "VERDICTS",
+    "describe",
+    "differences",
+    "earlier",
+    "finding",
+    "in_short",
+    "judge",
+    "listed",
+    "of",
+    "tested",
+    "verdicts",
+    "word",
+]
 
 VERDICTS = ("holds", "holds in part", "mixed", "open", "fails in part", "fails", "not tested")
 """All verdicts there are."""

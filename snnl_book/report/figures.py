@@ -63,9 +63,12 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
         axis.remove()
     run = {"color": "grey", "linestyle": "", "marker": "o"}
     ours = run | {"marker": "|", "markersize": 12, "markeredgewidth": 2.5}
-    looks = {"one of our runs (a cross: collapsed)": run, "95 % interval of our mean": ours}
-    looks["the paper's mean"] = {"color": "black", "linewidth": 1.6}
-    return _signed(figure, looks, title, 2)
+    looks = {
+        "one of our runs (a cross: collapsed)": run,
+        "95 % interval of our mean": ours,
+        "the paper's mean": {"color": "black", "linewidth": 1.6},
+    }
+    return _with_legend(figure, looks, title, 2)
 
 
 def _draw_seeds(axis, records, paper, metric, name):
@@ -115,24 +118,55 @@ def forest(
     groups = {name: name for name in rows["group"]} if groups is None else groups
     looks = _looks_of(groups)
     if unknown := [name for name in rows["group"] if name not in looks]:
-        raise ValueError(f"no words or no colour for the group {unknown[0]!r}")
-    hollow, theirs = {"markerfacecolor": "white"}, mark | {"color": "black", "marker": "|"}
+        problem = f"there are no words or no colour for the group {unknown[0]!r}"
+        raise ValueError(f"{problem}: name it in groups, of which {len(_LOOKS_OF_GROUPS)} can be")
+    hollow = {"markerfacecolor": "white"}
+    look_of_paper = _MARK | {"color": "black", "marker": "|"}
     figure, axis = plt.subplots(figsize=(6, 0.31 * len(rows) + 1.7), layout="constrained")
     axis.axvline(0, color="black", linewidth=1.2, zorder=1)
     for y, row in enumerate(rows.itertuples()):
         axis.hlines(y, row.low, row.high, color=looks[row.group]["color"], linewidth=2.4)
-        axis.plot(row.mean, y, **looks[row.group] | ({} if within.iloc[y] else hollow))
-        axis.plot(row.paper, y, **theirs | {"markersize": 13})
+        axis.plot(row.mean, y, **looks[row.group] | ({} if has_interval.iloc[y] else hollow))
+        axis.plot(row.paper, y, **look_of_paper | {"markersize": 13})
     axis.set_yticks(range(len(rows)), rows["label"], fontsize=10.5)
     axis.set(ylim=(len(rows) - 0.4, -0.6))
     axis.set_xlabel(xlabel, fontsize=11)
-    signs = {groups[name]: look for name, look in looks.items() if name}
-    if (rows["mean"].notna() & ~within).any():
-        signs["no interval"] = mark | hollow | {"color": "grey", "marker": "o"}
-    signs |= {"the paper": theirs} if rows["paper"].notna().any() else {}
-    clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
-    said = f"The intervals of {clear} of {len(rows)} differences leave out zero"
-    return _signed(figure, signs, said if title is None else title, 2)
+    legend = {groups[name]: look for name, look in looks.items() if name}
+    if (rows["mean"].notna() & ~has_interval).any():
+        legend["no interval"] = _MARK | hollow | {"color": "grey", "marker": "o"}
+    if rows["paper"].notna().any():
+        legend["the paper"] = look_of_paper
+    if title is None:
+        clear = ((rows["low"] > 0) | (rows["high"] < 0)).sum()
+        title = f"The intervals of {clear} of {len(rows)} differences leave out zero"
+    return _with_legend(figure, legend, title, 2)
+
+
+_MARK = {"linestyle": "", "markersize": 7, "markeredgewidth": 1.6}
+
+
+def _checked_differences(rows):
+    """Return the rows of a forest plot with all columns, and which have an interval, bool [N]."""
+    if missing := [name for name in ("label", "mean", "low", "high") if name not in rows]:
+        raise ValueError(f"a forest plot needs the columns {', '.join(missing)}: add them to rows")
+    rows = pd.DataFrame({"group": "", "paper": np.nan}, index=rows.index).assign(**rows)
+    is_within = rows["mean"].between(rows["low"] - 1e-9, rows["high"] + 1e-9)  # apart from rounding
+    wrong = rows[~is_within & rows[["low", "high"]].notna().any(axis=1)]
+    if len(wrong):
+        row = wrong.iloc[0]
+        interval_text = f"{row['low']} to {row['high']}"
+        problem = f"the mean of {row['label']!r} is not within its interval ({interval_text})"
+        raise ValueError(f"{problem}, got {row['mean']}")
+    return rows, is_within
+
+
+def _looks_of(groups):
+    """Return the look of each group: that of its row in a table, or the next free one."""
+    looks = {}
+    for name, next_look in zip(groups, _LOOKS_OF_GROUPS, strict=False):
+        colour, marker = _LOOKS.get(name, next_look)
+        looks[name] = _MARK | {"color": colour, "marker": marker}
+    return looks
 
 
 def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str):
@@ -155,12 +189,12 @@ def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title:
         means = {label: by_unit(of_label).mean() for label, of_label in runs.groupby("label")}
         order = sorted(means, key=means.get)
         for y, label in enumerate(order):
-            own = runs[runs["label"] == label]
-            colour, marker = looks[own["kind"].iloc[0]]
-            axis.scatter(own["value"], [y] * len(own), color=colour, marker=marker, alpha=0.7, s=26)
-            axis.hlines(y + 0.28, *interval(by_unit(own)), color=colour, linewidth=2)
-            if "paper" in own:
-                axis.plot(own["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
+            row = runs[runs["label"] == label]
+            colour, marker = looks[row["kind"].iloc[0]]
+            axis.scatter(row["value"], [y] * len(row), color=colour, marker=marker, alpha=0.7, s=26)
+            axis.hlines(y + 0.28, *interval(by_unit(row)), color=colour, linewidth=2)
+            if "paper" in row:
+                axis.plot(row["paper"].iloc[0], y, "|k", markersize=13, markeredgewidth=2)
         axis.set_yticks(range(len(order)), order, fontsize=11 if single else 8.5)
         axis.set(xlabel="clustering accuracy", title=name)
     signs = {kinds[kind]: look for kind, look in looks.items()}
@@ -211,6 +245,25 @@ def draw_dots(axis, groups: dict[str, pd.Series], highlighted: str = "") -> None
         axis.scatter(groups[name].mean(), y, color=mean, marker="D", s=70, zorder=3)
     axis.set_yticks(range(len(names)), names, fontsize=11)
     axis.set_ylim(-0.5, len(names) - 0.5)
+
+
+def draw_label_curves(axis, runs: pd.DataFrame, lines: dict[str, tuple], title: str) -> None:
+    """Draw accuracy against the number of labels, and the best mean without any as a dotted line.
+
+    Args:
+        runs: those of ``findings.uses_of_labels``.
+        lines: method -> (words in the legend, colour, marker, line style).
+    """
+    for method, (words, colour, marker, style) in lines.items():
+        drawn = runs[(runs["method"] == method) & (runs["labels"] > 0)]
+        look = {"color": colour, "marker": marker, "linestyle": style}
+        draw_means(axis, drawn, "labels", label=words, **look)
+    unlabelled = runs[runs["labels"] == 0].groupby("method")["value"].mean()
+    axis.axhline(unlabelled.max(), color="black", linestyle=":", label="the best without labels")
+    sizes = sorted(set(runs["labels"]) - {0})
+    axis.set(xscale="log", xlabel="labels", ylabel="accuracy", title=title)
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8, rotation=30)
+    axis.minorticks_off()
 
 
 SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]

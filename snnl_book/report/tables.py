@@ -148,6 +148,7 @@ def _beside(label, metric, paper, ours):
     runs = ours["value"]
     best = runs.min() if metric in LOWER_IS_BETTER else runs.max()
     low, high = interval(values)
+    sign = "+" if mean >= papers_mean else ""
     half = (high - low) / 2
     low, high = within_range(low, high, metric)
     if not np.isfinite(half):
@@ -183,13 +184,12 @@ def paper_tables(
 
 
 def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn ``beside_paper`` or ``paper_tables`` into the paper's shape: a row a model, a column a
-    score, our mean with half of its 95 % interval (from where to where, if the score ends within
-    it), and beneath it the paper's mean.
+    """Bring a table of ``beside_paper`` or ``paper_tables`` into the shape of the paper's.
 
     It has a row for each model and a column for each score, with our mean and half of its 95 %
-    interval, and in the row below it the paper's mean. Rule 3 marks our means that differ from the
-    paper's with ≠. Columns before the model, such as ``vectors``, stay.
+    interval (its two ends where the score ends within it), and in the row below it the paper's
+    mean. Rule 3 marks our means that differ from the paper's with ≠. Columns before the model, such
+    as ``vectors``, stay.
 
     >>> from snnl_book.report.select import recorded
     >>> table = in_papers_shape(beside_paper(4, recorded("clustering", "ag_news")))
