@@ -139,7 +139,7 @@ def parse_seeds(seeds) -> tuple[int, ...]:
         allowed = 'whole numbers from 0 to 4294967295, as a list, one number or "42,73"'
         raise ExperimentError(f"seeds must be {allowed}, got {seeds!r}")
     if len(set(values)) < len(values):
-        raise ExperimentError(f"seeds must differ from each other, got {list(values)}")
+        raise ExperimentError(f"seeds must differ, got {list(values)}")
     return values
 
 
