@@ -104,7 +104,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
             bfloat16 are computed and returned in float32.
         labels: integer tensor [..., B], classes in any numbering.
-        temperature: T > 0; a number, or a tensor of one value that may require a gradient.
+        temperature: T > 0; a number, or a tensor of one value that may require a gradient. A
+            tensor's value is checked on the CPU only, because a GPU would have to wait for it.
         distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to every other row)
             or ``"sqeuclidean"`` (in float32, rows must be less than 1e19 apart, or their squared
             distance overflows).
@@ -392,12 +393,14 @@ def _check_references(references, reference_labels, features):
 
 
 def _check_options(temperature, distance, reduction="mean", chunk_size=None, ignore_index=None):
-    if not torch.is_tensor(temperature):
+    if torch.is_tensor(temperature):
+        if temperature.numel() != 1:
+            shape = tuple(temperature.shape)
+            raise ValueError(f"temperature must be a single value, got a tensor of shape {shape}")
+        positive = not _can_look(temperature) or 0 < temperature.item() < math.inf
+    else:
         positive = _is_number(temperature, Real) and 0 < temperature < math.inf
-        _require(positive, "temperature", "a finite number above 0", temperature)
-    elif temperature.numel() != 1:
-        shape = tuple(temperature.shape)
-        raise ValueError(f"temperature must be a single value, got a tensor of shape {shape}")
+    _require(positive, "temperature", "a finite number above 0", temperature)
     _require(distance in DISTANCES, "distance", "one of " + ", ".join(DISTANCES), distance)
     _require(reduction in REDUCTIONS, "reduction", "one of " + ", ".join(REDUCTIONS), reduction)
     positive = chunk_size is None or (_is_number(chunk_size, Integral) and chunk_size >= 1)
@@ -421,7 +424,9 @@ def _cleaned_rows(features, labels, name, ignore_index, check_finite):
 
 def _can_look(features):
     """Return whether Python may read values: a GPU would have to wait, a compiled graph breaks."""
-    return features.device.type == "cpu" and not torch.compiler.is_compiling()
+    if features.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._are_functorch_transforms_active()  # a batched value cannot be read
 
 
 def _mostly_alone(has_mate, labels, ignore_index):

@@ -1256,3 +1256,11 @@ def test_composite_loss_refuses_what_it_cannot_add_up():
 def test_composite_loss_refuses_a_list_of_labels():
     with pytest.raises(TypeError, match=r"labels .*list"):
         composite_loss(torch.tensor(1.0), {"a": X}, Y.tolist(), alpha=1, temperature=1.0)
+
+
+@pytest.mark.parametrize("number", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("loss", [soft_nearest_neighbor_loss, reference_loss])
+def test_a_temperature_out_of_range_is_refused_as_a_number_and_as_a_tensor(batch, loss, number):
+    for temperature in (number, torch.tensor(number), torch.tensor([number], requires_grad=True)):
+        with pytest.raises(ValueError, match="temperature must be a finite number above 0, got"):
+            loss(*batch, temperature)
