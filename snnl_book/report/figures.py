@@ -294,5 +294,6 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
         shown = [word for word in own.itertuples() if texts[word.row]][:named]
         look = {"fontsize": 10.5, "color": colour}
         labels += [axis.text(word.x, word.y, texts[word.row], **look) for word in shown]
-    adjust_text(labels, ax=axis, arrowprops={"arrowstyle": "-", "color": "0.4"})
+    if labels:
+        adjust_text(labels, ax=axis, arrowprops={"arrowstyle": "-", "color": "0.4"})
     axis.set(xticks=[], yticks=[])
