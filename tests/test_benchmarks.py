@@ -101,11 +101,11 @@ def test_a_rival_that_is_not_installed_is_said_to_be_so(monkeypatch):
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "chapters-cpu.csv").write_text(
-        "chapter,seconds\nappendix_classification,1\n09_loss_or_labels,2\n"
+        "chapter,seconds\n06_clustering_metrics,1\n15_labels_or_none,2\n"
     )
     environment = os.environ | {"SNNL_RESULTS": str(tmp_path)}
     subprocess.run(
-        [sys.executable, "-m", "benchmarks.chapters", "appendix_classification"],
+        [sys.executable, "-m", "benchmarks.chapters", "06_clustering_metrics"],
         cwd=ROOT,
         env=environment,
         check=True,
@@ -113,13 +113,13 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
     )
     found = pd.read_csv(tmp_path / "bench" / "chapters-cpu.csv").set_index("chapter")
     assert (
-        set(found.index) == {"appendix_classification", "09_loss_or_labels"}
-        and found.loc["09_loss_or_labels", "seconds"] == 2
+        set(found.index) == {"06_clustering_metrics", "15_labels_or_none"}
+        and found.loc["15_labels_or_none", "seconds"] == 2
     )
     assert (
-        found.loc["appendix_classification", "seconds"] > 2
-        and found.loc["appendix_classification", "memory"] > 100
-        and found.loc["appendix_classification", "commit"]
+        found.loc["06_clustering_metrics", "seconds"] > 2
+        and found.loc["06_clustering_metrics", "memory"] > 100
+        and found.loc["06_clustering_metrics", "commit"]
     )
 
 

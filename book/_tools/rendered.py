@@ -91,13 +91,9 @@ def _text(source):
 
 
 def _numbers(chapter):
-    """Return counters of a chapter's tables and figures: Table 7.1, in an appendix Table B.1."""
-    number = re.match(r"\d+", chapter)
-    appendices = sorted(path.stem for path in (ROOT / "book").glob("[!0-9]*.ipynb"))
-    prefix = int(number[0]) if number else chr(ord("A") + appendices.index(chapter))
-    return {
-        noun: map(f"**{noun} {prefix}.{{}}.** ".format, count(1)) for noun in ("Table", "Figure")
-    }
+    """Count the tables and the figures of a chapter: Table 7.1, Table 7.2, ..."""
+    of = int(chapter.partition("_")[0])
+    return {kind: map(f"**{kind} {of}.{{}}.** ".format, count(1)) for kind in ("Table", "Figure")}
 
 
 def _text_of(output, folder, numbers):
@@ -106,8 +102,10 @@ def _text_of(output, folder, numbers):
     if facts := data.get(TABLE):
         path = folder / "tables" / f"{facts['name']}.csv"
         results.write_atomically(path, facts["csv"])
-        table = _directive("run-table", facts["name"], facts, numbers["Table"])
         fold = facts["fold"]
+        if facts.get("file"):
+            return f"{{download}}`{fold} <tables/{facts['name']}.csv>`. {facts['caption']}"
+        table = _directive("run-table", facts["name"], facts, numbers["Table"])
         return f"::::{{dropdown}} {fold}\n{table}\n::::" if fold else table
     if facts := data.get(FIGURE):
         path = folder / "figures" / f"{facts['name']}.png"

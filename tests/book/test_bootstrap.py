@@ -203,7 +203,7 @@ def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_recor
 ):
     done = papermill(
         sys.executable,
-        "appendix_clustering",
+        "07_text_classification",
         tmp_path / "here",
         PYTHONPATH=str(unpacked_wheel),
         SNNL_SOURCE="",
