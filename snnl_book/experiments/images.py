@@ -145,7 +145,9 @@ def _image_cell(profile, dataset, model, alpha=0, temperature="annealed", **chan
     if model in (*NORMALIZED, "n2d"):
         fields["revision"] = 2  # 1: pixels as they are; UMAP's ties were not broken at random
     settings = settings_of(profile, model, **changes)
-    return Cell(label, "pixels", model, alpha, settings, temperature, **fields)
+    # 1: pixels as they are; UMAP's ties were not broken at random; VaDE began at its full rate.
+    given["revision"] = 2 if model in (*NORMALIZED, "n2d", "vade") else None
+    return Cell(label, "pixels", model, alpha, settings, temperature, **given)
 
 
 def _costly_cells(dataset, cell):

@@ -1,13 +1,13 @@
 """Shared by the fits of several methods: k-means, batches, Adam, random numbers, precision."""
 
+import warnings
 from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
 import torch
 
-from snnl_lib.devices import exact_layers, kept_random_states
-
+FEW_IN_A_CLUSTER = 8  # too few for quartiles of their own
 KMEANS_STARTS = 10  # for embeddings of texts
 
 
@@ -18,11 +18,44 @@ def check_clusters(k, count: int, things: str) -> None:
         raise ValueError(f"the number of clusters must be {allowed}, got {k!r}")
 
 
-def k_means(vectors, k, seed, starts=KMEANS_STARTS):
-    """Return scikit-learn's KMeans fitted to vectors [N, D], the best of several starts."""
-    from sklearn.cluster import KMeans
+def k_means(vectors, k, seed, starts=KMEANS_STARTS, things="texts"):
+    """Return scikit-learn's KMeans fitted to vectors [N, D], the best of several starts.
 
-    return KMeans(k, n_init=starts, random_state=seed).fit(vectors)
+    Fewer clusters than k cause a warning that says how many distinct vectors the things have.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kmeans = KMeans(k, n_init=starts, random_state=seed).fit(vectors)
+    used = len(np.unique(kmeans.labels_))
+    if used < k:
+        distinct = len(np.unique(vectors, axis=0))
+        parts = [
+            f"{count} {word}{'' if count == 1 else 's'}"
+            for count, word in ((used, "cluster"), (distinct, "distinct vector"))
+        ]
+        sentence = f"found {parts[0]} instead of {k}: the {things} have {parts[1]}"
+        warnings.warn(sentence, stacklevel=3)
+    return kmeans
+
+
+def distances_to(vectors, centers, clusters):
+    """Return the Euclidean distance of each vector [N, D] from its cluster's center, [N]."""
+    return np.linalg.norm(vectors - centers[clusters], axis=1)
+
+
+def distance_limits(distances, clusters, k):
+    """Return for each of k clusters the distance beyond which a member is an outlier, [k].
+
+    It is Tukey's fence: the upper quartile of the members' distances plus 1.5 times the range
+    between the quartiles. Clusters with fewer than eight members take that of all vectors.
+    """
+    groups = [distances[clusters == c] for c in range(k)]
+    groups = [group if len(group) >= FEW_IN_A_CLUSTER else distances for group in groups]
+    low, high = np.array([np.quantile(group, (0.25, 0.75)) for group in groups]).T
+    return high + 1.5 * (high - low)
 
 
 def batches_of_like_length(lengths, batch_size, generator):

@@ -747,6 +747,26 @@ def test_where_dec_and_idec_start_is_k_means_on_the_pretrained_codes_of_training
     )
 
 
+def test_idec_with_the_mean_over_pixels_weighs_the_clusters_by_their_number(task, monkeypatch):
+    asked, fit = [], methods.IDEC.fit
+    monkeypatch.setattr(
+        methods.IDEC,
+        "fit",
+        lambda self, *x, **how: asked.append(self.gamma) or fit(self, *x, **how),
+    )
+    for spec in specs("images", "tiny", "mnist", 42):
+        if spec.model == "idec":
+            run_deep(spec, task, "cpu", None)
+    assert asked == pytest.approx([0.1, 0.1, 78.4, 78.4])
+
+
+def test_deep_clustering_alone_has_a_revision_of_its_own():
+    revisions = {}
+    for spec in specs("images", "full", "mnist", 42):
+        revisions.setdefault(spec.revision, set()).add(spec.model)
+    assert revisions[2] == {"dec", "idec", "n2d", "vade"} and not revisions[1] & revisions[2]
+
+
 def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkeypatch):
     fitted = []
 

@@ -446,6 +446,7 @@ def test_vade_starts_from_a_gaussian_mixture_of_the_codes(copies, start_for):
 
 
 def test_an_epoch_of_vade_is_all_points_at_a_falling_rate(copies, start_for, monkeypatch):
+    start = start_for("VaDE")[1]  # trained by Adam, too
     seen, rates, step = [], [], torch.optim.Adam.step
 
     def constant(self, x, noise):
@@ -460,14 +461,43 @@ def test_an_epoch_of_vade_is_all_points_at_a_falling_rate(copies, start_for, mon
     monkeypatch.setattr(torch.optim.Adam, "step", noting)
     x = copies[0][:300]
     method = VaDE(CLASSES, epochs=25, lowest_rate=0.0017)
-    method.fit(x, autoencoder=start_for("VaDE")[1])
+    method.fit(x, autoencoder=start)
     assert [len(batch) for batch in seen] == [256, 44] * 25, "the smaller last batch too"
     for epoch in range(3):
         rows = torch.cat(seen[2 * epoch : 2 * epoch + 2]).numpy()
         np.testing.assert_array_equal(np.unique(rows, axis=0), np.unique(x, axis=0))
     assert method.curve["epoch"].tolist() == list(range(25))
     assert method.curve["loss"].iloc[0] == pytest.approx((256 * 256 + 44 * 44) / 300)
-    assert rates == pytest.approx([0.002] * 20 + [0.0018] * 20 + [0.0017] * 10)
+    full = np.array([0.002] * 20 + [0.0018] * 20 + [0.0017] * 10)
+    assert rates == pytest.approx(full * np.arange(1, 51) / 100)
+    rates.clear()
+    method.set_params(epochs=60).fit(x, autoencoder=start)
+    assert rates[98:100] == pytest.approx([0.0017 * 0.99, 0.0017])
+    assert rates[100:] == pytest.approx([0.0017] * 20)
+
+
+def heaps(seed=0, each=60):
+    """Points in three heaps that lie far apart, and their heaps."""
+    labels = np.repeat([0, 1, 2], each)
+    return 3 * labels[:, None] + np.random.default_rng(seed).normal(0, 0.3, (3 * each, 8)), labels
+
+
+def test_vade_finds_three_far_heaps_with_its_defaults():
+    points, labels = heaps()
+    method = VaDE(3, pretrain_epochs=100).fit(points)
+    assert clustering_accuracy(labels, method.labels_) == 1
+    assert method.curve["loss"].max() < 4 * method.curve["loss"].iloc[0], "no step throws them off"
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_clusters_that_are_not_used_cause_a_warning(name, start_for):
+    features, start = start_for(name)
+    method = BRIEF[name](20, seed=42)
+    with pytest.warns(UserWarning, match=r"^\d+ of 20 clusters used: take a smaller k") as caught:
+        method.fit(np.tile(features[:6], (5, 1)), autoencoder=start)
+    found = next(warning for warning in caught if "clusters used" in str(warning.message))
+    assert found.filename == __file__
+    assert str(found.message).startswith(f"{len(np.unique(method.labels_))} of 20 ")
 
 
 def test_everything_of_vade_is_trained_with_noise_from_its_seed(copies, start_for, monkeypatch):

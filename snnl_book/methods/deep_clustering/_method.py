@@ -1,9 +1,11 @@
 """What DEC, IDEC, VaDE and N2D share: start, ``predict``, ``transform``, saving and loading."""
 
 import copy
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import ClusterMixin
@@ -93,7 +95,7 @@ class DeepClustering(ClusterMixin, Estimator):
             raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
 
     def _end(self, X, rows=(), parameters=()):
-        """Keep the curve and the labels; return self.
+        """Keep the curve and the labels, warn of unused clusters; return self.
 
         The last step can break the weights without any loss showing it, so they are checked here.
         """
@@ -102,6 +104,10 @@ class DeepClustering(ClusterMixin, Estimator):
         if not self.diverged and not all(values.isfinite().all() for values in parameters):
             self.diverged = "the weights were not finite after the last step"
         self.labels_ = self._assign(X)
+        used = len(np.unique(self.labels_))
+        if used < self.k and not self.diverged:
+            sentence = f"{used} of {self.k} clusters used: take a smaller k or another seed"
+            warnings.warn(sentence, stacklevel=3)  # points at the call of fit
         return self
 
     def _parameter(self, values):

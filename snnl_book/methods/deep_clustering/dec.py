@@ -112,7 +112,8 @@ class DEC(DeepClustering):
         if the pretraining breaks down.
         """
         X, x, order = self._start(X, y, autoencoder)
-        kmeans = k_means(self._codes(X), self.k, named_seed(self.seed, "centroids"), KMEANS_STARTS)
+        seed = named_seed(self.seed, "centroids")
+        kmeans = k_means(self._codes(X), self.k, seed, KMEANS_STARTS, "points")
         self.centroids = self._parameter(kmeans.cluster_centers_)
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)

@@ -17,6 +17,7 @@ from snnl_lib.training import named_seed, progress_bar, take_step
 
 LEARNING_RATE = 0.002  # this and its decay: Sec. 4.3
 DECAY, DECAY_EPOCHS = 0.9, 10
+WARM_UP = 100  # steps in which the learning rate rises to its value
 MIXTURE_STARTS = 10
 
 
@@ -32,8 +33,10 @@ class VaDE(DeepClustering):
     Training starts from a Gaussian mixture of the pretrained autoencoder's codes. The variance of
     every point's code starts at the mixture's mean variance (the paper does not say). The optimiser
     is Adam with a rate of 0.002, multiplied by 0.9 every 10 epochs (Sec. 4.3), with batches of 256
-    (100 in the paper). The autoencoder must be one of features that were not normalised
-    (``pretrain``), because either likelihood describes the data as it is.
+    (100 in the paper). The rate rises linearly over the first 100 steps, which the paper does not
+    say: the codes of a pretrained autoencoder can be so narrow that a first step at the full rate
+    throws all of them into one cluster. The autoencoder must be one of features that were not
+    normalised (``pretrain``), because either likelihood describes the data as it is.
 
     After ``fit``: ``curve`` has a row for each epoch: ``epoch`` and ``loss`` (the negative of the
     evidence lower bound, Eq. 12, mean over points). ``labels_`` and ``diverged`` are as in DEC.
@@ -81,8 +84,9 @@ class VaDE(DeepClustering):
         order = islice(order, state["epoch"] * steps, None)
         self.autoencoder.train()
         for epoch in progress_bar(self.progress, state["epoch"], self.epochs):
-            loss = self._epoch(x, islice(order, steps), optimizer, noise)
-            self._lower_rate(optimizer, schedule)
+            batches = enumerate(islice(order, steps), start=epoch * steps + 1)
+            loss = self._epoch(x, batches, optimizer, noise)
+            schedule.step()
             rows.append({"epoch": epoch, "loss": loss})
             if not math.isfinite(loss):
                 self.diverged = f"the loss was {loss} in epoch {epoch}"
@@ -92,18 +96,17 @@ class VaDE(DeepClustering):
         return self._end(X, rows, parameters)
 
     def _epoch(self, x, batches, optimizer, noise):
-        """Take a step for each batch of indices; return the mean loss over points."""
+        """Take a step for each pair of its number and indices; return the mean loss over points."""
         total = torch.zeros((), device=self.device)
-        for batch in batches:
+        decayed = optimizer.param_groups[0]["lr"]
+        for step, batch in batches:
+            rate = max(decayed, self.lowest_rate) * min(1, step / WARM_UP)
+            optimizer.param_groups[0]["lr"] = rate
             loss = self._loss(x[batch.to(self.device)], noise)
             take_step(optimizer, loss)
             total += loss.detach() * len(batch)
+        optimizer.param_groups[0]["lr"] = decayed  # the schedule multiplies it
         return total.item() / len(x)
-
-    def _lower_rate(self, optimizer, schedule):
-        schedule.step()
-        for group in optimizer.param_groups:
-            group["lr"] = max(group["lr"], self.lowest_rate)
 
     def _start_mixture(self, codes):
         """Start the prior from a mixture of the codes, and every code's variance from its mean."""
