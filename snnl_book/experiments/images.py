@@ -142,12 +142,11 @@ def _image_cell(profile, dataset, model, alpha=0, temperature="annealed", **chan
     for name in (*fields, "needs", "seconds"):
         if name in changes:
             fields[name] = changes.pop(name)
-    if model in (*NORMALIZED, "n2d"):
-        fields["revision"] = 2  # 1: pixels as they are; UMAP's ties were not broken at random
+    if model in (*NORMALIZED, "n2d", "vade"):
+        # 1: pixels as they are; UMAP's ties were not broken at random; VaDE began at its full rate.
+        fields["revision"] = 2
     settings = settings_of(profile, model, **changes)
-    # 1: pixels as they are; UMAP's ties were not broken at random; VaDE began at its full rate.
-    given["revision"] = 2 if model in (*NORMALIZED, "n2d", "vade") else None
-    return Cell(label, "pixels", model, alpha, settings, temperature, **given)
+    return Cell(label, "pixels", model, alpha, settings, temperature, **fields)
 
 
 def _costly_cells(dataset, cell):

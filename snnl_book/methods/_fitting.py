@@ -7,6 +7,8 @@ from numbers import Integral
 import numpy as np
 import torch
 
+from snnl_lib.devices import exact_layers, kept_random_states
+
 FEW_IN_A_CLUSTER = 8  # too few for quartiles of their own
 KMEANS_STARTS = 10  # for embeddings of texts
 
