@@ -4,7 +4,7 @@ PYTHON3 ?= python3
 PYTHON := .venv/bin/python
 PROFILE ?= quick
 JOBS ?= 2
-SNAKEMAKE = $(PYTHON) -m snakemake --cores $(JOBS)
+SNAKEMAKE = $(PYTHON) -m snakemake --resources gpu=1 --cores $(JOBS)
 PYTEST = $(PYTHON) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
 LOCK ?= requirements/lock.txt

@@ -50,12 +50,13 @@ NAMES = [*experiments.EXPERIMENTS] if ASKED["experiments"] == "all" else ASKED["
 del ASKED["experiments"]
 try:
     dataset = experiments.data.resolve(ASKED["dataset"])
-    experiments.parameters(ASKED, experiments.data.describe(dataset).kind)
+    device = experiments.parameters(ASKED, experiments.data.describe(dataset).kind).device
     for name in NAMES:
         experiments.specs(name, "tiny")  # refuses a name that it does not know
 except SnnlError as error:
     raise WorkflowError(str(error)) from None
 
+GPUS = 0 if device == "cpu" else 1  # that a job asks for
 CHAPTERS = {path.stem: path for path in build.chapters()}
 LIBRARY, SOURCES = [*map(str, build.library()), str(ROOT / "requirements" / "lock.txt")], [*map(str, build.sources())]
 DIGEST, PAGE = Path("records.sha256"), str(build.PAGE.relative_to(build.BUILD))
@@ -126,6 +127,7 @@ rule run:
         named=lambda wildcards: "{dataset}-{embedding}-*-s{seed}-*".format(**dict(wildcards.items()) | ({"seed": "*"} if wildcards.seed == "all" else {})),
     resources:
         mem_mb=5000,
+        gpu=GPUS,
     shell:
         "cd {ROOT:q} && {sys.executable:q} -m snnl_book run {wildcards.experiment} {RUN_AS} --embeddings {wildcards.embedding} --keys {params.named:q} > {build.BUILD:q}/{log:q} 2>&1 && echo runs of {wildcards.experiment} on {wildcards.dataset}/{wildcards.embedding}: recorded"
 
@@ -153,6 +155,7 @@ rule chapter:
         data=lambda wildcards: build.data_behind(CHAPTERS[wildcards.chapter], ASKED["dataset"]),
     resources:
         mem_mb=5000,
+        gpu=GPUS,
     shell:
         "{sys.executable:q} {ROOT:q}/book/_tools/build.py chapter {input[0]:q} {log.notebook:q} {params.given}"
 

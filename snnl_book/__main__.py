@@ -142,6 +142,8 @@ def _run(args):
     if not specs:
         return 0
     names = ", ".join(sorted({spec.dataset for spec in specs}))
+    if time := _similar_runs([row for row in rows if row.spec in {*specs}]):
+        print(time)
     print(f"on {names}; records go to {results.results_dir(args.profile)}", flush=True)
     return _run_all(specs, device, args.jobs)
 
@@ -236,10 +238,16 @@ def _print_counts(rows):
 
 def _counted(name, rows):
     possible = [row for row in rows if not row.unmet]
-    seconds = [row.seconds for row in possible if row.seconds > 0]
-    hours = f"{max(sum(seconds) / 3600, 0.1):.1f} CPU hours"
-    time = f" (similar runs took {hours} for {len(seconds)} of them)" if seconds else ""
+    time = _similar_runs(possible)
+    time = f" ({time})" if time else ""
     return f"{name}: {len(possible)} can be made here{time}, {len(rows) - len(possible)} cannot"
+
+
+def _similar_runs(rows):
+    """Return how long recorded runs took that are similar to these, or an empty text."""
+    seconds = [row.seconds for row in rows if row.seconds > 0]
+    hours = f"{max(sum(seconds) / 3600, 0.1):.1f} CPU hours"
+    return f"similar runs took {hours} for {len(seconds)} of them" if seconds else ""
 
 
 # ---------------------------------------------------------------- the other commands
