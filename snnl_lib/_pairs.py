@@ -28,9 +28,10 @@ Settings = namedtuple("Settings", "anchors distance chunk_size ignore_index summ
 class PairLosses(torch.autograd.Function):
     """Eq. 4 with its gradient in closed form.
 
-    Takes arguments that were checked: features [..., N, D] of 32 or 64 bits, labels [..., N], a
-    temperature (a number or a tensor []), and Settings. Returns the losses of the anchors and
-    whether each has a class mate, both [..., anchors]; or the sums of both over the anchors, [...].
+    Takes arguments that were checked: features [..., N, D] of 32 or 64 bits, labels [..., N] or
+    [..., N, C] (several classes per row), a temperature (a number or a tensor []), and Settings.
+    Returns the losses of the anchors and whether each has a class mate, both [..., anchors]; or the
+    sums of both over the anchors, [...].
 
     The gradient of a sum is computed in the forward pass, so that no table of pairs has to wait
     for the backward pass. Single losses may be weighted, and only the backward pass knows the
@@ -96,7 +97,7 @@ def _sweep(features, labels, temperature, settings, weights, wants_slope):
     # Logits of cosines lie between -1 / T and 1 / T. Unless T is small, neither their exponentials
     # nor the sums of these need scaling.
     bounded = cosine and not torch.is_tensor(temperature) and 2 / temperature <= -LEAST
-    chunk_size, block_size, tile = _table_sizes(points, labels, anchors, chunk_size)
+    chunk_size, block_size, tile = _table_sizes(points, anchors, chunk_size)
     labels, kept = _prepared_labels(labels, ignore_index, points)
 
     blocks = []
@@ -130,9 +131,9 @@ def _on_cpu(points):
     return points.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _table_sizes(points, labels, anchors, chunk_size):
+def _table_sizes(points, anchors, chunk_size):
     """Return how many anchors make a chunk and a block, and the side of a tile."""
-    pairs_of_an_anchor = max(1, labels.numel())  # over all batches
+    pairs_of_an_anchor = max(1, math.prod(points.shape[:-1]))  # over all batches
     chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs_of_an_anchor), anchors)
     if _on_cpu(points):
         return chunk_size, max(1, CACHED_PAIRS // pairs_of_an_anchor), TILE
@@ -141,6 +142,8 @@ def _table_sizes(points, labels, anchors, chunk_size):
 
 def _prepared_labels(labels, ignore_index, points):
     """Return labels that are fast to compare, and 0 or 1 for rows to ignore or keep, or None."""
+    if labels.ndim == points.ndim:  # several classes per row, which are multiplied
+        return labels.to(points.dtype), None
     labels = labels.long()  # unsigned types lack operations; values that wrap stay different
     kept = None if ignore_index is None else (labels != ignore_index).to(points.dtype)
     # Floats are compared three times as fast. Float32 holds whole numbers up to 2^24.
@@ -157,8 +160,7 @@ def _block_losses(logits, labels, kept, start, bounded, weight):
     ``kept`` [..., N] is 0 for rows to ignore, or None.
     """
     # Masks are numbers here: a product is many times faster than a selection.
-    anchor_labels = labels[..., start : start + logits.shape[-2], None]
-    same = torch.eq(anchor_labels, labels[..., None, :], out=torch.empty_like(logits))
+    same = _same_class(labels, start, logits)
     if bounded:
         terms = logits.exp_()
     else:
@@ -192,6 +194,15 @@ def _block_losses(logits, labels, kept, start, bounded, weight):
         other_terms.mul_(pull / others.clamp_min(tiny))
         other_terms.addcmul_(mate_terms, pull / mates.clamp_min(tiny), value=-1)
     return F.softplus(difference).squeeze(-1), has_mate.squeeze(-1)
+
+
+def _same_class(labels, start, logits):
+    """Return 1 for pairs that share a class and 0 for others, a table like ``logits``."""
+    stop = start + logits.shape[-2]
+    if labels.ndim == logits.ndim:
+        return (labels[..., start:stop, :] @ labels.mT).clamp_max_(1)
+    anchor_labels = labels[..., start:stop, None]
+    return torch.eq(anchor_labels, labels[..., None, :], out=torch.empty_like(logits))
 
 
 def _scaled_rows(features, temperature):

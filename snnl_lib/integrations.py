@@ -113,7 +113,7 @@ def gathered(features, labels):
 
     Args:
         features: float tensor [..., B, D]; only B may differ between ranks.
-        labels: integer tensor [..., B].
+        labels: integer tensor [..., B], or [..., B, C].
 
     Returns:
         The rows of all ranks in the order of the ranks, [..., sum of B, D], and their labels
@@ -126,17 +126,41 @@ def gathered(features, labels):
     group = torch.distributed
     if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
         return features, labels
-    from torch.distributed.nn.functional import all_gather  # not in every build of torch
-
-    own_count = labels.shape[-1]
-    counts = all_gather(torch.tensor([own_count], device=features.device))
-    counts = [int(count) for count in counts]
+    own_count = features.shape[-2]
+    counts = [
+        int(count) for count in _of_all_ranks(torch.tensor([own_count], device=labels.device))
+    ]
     padding = max(counts) - own_count  # ranks can only exchange tensors of the same shape
-    all_rows = all_gather(F.pad(features, (0, 0, 0, padding)))
-    all_labels = all_gather(F.pad(labels.long(), (0, padding)))
+    all_rows = _GatherRows.apply(F.pad(features, (0, 0, 0, padding)))
+    rows_axis = features.ndim - 2
+    behind = (0, 0) * (labels.ndim - 1 - rows_axis)  # classes, which are not padded
+    all_labels = _of_all_ranks(F.pad(labels.long(), (*behind, 0, padding)))
     all_rows = [rows[..., :count, :] for rows, count in zip(all_rows, counts, strict=True)]
-    all_labels = [labels[..., :count] for labels, count in zip(all_labels, counts, strict=True)]
-    return torch.cat(all_rows, dim=-2), torch.cat(all_labels, dim=-1)
+    all_labels = [
+        labels.narrow(rows_axis, 0, count) for labels, count in zip(all_labels, counts, strict=True)
+    ]
+    return torch.cat(all_rows, dim=-2), torch.cat(all_labels, dim=rows_axis)
+
+
+def _of_all_ranks(tensor):
+    """Return the tensors of all ranks, which have one shape, in the order of the ranks."""
+    parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(parts, tensor.contiguous())
+    return parts
+
+
+class _GatherRows(torch.autograd.Function):
+    """The rows of all ranks with their gradient: each rank gets the sum of all ranks' gradients."""
+
+    @staticmethod
+    def forward(ctx, rows):
+        return tuple(_of_all_ranks(rows))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        total = torch.stack(gradients)
+        torch.distributed.all_reduce(total)
+        return total[torch.distributed.get_rank()]
 
 
 class EntanglementMonitor:

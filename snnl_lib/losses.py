@@ -36,7 +36,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
             bfloat16 are computed and returned in float32.
-        labels: integer tensor [..., B], classes in any numbering.
+        labels: integer tensor [..., B], classes in any numbering; or [..., B, C] of 0 and 1,
+            several classes per row, of which class mates share at least one.
         temperature: T > 0; a number, or a tensor [].
         distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"``.
 
@@ -54,6 +55,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     """
     _check_rows(features, labels, "features", "labels", "B")
     _check_options(temperature, distance)
+    if not features.shape[-2]:
+        return features.sum(dim=(-2, -1))
     # Half precision is computed in float32.
     features = features.to(torch.promote_types(features.dtype, torch.float32))
     if distance == "cosine":
@@ -65,8 +68,11 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
         distances = differences.square().sum(dim=-1)
     logits = -distances / temperature
 
-    same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
-    itself = torch.eye(labels.shape[-1], dtype=torch.bool, device=labels.device)
+    if labels.ndim == features.ndim:
+        same = labels.to(features.dtype) @ labels.to(features.dtype).mT > 0
+    else:
+        same = labels.unsqueeze(-1) == labels.unsqueeze(-2)
+    itself = torch.eye(features.shape[-2], dtype=torch.bool, device=labels.device)
     mates = same & ~itself
     masked = torch.finfo(logits.dtype).min / 4  # -inf would make gradients NaN
     log_mates = torch.where(mates, logits, masked).logsumexp(dim=-1)
@@ -103,7 +109,9 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
             bfloat16 are computed and returned in float32.
-        labels: integer tensor [..., B], classes in any numbering.
+        labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
+            [..., B, C] of 0 and 1, several classes per row. Class mates then share at least one
+            class, and ``ignore_index`` must be None.
         temperature: T > 0; a number, or a tensor of one value that may require a gradient. A
             tensor's value is checked on the CPU only, because a GPU would have to wait for it.
         distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to every other row)
@@ -111,14 +119,14 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             distance overflows).
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
             class mate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
-            is left out of the mean. A batch of such points gives 0.
+            is left out of the mean. A batch of such points gives 0, and so does an empty one.
         chunk_size: the number of anchors computed at a time. Memory is then O(B x chunk_size)
             instead of O(B x B); value and gradient stay the same. By default, a chunk takes a
             quarter of a gigabyte in float32.
-        references: float tensor [..., R, D], R >= 0, with integer reference_labels [..., R]:
-            additional neighbours, such as a memory bank or the rows of other ranks. They receive a
-            gradient but have no loss of their own. They must not contain rows of the batch, which
-            would find themselves at distance 0.
+        references: float tensor [..., R, D], R >= 0, with reference_labels [..., R] (or [..., R, C]
+            like the labels): additional neighbours, such as a memory bank or the rows of other
+            ranks. They receive a gradient but have no loss of their own. They must not contain rows
+            of the batch, which would find themselves at distance 0.
         ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
             Such points and references have no loss (0 under ``"none"``), are nobody's neighbour,
             get gradient 0 and may hold NaN.
@@ -129,8 +137,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
 
     Warns:
-        UserWarning: more than half of the anchors have no class mate. This is checked on a CPU in
-            eager mode, and shown once per calling line.
+        UserWarning: more than half of the anchors have no class mate, and there are at least two
+            anchors. This is checked on a CPU in eager mode, and shown once per calling line.
 
     Raises:
         TypeError: the features are not floating point, or the labels are not integers.
@@ -151,23 +159,26 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     _refuse_function_transforms()
     _check_rows(features, labels, "features", "labels", "B")
     _check_options(temperature, distance, reduction, chunk_size, ignore_index)
+    _check_classes(features, labels, ignore_index)
     features = _cleaned_rows(features, labels, "features", ignore_index, check_finite)
     if features.dtype in (torch.float16, torch.bfloat16):
         features = features.float()
     rows, row_labels = features, labels
+    if not features.shape[-2]:  # no anchor: a sum of nothing is 0, with a gradient
+        return features.sum(dim=-1 if reduction == "none" else (-2, -1))
     if references is not None or reference_labels is not None:
-        _check_references(references, reference_labels, features)
+        _check_references(references, reference_labels, features, labels)
         references = _cleaned_rows(
             references, reference_labels, "references", ignore_index, check_finite
         )
         rows = torch.cat([features, references.to(features.dtype)], dim=-2)
-        row_labels = torch.cat([labels, reference_labels], dim=-1)
+        row_labels = torch.cat([labels, reference_labels], dim=features.ndim - 2)
     if torch.is_tensor(temperature):
         temperature = temperature.reshape(())  # [1] would broadcast into the loss's shape and dtype
     anchors = features.shape[-2]
     settings = Settings(anchors, distance, chunk_size, ignore_index, reduction != "none")
     losses, has_mate = PairLosses.apply(rows, row_labels, temperature, settings)
-    if check_finite and _can_look(features) and _mostly_alone(has_mate, labels, ignore_index):
+    if check_finite and _can_look(features) and _mostly_alone(has_mate, labels, settings):
         _warn_caller(FEW_CLASS_MATES)
     if reduction == "mean":
         return losses / has_mate.clamp_min(1).to(losses.dtype)
@@ -193,8 +204,8 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     """Eq. 4 as a module whose temperature may be annealed or learned.
 
     ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (its logarithm is a
-    parameter, starting at T = 1). ``distance``, ``reduction``, ``chunk_size`` and ``ignore_index``
-    are those of ``soft_nearest_neighbor_loss``.
+    parameter, which starts at T = ``initial_temperature``). ``distance``, ``reduction``,
+    ``chunk_size`` and ``ignore_index`` are those of ``soft_nearest_neighbor_loss``.
 
     ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes,
     returns and raises what that function does. ``"annealed"`` also needs the epoch (ValueError
@@ -215,9 +226,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         reduction="mean",
         chunk_size=None,
         ignore_index=None,
+        initial_temperature=1.0,
     ):
         super().__init__()
-        number = 1.0 if temperature in ("annealed", "learnable") else temperature
+        number = initial_temperature if temperature in ("annealed", "learnable") else temperature
         allowed = 'a number, "annealed" or "learnable"'
         _require(not isinstance(number, str), "temperature", allowed, temperature)
         _check_options(number, distance, reduction, chunk_size, ignore_index)
@@ -227,7 +239,8 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         self.chunk_size = chunk_size
         self.ignore_index = ignore_index
         if temperature == "learnable":
-            self.log_temperature = torch.nn.Parameter(torch.zeros(()))
+            start = torch.tensor(math.log(initial_temperature), dtype=torch.get_default_dtype())
+            self.log_temperature = torch.nn.Parameter(start)
 
     def current_temperature(self, epoch=None):
         """Return T in this epoch: a number, or for ``"learnable"`` a tensor [] with a gradient.
@@ -277,7 +290,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         primary: the primary loss, a tensor [...]; [] unless there are leading axes.
         hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
             after D are flattened into it.
-        labels: integer tensor [..., B]; leading axes are independent batches.
+        labels: integer tensor [..., B]; leading axes are independent batches. Several classes per
+            row are a bool tensor [..., B, C].
         alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
             and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
         temperature: T > 0; a number, or a tensor of one value.
@@ -314,10 +328,11 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     if not torch.is_tensor(alpha) and alpha == 0:
         return primary
     losses = []
+    axes = labels.ndim - (labels.dtype == torch.bool and labels.ndim > 1)  # leading ones, and B
     for name in names:
         values = hidden[name]
-        if torch.is_tensor(values) and values.ndim > labels.ndim:
-            values = values.flatten(labels.ndim)
+        if torch.is_tensor(values) and values.ndim > axes:
+            values = values.flatten(axes)
         losses.append(
             soft_nearest_neighbor_loss(
                 values, labels, temperature, ignore_index=ignore_index, check_finite=check_finite
@@ -369,23 +384,42 @@ def _refuse_function_transforms():
 
 
 def _check_rows(features, labels, name, labels_name, axis):
-    """Refuse features that are not [..., axis, D], or labels that are not one integer per row.
+    """Refuse features that are not [..., axis, D], or labels that do not fit them.
 
-    Only the axis of the references, R, may be empty.
+    Labels are one integer per row, or one 0 or 1 per row and class.
     """
     if not torch.is_tensor(features) or not features.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {_type_name(features)}")
     if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{labels_name} must be an integer tensor, got {_type_name(labels)}")
     shape = features.shape
-    fewest = 0 if axis == "R" else 1
-    if len(shape) < 2 or shape[-2] < fewest or shape[-1] < 1 or labels.shape != shape[:-1]:
-        expected = f"{name} must be [..., {axis}, D] and {labels_name} [..., {axis}]"
+    per_row = labels.shape[:-1] if labels.ndim == len(shape) else labels.shape
+    if len(shape) < 2 or shape[-1] < 1 or per_row != shape[:-1]:
+        shapes = f"[..., {axis}] or [..., {axis}, C]"
+        expected = f"{name} must be [..., {axis}, D] and {labels_name} {shapes}"
         raise ValueError(f"{expected}, got {tuple(shape)} and {tuple(labels.shape)}")
 
 
-def _check_references(references, reference_labels, features):
+def _check_classes(features, labels, ignore_index):
+    """Refuse several classes per row that are not 0 and 1, or that come with an ignore_index."""
+    if labels.ndim < features.ndim:
+        return
+    if ignore_index is not None:
+        problem = "ignore_index must be None where labels are [..., B, C]"
+        raise ValueError(f"{problem} (a row without a class has no class mate), got {ignore_index}")
+    if _can_look(labels) and labels.numel() and (labels.min() < 0 or labels.max() > 1):
+        ends = f"{int(labels.min())} to {int(labels.max())}"
+        raise ValueError(f"labels [..., B, C] must be 0 or 1, got values from {ends}")
+
+
+def _check_references(references, reference_labels, features, labels):
     _check_rows(references, reference_labels, "references", "reference_labels", "R")
+    fits = reference_labels.ndim == labels.ndim
+    if fits and labels.ndim == features.ndim:
+        fits = reference_labels.shape[-1] == labels.shape[-1]
+    expected = "of one shape with the labels, apart from the number of rows"
+    _require(fits, "reference_labels", expected, tuple(reference_labels.shape))
+    _check_classes(references, reference_labels, None)
     *batches, _, width = features.shape
     fits = [*references.shape[:-2], references.shape[-1]] == [*batches, width]
     expected = f"[{', '.join(map(str, (*batches, 'R', width)))}]"
@@ -429,15 +463,19 @@ def _can_look(features):
     return not torch._C._are_functorch_transforms_active()  # a batched value cannot be read
 
 
-def _mostly_alone(has_mate, labels, ignore_index):
-    """Return whether more than half of the anchors, labels [..., B], have no class mate.
+def _mostly_alone(has_mate, labels, settings):
+    """Return whether more than half of two anchors or more have no class mate.
 
-    ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count.
+    ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count, and a last
+    batch of one row is no reason for a warning.
     """
+    if settings.anchors < 2:
+        return False
     with_mate = int(has_mate.sum())
-    few = 2 * with_mate < labels.numel()
-    if few and ignore_index is not None:
-        few = 2 * with_mate < int((labels.long() != ignore_index).sum())
+    batches = has_mate.numel() if settings.summed else has_mate.shape[:-1].numel()
+    few = 2 * with_mate < batches * settings.anchors
+    if few and settings.ignore_index is not None:
+        few = 2 * with_mate < int((labels.long() != settings.ignore_index).sum())
     return few
 
 

@@ -117,13 +117,11 @@ def beside_paper(
         rows.append(_beside(label, metric, printed, ours))
         collapsed = ours["status"] == "collapsed"
         if collapsed.any() and not collapsed.all():
-            without_collapsed = f"{label}, without collapsed runs"
-            rows.append(_beside(without_collapsed, metric, printed, ours[~collapsed]))
-    columns = [
-        *("model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "ours"),
-        *("sd", "our best", "difference", "documents", "runs", "our verdict", "records"),
-    ]
-    return pd.DataFrame(rows).reindex(columns=columns).fillna("–")
+            without = f"{label}, without collapsed runs"
+            rows.append(_beside(without, metric, printed, ours[~collapsed]))
+    columns = ["model", "metric", "paper mean", "paper best", "our mean", "95 % interval", "ours"]
+    columns += ["sd", "our best", "difference", "documents", "runs", "our verdict", "records"]
+    return pd.DataFrame(rows).reindex(columns=columns).astype(object).fillna("–")
 
 
 def _beside(label, metric, paper, ours):

@@ -13,6 +13,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -1264,3 +1265,78 @@ def test_a_temperature_out_of_range_is_refused_as_a_number_and_as_a_tensor(batch
     for temperature in (number, torch.tensor(number), torch.tensor([number], requires_grad=True)):
         with pytest.raises(ValueError, match="temperature must be a finite number above 0, got"):
             loss(*batch, temperature)
+
+
+# ---------------------------------------------------------------- several classes per row
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_rows_with_several_classes_are_mates_if_they_share_one(distance):
+    random = torch.Generator().manual_seed(3)
+    x = torch.randn(14, 4, generator=random, dtype=torch.float64, requires_grad=True)
+    classes = torch.rand(14, 3, generator=random) < 0.4
+    mates = (classes.double() @ classes.double().T > 0) & ~torch.eye(14, dtype=torch.bool)
+    with torch.no_grad():
+        unit = x / x.norm(dim=1, keepdim=True)
+        tables = {"cosine": 1 - unit @ unit.T, "sqeuclidean": torch.cdist(x, x).square()}
+        terms = torch.exp(-tables[distance] / 0.5).fill_diagonal_(0)
+        by_hand = -torch.log((terms * mates).sum(1) / terms.sum(1))[mates.any(1)].mean()
+    for labels in (classes, classes.int()):
+        for chunk_size in (None, 5):
+            loss = soft_nearest_neighbor_loss(
+                x, labels, 0.5, distance=distance, chunk_size=chunk_size
+            )
+            assert loss.item() == pytest.approx(by_hand.item(), rel=1e-12)
+        assert reference_loss(x, labels, 0.5, distance=distance) == pytest.approx(loss.item())
+        (ours,) = torch.autograd.grad(loss, x)
+        (plain,) = torch.autograd.grad(reference_loss(x, labels, 0.5, distance=distance), x)
+        assert torch.allclose(ours, plain, atol=1e-12)
+
+
+def test_one_class_per_row_gives_the_loss_of_its_number():
+    x, y = torch.randn(10, 3), torch.arange(10) % 3
+    one_hot = F.one_hot(y)
+    expected = soft_nearest_neighbor_loss(x, y, 0.3)
+    assert soft_nearest_neighbor_loss(x, one_hot, 0.3) == pytest.approx(expected.item())
+    halves = soft_nearest_neighbor_loss(
+        x[:6], one_hot[:6], 0.3, references=x[6:], reference_labels=one_hot[6:]
+    )
+    numbers = soft_nearest_neighbor_loss(
+        x[:6], y[:6], 0.3, references=x[6:], reference_labels=y[6:]
+    )
+    assert halves == pytest.approx(numbers.item())
+    hidden, primary = {"a": x.reshape(10, 3, 1)}, torch.tensor(1.0)
+    joint = composite_loss(primary, hidden, one_hot.bool(), alpha=2, temperature=0.3)
+    assert joint.item() == pytest.approx(1 + 2 * expected.item())
+
+
+def test_several_classes_that_do_not_fit_are_refused():
+    x, classes = torch.randn(4, 3), torch.ones(4, 2, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"0 or 1, got values from 1 to 2"):
+        soft_nearest_neighbor_loss(x, classes + torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="ignore_index must be None"):
+        soft_nearest_neighbor_loss(x, classes, ignore_index=-1)
+    with pytest.raises(ValueError, match="reference_labels"):
+        soft_nearest_neighbor_loss(x, classes, references=x, reference_labels=classes[:, 0])
+
+
+def test_an_empty_batch_gives_zero_with_a_gradient():
+    x, y = torch.zeros(0, 3, requires_grad=True), torch.zeros(0, dtype=torch.int64)
+    for loss in (soft_nearest_neighbor_loss(x, y), reference_loss(x, y)):
+        assert loss.item() == 0
+        (gradient,) = torch.autograd.grad(loss, x)
+        assert gradient.shape == (0, 3)
+    assert soft_nearest_neighbor_loss(x, y, reduction="none").shape == (0,)
+
+
+def test_a_last_batch_of_one_row_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert soft_nearest_neighbor_loss(torch.ones(1, 3), torch.tensor([0])).item() == 0
+
+
+def test_a_learnable_temperature_starts_where_it_is_told_to():
+    loss = SoftNearestNeighborLoss("learnable", initial_temperature=0.2)
+    assert loss.current_temperature().item() == pytest.approx(0.2)
+    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
+        SoftNearestNeighborLoss("learnable", initial_temperature=0)
