@@ -1,5 +1,9 @@
-"""The examples of the page on the loss in your own training run as they are printed."""
+"""The chapter on the loss in one's own training keeps its word: its examples run as printed, and
+its table is that of the code it speaks of.
+"""
 
+import json
+import math
 import os
 import re
 import subprocess
@@ -12,16 +16,21 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.losses import NCALoss
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "book" / "own_training.md").read_text()
+CHAPTER = json.loads((ROOT / "book" / "16_the_loss_in_practice.ipynb").read_text())
+PAGE = "\n\n".join(
+    "".join(cell["source"])
+    if cell["cell_type"] == "markdown"
+    else f"```python\n{''.join(cell['source'])}\n```"
+    for cell in CHAPTER["cells"]
+)
 EXAMPLES = {
     part.partition("\n")[0]: re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
-    for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+    for part in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]
 }
 
 
 def code_of(title):
-    (example,) = EXAMPLES[title]
-    return example
+    return "\n\n".join(EXAMPLES[title])
 
 
 def carried_out(title):
@@ -30,13 +39,14 @@ def carried_out(title):
     return scope
 
 
-def test_every_example_of_the_page_is_carried_out_here():
-    assert [title for title, examples in EXAMPLES.items() if examples] == [
-        "A plain training loop",
+def test_every_example_that_the_chapter_does_not_run_is_carried_out_here():
+    texts = ["".join(c["source"]) for c in CHAPTER["cells"] if c["cell_type"] == "markdown"]
+    (printed,) = [text for text in texts if "```python" in text]
+    parts = re.split(r"^##+ ", printed, flags=re.MULTILINE)
+    assert [part.partition("\n")[0] for part in parts if "```python" in part] == [
         "sentence-transformers",
-        "Several processes",
-        "Entanglement, layer by layer",
         "pytorch-metric-learning",
+        "Several processes",
     ]
 
 
@@ -74,7 +84,7 @@ def test_the_monitor_sees_the_layers_disentangle(capsys):
     assert [row["epoch"] for row in history] == list(range(11))
     assert all(history[-1][layer] < history[0][layer] for layer in ("1", "3"))
     assert history[-1]["3"] < history[-1]["1"]  # the classes part on the way to the output
-    assert len(capsys.readouterr().out.splitlines()) == 12
+    assert len(capsys.readouterr().out.splitlines()) == 4
 
 
 @pytest.mark.filterwarnings("ignore:more than half")
