@@ -80,9 +80,10 @@ def _code_as_text(cell):
     tags = cell["metadata"].get("tags", [])
     hidden = {"remove-input", "remove-cell"} & {*tags}
     blocks = [] if hidden else [f"```python\n{_text(cell['source'])}\n```"]
-    for output in cell["outputs"]:
-        printed = output["text"] if "text" in output else output["data"]["text/plain"]
-        blocks.append(f"```text\n{_text(printed).rstrip()}\n```")
+    printed = [_text(output["text"]) for output in cell["outputs"] if "text" in output]
+    texts = ["".join(printed)] if printed else []  # a loop's lines come in several outputs
+    texts += [_text(output["data"]["text/plain"]) for output in cell["outputs"] if "data" in output]
+    blocks += [f"```text\n{text.rstrip()}\n```" for text in texts]
     return blocks
 
 

@@ -86,9 +86,16 @@ def test_equations_get_the_labels_by_which_the_book_knows_them(tmp_path):
     assert cell["source"] == "$$\nx\n\n$$ (eq-4)\n\nSee {eq}`cb-5`."
 
 
-def test_a_file_is_a_link_without_its_table(tmp_path):
-    table = pd.DataFrame({"n": [1], "records": ["quoted"]})
-    shown = bundle(show_file(table, "c2-all", "Every number.", "All numbers"))
-    _, told = rendered.page_of(notebook(code(shown)), CHAPTER, tmp_path)["cells"]
-    assert told["source"] == "{download}`All numbers <tables/c2-all.csv>`. Every number."
-    assert (tmp_path / "tables" / "c2-all.csv").read_text() == "n,records\n1,quoted\n"
+def test_a_solution_is_folded_with_its_code_and_what_the_code_printed(tmp_path):
+    first = {"output_type": "stream", "name": "stdout", "text": ["1\n"]}
+    computed = code({"text/plain": "3"}, {"text/markdown": "It is 3."}, tags=())
+    computed["outputs"][:0] = [first, first | {"text": "2\n"}]
+    computed["source"] = ["print(1)\n", "..."]
+    cells = [markdown("### 1. How many?"), markdown("#### Solution\n\nTwo."), computed]
+    cells += [markdown("## In this chapter"), code({"text/plain": "4"}, tags=())]
+    asked, solution, *rest = rendered.page_of(notebook(*cells), CHAPTER, tmp_path)["cells"]
+    assert asked == cells[0] and rest == cells[3:]
+    assert solution["source"] == (
+        ":::::{dropdown} Solution\nTwo.\n\n```python\nprint(1)\n...\n```\n\n"
+        "```text\n1\n2\n```\n\n```text\n3\n```\n\nIt is 3.\n:::::"
+    )
