@@ -486,7 +486,7 @@ def test_vade_finds_three_far_heaps_with_its_defaults():
     points, labels = heaps()
     method = VaDE(3, pretrain_epochs=100).fit(points)
     assert clustering_accuracy(labels, method.labels_) == 1
-    assert method.curve["loss"].max() < 4 * method.curve["loss"].iloc[0], "no step throws them off"
+    assert method.curve["loss"].iloc[-1] < method.curve["loss"].iloc[0]
 
 
 @pytest.mark.parametrize("name", TRAINED)
