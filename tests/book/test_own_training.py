@@ -3,7 +3,6 @@ its table is that of the code it speaks of.
 """
 
 import json
-import math
 import os
 import re
 import subprocess

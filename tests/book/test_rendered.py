@@ -99,3 +99,11 @@ def test_a_solution_is_folded_with_its_code_and_what_the_code_printed(tmp_path):
         ":::::{dropdown} Solution\nTwo.\n\n```python\nprint(1)\n...\n```\n\n"
         "```text\n1\n2\n```\n\n```text\n3\n```\n\nIt is 3.\n:::::"
     )
+
+
+def test_a_file_is_a_link_without_its_table(tmp_path):
+    table = pd.DataFrame({"n": [1], "records": ["quoted"]})
+    shown = bundle(show_file(table, "c2-all", "Every number.", "All numbers"))
+    _, text = rendered.page_of(notebook(code(shown)), CHAPTER, tmp_path)["cells"]
+    assert text["source"] == "{download}`All numbers <tables/c2-all.csv>`. Every number."
+    assert (tmp_path / "tables" / "c2-all.csv").read_text() == "n,records\n1,quoted\n"
