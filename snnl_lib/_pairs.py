@@ -12,6 +12,8 @@ from contextlib import nullcontext
 import torch
 import torch.nn.functional as F
 
+from snnl_lib.devices import exact_products, has_float64
+
 PAIRS_AT_ONCE = 2**26  # pairs in a chunk by default: 256 MB in float32
 CACHED_PAIRS = 2**18  # pairs in a block that stays in a CPU's cache
 TILE = 256  # side of the squares in which a CPU adds a table to its transpose
@@ -41,7 +43,7 @@ class PairLosses(torch.autograd.Function):
     @staticmethod
     def forward(ctx, features, labels, temperature, settings):
         weights = 1 if settings.summed and any(ctx.needs_input_grad) else None
-        with _without_autocast(features.device.type):
+        with _without_autocast(features.device.type), exact_products():
             losses, has_mate, by_features, by_temperature = _sweep(
                 features, labels, temperature, settings, weights, ctx.needs_input_grad[2]
             )
@@ -71,7 +73,7 @@ class PairLosses(torch.autograd.Function):
             by_temperature = by_temperature * upstream if wants_slope else None
         else:
             temperature = learned[0] if learned else ctx.temperature
-            with _without_autocast(features.device.type):
+            with _without_autocast(features.device.type), exact_products():
                 _, _, by_features, by_temperature = _sweep(
                     features, labels, temperature, ctx.settings, upstream, wants_slope
                 )
@@ -237,10 +239,7 @@ def _points_gradient(by_logits, points, temperature, distance, start, tile):
     """
     stop = start + by_logits.shape[-2]
     if distance == "sqeuclidean":
-        with torch.enable_grad():
-            points = points.detach().requires_grad_()
-            logits = _logits(points[..., start:stop, :], points, temperature, distance)
-            return torch.autograd.grad(logits, points, by_logits)[0]
+        return _by_squared_distances(by_logits, points, temperature, start)
     if by_logits.shape[-2] < points.shape[-2]:
         gradient = by_logits.transpose(-1, -2) @ points[..., start:stop, :]
         gradient[..., start:stop, :] += by_logits @ points
@@ -256,3 +255,22 @@ def _points_gradient(by_logits, points, temperature, distance, start, tile):
             upper.copy_(both)
             lower.copy_(both.transpose(-1, -2))
     return by_logits @ points
+
+
+def _by_squared_distances(by_logits, points, temperature, start):
+    """Return the gradient by the points through the negative squared distances of one chunk.
+
+    The pair (i, j) moves i by ``weight * (x_i - x_j)`` and j the other way. Torch's own derivative
+    of ``cdist`` would hold a table of these differences, [chunk, N, D], on a GPU. Sums of products
+    need no such table, but they lose the small differences in far-off clusters; float64 keeps them.
+    """
+    exact = torch.float64 if has_float64(points.device) else points.dtype
+    weights = by_logits.to(exact) * (-2 / temperature)
+    points_exact = points.to(exact)
+    points_exact = points_exact - points_exact.mean(dim=-2, keepdim=True)
+    anchors = points_exact[..., start : start + weights.shape[-2], :]
+    gradient = weights.sum(dim=-2)[..., None] * points_exact - weights.mT @ anchors
+    gradient[..., start : start + weights.shape[-2], :] += (
+        weights.sum(dim=-1)[..., None] * anchors - weights @ points_exact
+    )
+    return gradient.to(points.dtype)
