@@ -25,6 +25,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(
@@ -80,6 +81,23 @@ def with_gpus(monkeypatch, count, name="cuda"):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(name))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+
+
+@pytest.fixture
+def on_both():
+    """Compute something on the CPU and on the pretend accelerator, and compare the results.
+
+    Takes a function of a device. It returns tensors, arrays and numbers in lists and dictionaries.
+    """
+    import pretend
+
+    def compare(compute, rtol=1e-3, atol=1e-4):
+        expected = compute("cpu")
+        with pretend.accelerator() as device:
+            found = tree_map_only(torch.Tensor, torch.Tensor.cpu, compute(device))
+        torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+
+    return compare
 
 
 def forget_tasks(monkeypatch):

@@ -119,12 +119,12 @@ class Estimator(TransformerMixin, BaseEstimator):
             parameters = facts["parameters"]
             model = cls(**{key: _from_json(value) for key, value in parameters.items()})
             model.device = device
-            for attribute, value in facts["kept"].items():
-                setattr(model, attribute, np.array(value) if isinstance(value, list) else value)
-            model._load_parts(load_file(folder / TENSORS, device=str(device)), facts, folder)
-        except Exception as error:  # damaged tensors can raise nearly any error
-            problem = f"the {name} in {folder} is damaged ({error!r})"
-            raise SnnlError(f"{problem}: save it again") from error
+            for key, value in kept.items():
+                setattr(model, key, np.array(value) if isinstance(value, list) else value)
+            tensors = {
+                name: value.to(device) for name, value in load_file(folder / TENSORS).items()
+            }
+            model._load_parts(tensors, facts, folder)
         return model
 
     def __sklearn_tags__(self):

@@ -74,7 +74,7 @@ class VaDE(DeepClustering):
         parameters += [self.logits, self.means, self.log_variances]
         optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=True)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, DECAY_EPOCHS, DECAY)
-        noise = torch.Generator(self.device).manual_seed(named_seed(self.seed, "noise"))
+        noise = torch.Generator().manual_seed(named_seed(self.seed, "noise"))
         parts = {f"parameter {i}": values for i, values in enumerate(parameters)}
         parts |= {"optimizer": optimizer, "schedule": schedule, "noise": noise}
         training = self._training(X=X, start=self.means.detach().cpu().numpy())
@@ -137,7 +137,7 @@ class VaDE(DeepClustering):
         """Return the negative of Eq. 12, with one sample of the code for each point."""
         mean, hidden = self.autoencoder.encode(x)
         log_variance = self.spread(hidden["encoder3"])
-        draw = torch.randn(mean.shape, generator=noise, device=mean.device, dtype=mean.dtype)
+        draw = torch.randn(mean.shape, generator=noise).to(mean.device)
         z = mean + (log_variance / 2).exp() * draw
         output, _ = self.autoencoder.decode(z)
         log_gamma = F.log_softmax(self.log_joint(z), dim=1)  # Eq. 16: of each cluster, given z
