@@ -383,6 +383,13 @@ def _command(name, group, records):
 # ---------------------------------------------------------------- status and cost
 
 
+def running_made(
+    folder: Path, chapters: list[Path], records: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of the page on running the book: what is recorded, and what it costs."""
+    return status_made(folder, chapters, records) | performance_made(folder, chapters, records)
+
+
 def status_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
@@ -537,7 +544,7 @@ MADE = {
     "claims": claims_made,
     "equations": equations_made,
     "runs": runs_made,
-    "status": status_made,
-    "performance": performance_made,
+    "running": running_made,
+    "later_results": lambda folder, chapters, records: later_page.tables(),
 }
 """The functions that make the tables of each page, by the page's name."""

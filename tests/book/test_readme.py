@@ -33,7 +33,8 @@ def said(text):
 
 def fenced(text):
     """The lines of a page's blocks of commands, continued ones joined."""
-    blocks = re.findall(r"^```(?:bash)?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    blocks = (block for kind, block in fences if kind in ("", "bash"))
     return "".join(blocks).replace("\\\n", "").splitlines()
 
 
