@@ -44,27 +44,35 @@ LIBRARY = [import_module(name) for name in WALKED if not name.endswith("__main__
 # Public names that serve the library itself, the command line or one chapter, by the page on which
 # a reader would look for them.
 INTERNALS = {
-    "data": "describe fetch locate read resolve",
-    "embeddings": """
+    "data": """
+        describe fetch locate read resolve
         Backbone InferSent Packed backbone_folder cache_key cached_vectors coverage embed_texts
         encode fingerprint is_rounded load_encoder load_language_model load_tokenizer
         local_folder mean_vectors open_backbone own_rows pack parse published_files random_encoder
         save_encoder sif table table_file tfidf to_device train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
+    "library": """
+        check_points external_scores query_scores output_layer
+        take_step batches progress_bar squared_error_of_logistic
+    """,
     "methods": """
         check_features divergence evaluate_queries fit_umap scale_features
     """,
-    "metrics": "check_points external_scores query_scores",
-    "models": "output_layer",
-    "report": """
-        asked_by behind benchmark benchmark_files benchmark_provenance cell_of choices compare
-        computing_seconds count_runs gain_row includes_shared_training missing_runs
-        most_documents paper_tables
+    "results": """
+        Run judge made runs runs_of verdict
+        asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
+        computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
         record_cells show_difference show_ends show_interval show_number stale
     """,
-    "results": "Run judge made runs runs_of verdict",
-    "training": "take_step batches progress_bar squared_error_of_logistic",
+}
+
+# The modules and packages that each page documents.
+SUBJECTS = {
+    "library": ("snnl_lib",),
+    "methods": ("snnl_book.methods", "snnl_book.own_texts"),
+    "data": ("snnl_book.data", "snnl_book.embeddings"),
+    "results": ("snnl_book.results", "snnl_book.report"),
 }
 
 
@@ -107,20 +115,23 @@ EXAMPLES = examples()
 MODULES = {page: directives(page, "module") for page in sorted(PAGES)}
 
 
-def test_every_page_but_the_first_is_that_of_a_module_or_room_of_the_library():
-    assert not MODULES["index"]
-    for page in PAGES.keys() - {"index"}:
-        assert {f"snnl_lib.{page}", f"snnl_book.{page}"} & {*MODULES[page]}
-    for page, modules in MODULES.items():
-        places = f"snnl_lib.{page}.", f"snnl_book.{page}."
-        assert all(f"{name}.".startswith(places) for name in modules)
-        assert set(modules) <= set(WALKED)
+def test_every_page_but_the_first_documents_the_modules_of_its_subjects():
+    assert not MODULES["index"] and SUBJECTS.keys() == PAGES.keys() - {"index"}
+    for page, subjects in SUBJECTS.items():
+        assert {*subjects} - {"snnl_lib"} <= {*MODULES[page]} <= {*WALKED}
+        assert all(name.startswith(subjects) for name in MODULES[page])
 
 
-def test_every_room_has_a_page_but_those_that_only_the_book_uses():
-    rooms = {found.name for found in pkgutil.iter_modules(snnl_book.__path__) if found.ispkg}
-    assert {"data", "embeddings", "methods", "report"} <= rooms
-    assert rooms - PAGES.keys() <= {"experiments", "paper"}
+def test_every_module_for_readers_has_a_page():
+    packages = {
+        f"snnl_book.{found.name}"
+        for found in pkgutil.iter_modules(snnl_book.__path__)
+        if found.ispkg
+    }
+    documented = {name for names in MODULES.values() for name in names}
+    assert packages - documented == {"snnl_book.experiments", "snnl_book.paper"}
+    modules = {f"snnl_lib.{name}" for name in ("losses", "models", "training", "metrics")}
+    assert modules | {"snnl_lib.integrations"} <= documented
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"index"}))
@@ -156,9 +167,7 @@ def test_the_first_page_lists_every_page_and_refers_to_what_is_documented():
 
 
 def test_the_page_of_embeddings_lists_the_backbones_as_they_are():
-    rows = re.findall(
-        r"^\| `([\w-]+)` \| `([^`]+)` \| `(\w+)` \|", PAGES["embeddings"], re.MULTILINE
-    )
+    rows = re.findall(r"^\| `([\w-]+)` \| `([^`]+)` \| `(\w+)` \|", PAGES["data"], re.MULTILINE)
     assert rows == [(name, own.source, own.pooling) for name, own in backbones.BACKBONES.items()]
 
 
