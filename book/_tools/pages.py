@@ -545,6 +545,5 @@ MADE = {
     "equations": equations_made,
     "runs": runs_made,
     "running": running_made,
-    "later_results": lambda folder, chapters, records: later_page.tables(),
 }
 """The functions that make the tables of each page, by the page's name."""

@@ -236,8 +236,8 @@ class _NliTraining:
         able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
         kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
         # CUDA's autocast would compute an LSTM in float16, in which small gradients vanish.
-        on_cpu = self.device.type == "cpu"
-        autocast = torch.autocast("cpu", getattr(torch, precision), enabled=on_cpu)
+        rounded = self.device.type == "cpu" and precision != "float32"
+        autocast = torch.autocast("cpu", getattr(torch, precision), enabled=rounded)
         with exact_layers(), autocast, kernels:
             return self.model(*sides).float()
 
@@ -294,38 +294,12 @@ def train_nli(
         _check_pairs(*split)
     if unknown := changes.keys() - nli.RECIPE.keys():
         raise TypeError(f"the recipe has no {' and no '.join(unknown)}")
-    units, hidden, epochs, batch_size, rate, seed, precision = (nli.RECIPE | recipe).values()
-    table = torch.as_tensor(table, device=device)
-    model = build(_NliClassifier, table.shape[1], units, hidden, seed=seed).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    order = torch.Generator().manual_seed(named_seed(seed, "batches"))
-
-    def logits(split, index):
-        sides = (_batch([side[i] for i in index], table, device) for side in split[:2])
-        # Without AVX-512, oneDNN refuses an LSTM in bfloat16; torch's own kernels compute it.
-        able = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
-        kernels = torch.backends.mkldnn.flags(able or precision != "bfloat16", allow_tf32=None)
-        # CUDA's autocast would compute an LSTM in float16, in which small gradients vanish.
-        on_cpu = torch.device(device).type == "cpu"
-        rounded = on_cpu and precision != "float32"
-        autocast = torch.autocast("cpu", getattr(torch, precision), enabled=rounded)
-        with exact_layers(), autocast, kernels:
-            return model(*sides).float()
-
-    @torch.no_grad()
-    def accuracy(split):
-        model.eval()
-        labels, right = torch.as_tensor(split[2]), 0
-        for index in _batches_by_length(split[0], batch_size):
-            right += (logits(split, index).argmax(dim=1).cpu() == labels[index]).sum().item()
-        model.train()
-        return right / len(labels)
-
-    train, train_labels = pairs["train"], torch.as_tensor(pairs["train"][2], dtype=torch.long)
-    saved = Checkpoint(checkpoint, model=model, optimizer=optimizer, order=order)
-    state = {"epoch": 0, "batch": 0, "total": 0.0, "best": None, "scores": {"nli_dev_acc": -1.0}}
-    if reached := saved.restore():
-        state = reached
+    recipe = nli.RECIPE | changes
+    training = _NliTraining(table, recipe, device)
+    model, order = training.model, training.order
+    saved = Checkpoint(checkpoint, model=model, optimizer=training.optimizer, order=order)
+    state = saved.restore()
+    if state:
         order.set_state(state["epoch_order"])
     else:
         scores = {"nli_dev_acc": -1.0}

@@ -119,12 +119,14 @@ class Estimator(TransformerMixin, BaseEstimator):
             parameters = facts["parameters"]
             model = cls(**{key: _from_json(value) for key, value in parameters.items()})
             model.device = device
-            for key, value in kept.items():
-                setattr(model, key, np.array(value) if isinstance(value, list) else value)
-            tensors = {
-                name: value.to(device) for name, value in load_file(folder / TENSORS).items()
-            }
+            for attribute, value in facts["kept"].items():
+                setattr(model, attribute, np.array(value) if isinstance(value, list) else value)
+            tensors = load_file(folder / TENSORS)
+            tensors = {name: value.to(device) for name, value in tensors.items()}
             model._load_parts(tensors, facts, folder)
+        except Exception as error:  # damaged tensors can raise nearly any error
+            problem = f"the {name} in {folder} is damaged ({error!r})"
+            raise SnnlError(f"{problem}: save it again") from error
         return model
 
     def __sklearn_tags__(self):
