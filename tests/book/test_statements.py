@@ -1,11 +1,13 @@
 """Names in the notation, the table of data sets and the entry to cite match the code."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from snnl_book import data, embeddings, results
+from snnl_book.__main__ import _parser
 from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
