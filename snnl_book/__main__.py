@@ -27,7 +27,9 @@ def _parser():
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name, function, about):
-        added = commands.add_parser(name, help=about)
+        cache = f"Downloads, vectors and checkpoints are kept in {data.cache_dir()}"
+        advice = "remove that folder to clear them, or name another by SNNL_CACHE"
+        added = commands.add_parser(name, help=about, epilog=f"{cache}: {advice}.")
         added.set_defaults(function=function)
         return added.add_argument
 

@@ -9,8 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from snnl_book import data, experiments, own_texts
+from snnl_book.own_texts.clusters import check_pieces
 from snnl_lib import SnnlError
 from snnl_lib.checkpoint import whole_file
+
+COLUMNS = ("cluster", "distance", "outlier")
+"""What ``--out`` adds: the cluster, the distance from its mean, and 1 for an outlier."""
+SAVED_METHODS = ("minilm", "clusterbert")
 
 
 def add_arguments(add, devices: str) -> None:
@@ -20,13 +25,20 @@ def add_arguments(add, devices: str) -> None:
     add("--column", help="the column of the texts (default: the only one)")
     add("--sep", help="the separator of a .csv or .tsv file (default: recognised among , ; tab |)")
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
-    add("--k", default="auto", help="the number of clusters (default: auto, by the silhouette)")
+    about = "the number of clusters (default: auto, the one with the largest silhouette)"
+    add("--k", default="auto", help=about)
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
     add("--method", default="minilm", help=f"{methods} (default: minilm)")
     about = "the first makes the clusters, the others are compared with it (default: 42)"
     add("--seeds", nargs="+", default=["42"], help=about)
-    add("--out", type=Path, help="write the table with a column cluster to this .csv file")
-    add("--save", type=Path, help="save the model in this folder (clusterbert)")
+    about = f"how many word pieces of a text are read (default: {own_texts.PIECES}, at most 512)"
+    add("--pieces", type=int, default=own_texts.PIECES, help=about)
+    about = "a file of words that never name a cluster (default: those of the texts' languages)"
+    add("--stop-words", type=Path, help=about)
+    columns = ", ".join(COLUMNS)
+    add("--out", type=Path, help=f"write the table with columns {columns} to this .csv file")
+    add("--report", type=Path, help="write a page with a map of the texts to this .html file")
+    add("--save", type=Path, help="save the model in this folder (minilm, clusterbert)")
     add("--model", type=Path, help="use the clusters of a saved model instead of new ones")
     add("--device", default="auto", help=devices)
 
@@ -50,7 +62,7 @@ def _short_warnings():
         print(f"warning: {message}", file=sys.stderr, flush=True)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("default", UserWarning)
         warnings.showwarning = show
         yield
 
@@ -60,41 +72,59 @@ def _cluster(args):
     table, column = own_texts.read_table(
         args.texts, args.column, separator=args.sep, encoding=args.encoding
     )
-    device = experiments.check_device(args.device)
     seed, *other_seeds = experiments.parse_seeds(",".join(args.seeds))
     texts = table[column].fillna("").astype(str).str.strip()
     texts = texts[texts != ""]
     _check(args, table, list(texts))
+    omit = own_texts.read_stop_words(args.stop_words) if args.stop_words else None
     blank = len(table) - len(texts)
     blank_rows = f", and {blank} rows without a text" if blank else ""
+    _note(f"{len(texts):,} texts are read; now they are clustered")
+    device = experiments.check_device(args.device)
     lines = [f"{args.texts}, column {column}: {len(texts):,} texts{blank_rows}"]
     if args.model:
-        clustering = _predicted(list(texts), args.model, device)
+        clustering = own_texts.predict_clusters(list(texts), args.model, device)
     else:
         clustering, about = _clustered(list(texts), args, device, seed, other_seeds)
         lines += about
     if args.out:
-        _write(args.out, table, texts.index, clustering.clusters)
-        lines.append(f"{args.out}: the table with a column cluster")
+        _write(args.out, table, texts.index, clustering)
+        lines.append(f"{args.out}: the table with the columns {', '.join(COLUMNS)}")
     if args.save:
         clustering.model.save(args.save)
         lines.append(f"{args.save}: the model; for new texts: cluster FILE --model {args.save}")
-    return lines + _described(list(texts), clustering)
+    if args.report:
+        _note("the map is drawn")
+        title = f"{args.texts.name}, {column}"
+        own_texts.write_page(args.report, title, list(texts), clustering, omit=omit)
+        lines.append(f"{args.report}: a page with a map, to open in a browser")
+    return lines + _described(list(texts), clustering, omit)
+
+
+def _note(sentence):
+    """Print on standard error what the command does now."""
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def _check(args, table, texts):
     """Raise SnnlError for whatever cannot be done, before it takes any time."""
-    if args.out:
-        if args.out.suffix != ".csv" or not args.out.parent.is_dir() or args.out.is_dir():
-            raise SnnlError(f"--out must be a .csv file in an existing folder, got {args.out}")
-        if "cluster" in table.columns:
-            raise SnnlError(f"{args.texts} has a column cluster, which --out replaces: rename it")
-        tempfile.TemporaryFile(dir=args.out.parent).close()
+    _check_file(args.out, "--out", ".csv")
+    _check_file(args.report, "--report", ".html")
+    check_pieces(args.pieces)
+    taken = [name for name in COLUMNS if name in table.columns]
+    if args.out and taken:
+        problem = f"{args.texts} has a column {taken[0]}, which --out replaces"
+        raise SnnlError(f"{problem}: rename it")
     if args.model and (args.k, args.method, args.seeds) != ("auto", "minilm", ["42"]):
         advice = "leave out --k, --method and --seeds"
         raise SnnlError(f"--model has its own k, method and seed: {advice}")
-    if args.save and args.method != "clusterbert":
-        raise SnnlError("--save needs --method clusterbert: other methods have no model to save")
+    if args.model:
+        from snnl_book.methods._saving import saved_class
+
+        saved_class(args.model)
+    if args.save and args.method not in SAVED_METHODS:
+        known = " or ".join(SAVED_METHODS)
+        raise SnnlError(f"--save needs --method {known}: other methods have no model to save")
     if args.save:
         from snnl_book.methods._saving import check_place
 
@@ -104,28 +134,29 @@ def _check(args, table, texts):
         raise SnnlError(f"--k must be {wanted}, got {args.k!r}")
 
 
-def _predicted(texts, folder, device):
-    """Return the clusters of texts by a saved model."""
-    from snnl_book.methods import ClusterBERT
-
-    model = ClusterBERT.load(folder, device)
-    return own_texts.Clustering(model.predict(texts), model.transform(texts), model)
+def _check_file(path, option, ending):
+    """Raise SnnlError or OSError if a file to be written cannot be."""
+    if path is None:
+        return
+    if path.suffix != ending or not path.parent.is_dir() or path.is_dir():
+        article = "an" if ending == ".html" else "a"
+        wanted = f"{article} {ending} file in an existing folder"
+        raise SnnlError(f"{option} must be {wanted}, got {path}")
+    tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def _clustered(texts, args, device, seed, other_seeds):
     """Choose k if asked to, cluster, and compare the seeds; return the clustering and lines."""
     from sklearn.metrics import adjusted_rand_score
 
-    lines = []
+    lines, is_clear = [], True
     if args.k == "auto":
-        k, line = _best_k(texts, args.method, device, seed)
-        lines.append(line)
+        k, is_clear, lines = _best_k(texts, args, device, seed)
     else:
         k = int(args.k)
     minutes = own_texts.typical_minutes(len(texts), args.method) * (1 + len(other_seeds))
     if minutes >= 0.1:  # nan where no time is recorded
-        line = f"about {minutes:.1f} min on one CPU core, by recorded times"
-        print(line, file=sys.stderr, flush=True)
+        _note(f"about {minutes:.1f} min on one CPU core, by recorded times")
     cluster = partial(
         own_texts.cluster_texts,
         texts,
@@ -134,24 +165,39 @@ def _clustered(texts, args, device, seed, other_seeds):
         device=device,
         progress="ClusterBERT" if sys.stderr.isatty() else None,
         folder=data.cache_dir() / "clusterbert",
+        pieces=args.pieces,
     )
     clustering = cluster(seed=seed)
     for other in other_seeds:
         agreement = adjusted_rand_score(clustering.clusters, cluster(seed=other).clusters)
-        lines.append(f"seed {other}: adjusted Rand index with seed {seed}: {agreement:.2f}")
+        doubt = "" if is_clear else ", which does not show that the clusters are real"
+        lines.append(f"seed {other}: adjusted Rand index with seed {seed}: {agreement:.2f}{doubt}")
     return clustering, lines
 
 
-def _best_k(texts, method, device, seed):
-    tried = own_texts.silhouettes(own_texts.embed_texts(texts, method, device), seed=seed)
+def _best_k(texts, args, device, seed):
+    """Return the best number of clusters, whether it stands out, and lines about it."""
+    vectors = own_texts.embed_texts(texts, args.method, device, args.pieces)
+    progress = "numbers of clusters" if sys.stderr.isatty() else None
+    tried = own_texts.silhouettes(vectors, seed=seed, progress=progress)
     k = own_texts.best_k(tried)
     values = ", ".join(f"{row.k}: {row.silhouette:.3f}" for row in tried.itertuples())
-    return k, f"k: {k}, which has the largest silhouette of those tried ({values})"
+    lines = [f"k: {k}, which has the largest silhouette of those tried ({values})"]
+    row = tried[tried["k"] == k].iloc[0]
+    is_clear = own_texts.stands_out(tried)
+    if not is_clear:
+        largest = f"largest silhouette {row.silhouette:.2f}, {row.chance:.2f} without any clusters"
+        lines.append(f"no number of clusters stands out ({largest}): compare several by --k")
+    elif k == tried["k"].max():
+        lines.append(f"{k} is the largest number tried: more clusters may fit better, name --k")
+    return k, is_clear, lines
 
 
-def _described(texts, clustering):
+def _described(texts, clustering, omit):
     """Return lines with the size, the words and the nearest text of each cluster."""
-    shown = own_texts.describe_clusters(texts, clustering.clusters, clustering.vectors, nearest=1)
+    shown = own_texts.describe_clusters(
+        texts, clustering.clusters, clustering.vectors, nearest=1, omit=omit
+    )
     lines = []
     for row in shown.itertuples():
         lines.append(f"{row.cluster:>4} {row.size:>6,}  {', '.join(row.words)}")
@@ -164,13 +210,19 @@ def _on_one_line(text):
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _write(path, table, index, clusters):
-    """Write the table with a column of clusters, blank for rows without a text."""
+def _write(path, table, index, clustering):
+    """Write the table with the columns of the clustering, blank for rows without a text."""
     import pandas as pd
 
-    column = pd.Series(clusters, index, dtype="Int64").reindex(table.index)
+    distances = clustering.distances.astype(float).round(4)
+    values = clustering.clusters, distances, clustering.outliers.astype(int)
+    types = "Int64", "Float64", "Int64"
+    added = {
+        name: pd.Series(column, index, dtype=dtype).reindex(table.index)
+        for name, column, dtype in zip(COLUMNS, values, types, strict=True)
+    }
     with whole_file(path) as file:
-        table.map(_plain).assign(cluster=column).to_csv(file, index=False)
+        table.map(_plain).assign(**added).to_csv(file, index=False)
 
 
 def _plain(value):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from conftest import ROOT
 
@@ -65,7 +66,13 @@ REFUSED = [
     ((*TITLE, "--out", "out.txt"), "--out must be a .csv file"),
     ((*TITLE, "--out", "nowhere/out.csv"), "in an existing folder"),
     ((*TITLE, "--out", "{folder}/d.csv"), "--out must be a .csv file"),
-    ((*TITLE, "--save", "model"), "--save needs --method clusterbert"),
+    ((*TITLE, "--report", "a.pdf"), "--report must be an .html file"),
+    ((*TITLE, "--stop-words", "nowhere.txt"), "the stop words nowhere.txt could not be read"),
+    ((*TITLE, "--k", "2", "--pieces", "1"), "must be a whole number from 3 to 512, got 1"),
+    (
+        (*TITLE, "--save", "model", "--method", "tfidf"),
+        "--save needs --method minilm or clusterbert",
+    ),
     ((*TITLE, "--model", "nowhere"), "nowhere"),
     ((*TITLE, "--model", "nowhere", "--k", "3"), "leave out --k, --method and --seeds"),
     (
@@ -93,7 +100,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(refused, wine
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     monkeypatch.setattr(own_texts, "cluster_texts", None)
-    for option, name in (("--out", "a.csv"), ("--save", "model")):
+    for option, name in (("--out", "a.csv"), ("--report", "a.html"), ("--save", "model")):
         asked = (*TITLE, "--k", "2", "--method", "clusterbert", option, str(wines.with_name(name)))
         message = refused("cluster", str(wines), *asked)
         assert "Permission denied" in message and str(wines.parent) in message
@@ -145,12 +152,17 @@ def test_no_code_page_of_a_terminal_loses_the_work(packages, results_folder, tmp
     assert done.returncode == 0, done.stderr
     listed = done.stdout.decode("cp1252").splitlines()
     assert len(listed) == 2 + 2 * 2 and any("wine ? red dry" in line for line in listed)
-    assert out.read_text("utf-8").startswith("title,cluster\n")
+    assert out.read_text("utf-8").startswith("title,cluster,distance,outlier\n")
 
 
 def test_the_table_is_there_before_anything_is_printed(wines, packages, monkeypatch):
     out, printed = wines.with_name("out.csv"), []
-    monkeypatch.setattr("builtins.print", lambda *a, **options: printed.append(out.exists()))
+
+    def note(*values, file=None, **options):
+        if file is None:
+            printed.append(out.exists())
+
+    monkeypatch.setattr("builtins.print", note)
     arguments = ["cluster", str(wines), *TITLE, "--k", "2", "--method", "tfidf", "--out", str(out)]
     assert main(arguments) == 0 and printed and all(printed)
 
@@ -163,3 +175,39 @@ def test_nested_values_beside_the_texts_are_kept_as_json(command, packages, tmp_
     assert command("cluster", str(path), *asked)[0] == 0
     with out.open(newline="", encoding="utf-8") as file:
         assert [json.loads(row["by"]) for row in csv.DictReader(file)] == [{"name": "ü"}] * 2
+
+
+def test_minilms_clusters_are_kept_and_reused_with_a_page(command, packages, wines):
+    model, out, page = (wines.with_name(name) for name in ("model", "out.csv", "page.html"))
+    written = (*TITLE, "--out", str(out), "--report", str(page))
+    made = command("cluster", str(wines), *written, "--k", "2", "--save", str(model))
+    assert made[0] == 0 and "80 texts, 2 clusters" in page.read_text()
+    first = out.read_text()
+    assert first.splitlines()[0] == "id,title,cluster,distance,outlier"
+    assert first.splitlines()[-1] == "81, ,,,"
+    assert command("cluster", str(wines), *written, "--model", str(model))[0] == 0
+    assert out.read_text() == first
+
+
+def test_what_a_user_could_not_see_is_one_line_without_a_path(command, packages, tmp_path):
+    (tmp_path / "a.txt").write_text("the very same text\n" * 24)
+    status, output, error = command("cluster", str(tmp_path / "a.txt"), "--k", "3")
+    assert status == 0 and re.search(r"^ +0 +24  text$", output, re.M)
+    warned = [line for line in error.splitlines() if "instead of 3" in line]
+    assert warned == ["warning: found 1 cluster instead of 3: the texts have 1 distinct vector"]
+
+
+def test_no_clear_number_of_clusters_is_said_and_seeds_confirm_nothing(
+    command, packages, wines, monkeypatch
+):
+    unclear = pd.DataFrame({"k": [2, 3], "silhouette": [0.07, 0.06], "chance": [0.05, 0.05]})
+    monkeypatch.setattr(own_texts, "silhouettes", lambda *a, **options: unclear)
+    asked = (*TITLE, "--method", "tfidf", "--seeds", "1", "2")
+    _, output, _ = command("cluster", str(wines), *asked)
+    assert "no number of clusters stands out (largest silhouette 0.07, 0.05 without" in output
+    assert re.search(r"^seed 2: .*, which does not show that the clusters are real$", output, re.M)
+    largest = unclear.assign(silhouette=[0.2, 0.3])
+    monkeypatch.setattr(own_texts, "silhouettes", lambda *a, **options: largest)
+    _, output, _ = command("cluster", str(wines), *asked)
+    assert "3 is the largest number tried: more clusters may fit better" in output
+    assert "stands out" not in output and "real" not in output

@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from snnl_book import own_texts
-from snnl_book.own_texts import TextsError, number
+from snnl_book.own_texts import TextsError, number, page, words
 from snnl_lib import SnnlError
 
 WINES = ["red wine", "a dry red wine", "white wine", "wine from the south"]
@@ -175,7 +176,7 @@ def test_k_is_that_of_clusters_that_lie_apart():
         table = own_texts.silhouettes(blobs(k), seed=3)
         assert own_texts.best_k(table) == k
         assert table["k"].max() <= k * 40 / number.LEAST_TEXTS_PER_CLUSTER
-        assert table["silhouette"].between(-1, 1).all()
+        assert table["silhouette"].between(-1, 1).all() and own_texts.stands_out(table)
 
 
 def test_k_is_chosen_by_directions_and_neither_by_lengths_nor_by_order():
@@ -184,6 +185,13 @@ def test_k_is_chosen_by_directions_and_neither_by_lengths_nor_by_order():
     mixed = vectors[np.random.default_rng(2).permutation(len(vectors))]
     for same in (longer, mixed):
         assert own_texts.best_k(own_texts.silhouettes(same, seed=3)) == 5
+
+
+def test_vectors_without_clusters_have_no_number_that_stands_out():
+    vectors = np.random.default_rng(0).normal(size=(400, 30)) * np.linspace(1, 2, 30)
+    table = own_texts.silhouettes(vectors)
+    assert not own_texts.stands_out(table)
+    assert (table["silhouette"] - table["chance"]).abs().max() < number.CLEAR
 
 
 def test_of_many_vectors_a_part_chooses_k(monkeypatch):
@@ -195,8 +203,7 @@ def test_of_many_vectors_a_part_chooses_k(monkeypatch):
 def test_too_few_vectors_and_vectors_all_alike_choose_no_k():
     with pytest.raises(TextsError, match="at least 40 texts, got 39: name k"):
         own_texts.silhouettes(blobs(3, each=13))
-    with pytest.warns(match="distinct clusters"):
-        table = own_texts.silhouettes(np.ones((60, 3)))
+    table = own_texts.silhouettes(np.ones((60, 3)))
     with pytest.raises(TextsError, match="all texts are alike"):
         own_texts.best_k(table)
 
@@ -204,9 +211,60 @@ def test_too_few_vectors_and_vectors_all_alike_choose_no_k():
 @pytest.mark.parametrize("method", ["tfidf", "sif-corpus", "minilm"])
 def test_texts_on_two_topics_fall_into_them_by_every_method(method):
     found = own_texts.cluster_texts(TEXTS, 2, method, seed=1)
-    assert len(found.vectors) == len(TEXTS) and found.model is None
+    assert len(found.vectors) == len(TEXTS) and (found.model is None) == (method != "minilm")
     agree = (found.clusters == TOPICS).mean()
     assert max(agree, 1 - agree) > 0.9
+
+
+def test_a_text_far_from_its_clusters_mean_is_an_outlier():
+    texts = [*TEXTS, "the volcano erupted on the fourth of July and nobody was hurt"]
+    found = own_texts.cluster_texts(texts, 2, "minilm")
+    mean = found.vectors[found.clusters == found.clusters[-1]].mean(axis=0)
+    assert found.distances[-1] == pytest.approx(np.linalg.norm(found.vectors[-1] - mean), rel=1e-4)
+    assert found.outliers[-1] and found.outliers.sum() <= 3
+    assert not own_texts.cluster_texts(TEXTS, 24, "tfidf").outliers.any()
+
+
+@pytest.mark.parametrize("method", ["tfidf", "minilm"])
+def test_fewer_distinct_texts_than_clusters_are_reported(method):
+    texts = ["the same text"] * 70 + ["another  wine"] * 7
+    with pytest.warns(UserWarning) as caught:
+        found = own_texts.cluster_texts(texts, 3, method)
+    sentence = "found 2 clusters instead of 3: the texts have 2 distinct vectors"
+    assert [str(warning.message) for warning in caught] == [sentence]
+    assert len({*found.clusters[:70]}) == len({*found.clusters[70:]}) == 1
+
+
+def test_texts_that_are_cut_are_counted_and_more_pieces_read_them_whole():
+    long = "wine " * 300
+    texts = [*TEXTS, long + "red", long + "list"]
+    with pytest.warns(own_texts.TextsWarning, match="2 texts are longer than 256 word pieces"):
+        cut = own_texts.cluster_texts(texts, 2)
+    assert (cut.vectors[-1] == cut.vectors[-2]).all()
+    whole = own_texts.cluster_texts(texts, 2, pieces=400)
+    assert (whole.vectors[-1] != whole.vectors[-2]).any()
+    beginnings = ["wine " * 130 + last for last in ("red", "list")]
+    first, second = own_texts.embed_texts(beginnings, "minilm")
+    assert (first != second).any(), "more than the 128 of the experiments"
+    for pieces in (2, 513, 3.0):
+        with pytest.raises(TextsError, match="from 3 to 512"):
+            own_texts.cluster_texts(TEXTS, 2, pieces=pieces)
+
+
+def test_half_an_emoji_within_python_is_no_obstacle():
+    assert len(own_texts.cluster_texts(["wine \ud83c", "list", "row"], 2).clusters) == 3
+
+
+def test_a_saved_model_places_new_texts_and_knows_outliers(tmp_path):
+    found = own_texts.cluster_texts(TEXTS, 2)
+    found.model.save(tmp_path / "model")
+    new = [TEXTS[0], TEXTS[-1], "the volcano erupted on the fourth of July and nobody was hurt"]
+    placed = own_texts.predict_clusters(new, tmp_path / "model")
+    assert placed.clusters[:2].tolist() == found.clusters[[0, -1]].tolist()
+    assert placed.outliers.tolist() == [False, False, True]
+    assert placed.model.max_pieces == own_texts.PIECES
+    with pytest.raises(SnnlError, match="holds no model"):
+        own_texts.predict_clusters(new, tmp_path)
 
 
 def test_the_seed_settles_the_clusters():
@@ -279,5 +337,89 @@ def test_numbers_of_json_lines_stay_what_they_are(tmp_path):
 
 
 def test_texts_without_a_word_to_count_are_told_as_such():
-    with pytest.raises(ValueError, match=r"no text has a word of two letters .*another method"):
+    with pytest.raises(TextsError, match=r"no text has a word of two letters .*another method"):
         own_texts.cluster_texts(["1", "a", "the"], 2, "tfidf")
+
+
+# ---------------------------------------------------------------- words
+
+
+GERMAN = ["die Rechnung ist nicht bezahlt", "der Wein wurde auf dem Berg gelesen"]
+
+
+def test_stop_words_are_those_of_the_texts_languages():
+    assert {"der", "wurde", "auf"} <= words.stop_words([text.lower().split() for text in GERMAN])
+    english = words.stop_words([text.lower().split() for text in TEXTS])
+    assert "the" in english and "wurde" not in english
+    both = [text.lower().split() for text in [*GERMAN, "this is the list", "a list of the wines"]]
+    assert {"the", "wurde"} <= words.stop_words(both)
+
+
+def test_a_list_of_ones_own_replaces_the_stop_words(tmp_path):
+    (tmp_path / "words.txt").write_text("WINE\n\nred\n")
+    omit = own_texts.read_stop_words(tmp_path / "words.txt")
+    shown = own_texts.describe_clusters(["the red wine"], np.array([0]), np.eye(1), omit=omit)
+    assert shown["words"][0] == ["the"]
+    with pytest.raises(TextsError, match="could not be read"):
+        own_texts.read_stop_words(tmp_path / "nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["我喜欢红酒", "红酒很好", "排序的列表", "列表排序"], ["红酒", "列表"]),
+        (["赤ワインです", "白ワインですか", "リストをソート", "リスト"], ["ワイ", "リス"]),
+        (["ไวน์แดง", "ไวน์ขาว", "เรียงรายการ", "รายการ"], ["ไวน", "ราย"]),
+        (["हिन्दी किताब", "हिन्दी", "सूची", "सूची क्रम"], ["हिन्दी", "सूची"]),
+    ],
+)
+def test_scripts_without_spaces_and_with_marks_have_words(texts, expected):
+    found, counts = words.count_words(texts)
+    weights = words.word_weights(counts, np.array([0, 0, 1, 1]))
+    for word, row in zip(expected, weights, strict=True):
+        assert row[found.tolist().index(word)] == row.max()
+
+
+MAILS = [
+    "From: joe@example.org\nSubject: Re: hockey\nLines: 12\n\nthe goalie saved it",
+    "In article <1993@cs.example.edu> ann@example.edu (Ann) writes:\n> hockey is a game",
+    "On Monday, 5 Apr 1993, Joe wrote:\n> see https://example.org/apr\nthe goalie is here",
+]
+FLAT = "re hockey in article apr cs umd edu joe cs umd edu writes the goalie saved it"
+
+
+@pytest.mark.parametrize("texts", [MAILS, [FLAT] * 3])
+def test_headers_of_mails_name_no_cluster(texts):
+    found, _ = words.count_words(texts)
+    headers = "from subject re lines article writes wrote edu org apr cs example https"
+    assert {"hockey", "goalie"} <= {*found} and not {*headers.split()} & {*found}
+
+
+def test_words_that_all_clusters_share_come_after_their_own():
+    texts = ["order wine", "order red wine", "order list", "order a sorted list"]
+    shown = own_texts.describe_clusters(texts, np.array([0, 0, 1, 1]), np.eye(4), words=1)
+    assert shown["words"].tolist() == [["wine"], ["list"]]
+
+
+# ---------------------------------------------------------------- a page
+
+
+def test_a_page_holds_its_data_and_nothing_from_a_network(tmp_path):
+    texts = [*TEXTS, "</script><b>wine & \u2028"]
+    found = own_texts.cluster_texts(texts, 2, "tfidf")
+    own_texts.write_page(tmp_path / "a.html", "a <b>", texts, found)
+    made = (tmp_path / "a.html").read_text("utf-8")
+    assert made.count("</script>") == 2 and "<h1>Clusters of a &lt;b&gt;</h1>" in made
+    assert not re.search(r"(src|href)=|https?://|@import", made)
+    data = re.search(r'<script id="data" type="application/json">(.*?)</script>', made, re.S)[1]
+    data = json.loads(data)
+    assert sorted(point["t"] for point in data["points"]) == sorted(texts)
+    assert sum(cluster["size"] for cluster in data["clusters"]) == len(texts)
+    assert all(0 <= point[axis] <= 1 for point in data["points"] for axis in "xy")
+
+
+def test_a_page_of_many_texts_says_how_many_are_on_its_map(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_POINTS", 10)
+    found = own_texts.cluster_texts(TEXTS, 2, "tfidf")
+    own_texts.write_page(tmp_path / "a.html", "x", TEXTS, found)
+    assert "24 texts, of which the map shows 10, 2 clusters" in (tmp_path / "a.html").read_text()

@@ -35,7 +35,13 @@ class EmbeddingError(SnnlError):
 
 
 def embed(
-    texts: list, method: str, *, fit_texts: list | None = None, max_features=2000, device="cpu"
+    texts: list,
+    method: str,
+    *,
+    fit_texts: list | None = None,
+    max_features=2000,
+    device="cpu",
+    max_pieces=backbones.MAX_PIECES,
 ) -> np.ndarray:
     """Turn raw texts into vectors after the paper's preprocessing (Sec. 3.1).
 
@@ -68,6 +74,7 @@ def embed(
         fit_texts: the texts whose words ``tfidf`` and ``sif`` count. The default is ``texts``.
         max_features: the largest D of ``tfidf``.
         device: the device of a sentence encoder.
+        max_pieces: how many word pieces of a text a transformer reads, start and end included.
 
     Returns:
         float32 array [N, D]. A document without any known word is a row of zeros, which
@@ -105,7 +112,9 @@ def embed(
         name, pooling = backbones.parse(method)
         facts = {"method": f"{Path(name).name}-{pooling}" if is_folder else method}
         facts["backbone"] = backbones.cache_key(name)
-        compute = partial(transformers.embed_texts, texts, name, pooling, device)
+        if max_pieces != backbones.MAX_PIECES:
+            facts["pieces"] = max_pieces
+        compute = partial(transformers.embed_texts, texts, name, pooling, device, max_pieces)
         return cached_vectors(facts, [texts], compute, device)
     if fit_texts is None or method == "spacy":
         fit_texts = texts

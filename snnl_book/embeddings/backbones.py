@@ -231,7 +231,7 @@ class Pieces:
     ``len`` gives N. ``ids`` and ``words`` are lists of N int32 arrays [L], one per text: each
     piece's number in the vocabulary, and the number of its word in the text, from 0. ``start``,
     ``end`` and ``pad`` are the numbers of the start, end and padding pieces. ``cut`` is the number
-    of texts that were cut off at 128 pieces, start and end included.
+    of texts that were cut off, at 128 pieces by default, start and end included.
     """
 
     ids: list[np.ndarray]
@@ -260,11 +260,12 @@ class Pieces:
         return torch.from_numpy(padded), torch.from_numpy(mask)
 
 
-def tokenize(texts: list[str], name: str, tokenizer=None) -> Pieces:
-    """Cut N texts into the word pieces of a backbone, at most 126 per text; an empty text has none.
+def tokenize(texts: list[str], name: str, tokenizer=None, max_pieces=MAX_PIECES) -> Pieces:
+    """Cut N texts into the word pieces of a backbone; an empty text has none.
 
     ``name`` is one of ``BACKBONES`` or the path of a folder. ``tokenizer`` may be the result of an
-    earlier ``load_tokenizer(name)``. Raises ValueError for anything but a list of texts,
+    earlier ``load_tokenizer(name)``. ``max_pieces`` of a text are kept, start and end included, or
+    as many as the backbone can read. Raises ValueError for anything but a list of texts,
     BackboneError for an unknown name and for missing weights.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
@@ -277,7 +278,7 @@ def tokenize(texts: list[str], name: str, tokenizer=None) -> Pieces:
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     tokenizer = tokenizer or load_tokenizer(name)
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)
-    room = min(MAX_PIECES, tokenizer.model_max_length) - 2
+    room = min(max_pieces, tokenizer.model_max_length) - 2
     ids = [np.array(text[:room], dtype=np.int32) for text in encoded["input_ids"]]
     words = [np.array(text.word_ids[:room], dtype=np.int32) for text in encoded.encodings]
     cut = sum(len(text) > room for text in encoded["input_ids"])

@@ -158,14 +158,15 @@ def load_language_model(name: str):
             raise BackboneError(f"{problem}: take a BERT or RoBERTa") from error
 
 
-def embed_texts(texts: list[str], name: str, pooling: str, device="cpu") -> np.ndarray:
-    """Return a backbone's embeddings of texts as float32 array [N, D].
+def embed_texts(
+    texts: list[str], name: str, pooling: str, device="cpu", max_pieces=backbones.MAX_PIECES
+) -> np.ndarray:
+    """Return a backbone's embeddings of texts, cut at ``max_pieces``, as float32 array [N, D].
 
     Draws a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``.
     """
-    encoder = load_encoder(name, pooling)
-    progress = name if sys.stderr.isatty() else None
-    return encode(encoder, tokenize(texts, name), device=device, progress=progress)
+    encoder, pieces = load_encoder(name, pooling), tokenize(texts, name, max_pieces=max_pieces)
+    return encode(encoder, pieces, device=device, progress=name if sys.stderr.isatty() else None)
 
 
 @torch.no_grad()

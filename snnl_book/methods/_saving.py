@@ -44,6 +44,18 @@ def check_place(folder) -> Path:
     return folder
 
 
+def saved_class(folder) -> str:
+    """Return the name of the class whose model was saved in a folder.
+
+    Raises SnnlError if the folder holds no model, or a damaged one.
+    """
+    path = Path(folder).resolve() / FACTS
+    if not path.is_file():
+        raise SnnlError(f"{path.parent} holds no model: name a folder in which one was saved")
+    with told_as(SnnlError, f"{path} is damaged", "save the model again"):
+        return json.loads(path.read_text())["class"]
+
+
 @contextmanager
 def as_it_was_on_error(estimator):
     """Restore an estimator's attributes if the block raises an error."""

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.base import ClusterMixin
 
-from snnl_book.embeddings.backbones import load_tokenizer, tokenize
+from snnl_book.embeddings.backbones import MAX_PIECES, load_tokenizer, tokenize
 from snnl_book.embeddings.transformers import encode, load_encoder
 from snnl_book.methods._saving import Estimator
 
@@ -13,6 +13,8 @@ BACKBONE = "backbone"  # a folder within a saved model, in the format of transfo
 
 class TextEstimator(ClusterMixin, Estimator):
     """An estimator with an ``encoder`` that assigns embeddings to clusters by ``_assign``."""
+
+    max_pieces = MAX_PIECES
 
     @property
     def _device(self):
@@ -39,7 +41,7 @@ class TextEstimator(ClusterMixin, Estimator):
             raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
         if anew or not hasattr(self, "_tokenizer"):
             self._tokenizer = load_tokenizer(self.backbone)
-        return tokenize(list(texts), self.backbone, self._tokenizer)
+        return tokenize(list(texts), self.backbone, self._tokenizer, self.max_pieces)
 
     def _save_further(self, folder):
         from safetensors.torch import save

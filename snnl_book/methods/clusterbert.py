@@ -65,6 +65,7 @@ class ClusterBERT(TextEstimator):
             differ only in later stages share stage 1. None keeps no checkpoint.
         assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
             or ``head`` (the head's clusters, after stage 2 or 3; a ValueError before).
+        max_pieces: how many word pieces of a text are read, start and end included.
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
@@ -85,6 +86,7 @@ class ClusterBERT(TextEstimator):
     progress: str | None = None
     folder: Path | None = None
     assign: str = "kmeans"
+    max_pieces: int = backbones.MAX_PIECES
 
     @property
     def _recipe(self):
@@ -133,7 +135,7 @@ class ClusterBERT(TextEstimator):
         self.diverged = ""
         self.seconds = 0.0
         self._rows = []
-        self._centers = self._labels = None
+        self._centers = self._labels = self._limits = None
         # k-means runs when labels are first asked for, with the parameters of this fit.
         self._kmeans_settings = self.k, named_seed(self.seed, "kmeans")
 
@@ -153,6 +155,20 @@ class ClusterBERT(TextEstimator):
             kmeans = _fitting.k_means(vectors, *self._kmeans_settings)
             self._centers = kmeans.cluster_centers_
             self._labels = self._assign(vectors)
+            distances = _fitting.distances_to(vectors, self._centers, self._labels)
+            self._limits = _fitting.distance_limits(distances, self._labels, len(self._centers))
+
+    @property
+    def centers(self) -> np.ndarray:
+        """The means of k-means' clusters [k, D]."""
+        self._cluster()
+        return self._centers
+
+    @property
+    def limits(self) -> np.ndarray:
+        """The distances [k] from the centers beyond which a text is an outlier."""
+        self._cluster()
+        return self._limits
 
     def _assign(self, vectors):
         """Return the clusters of embeddings [N, D] as ``assign`` says, int array [N]."""
@@ -377,12 +393,8 @@ class ClusterBERT(TextEstimator):
 
     def _saved_parts(self):
         self._cluster()
-        tensors = {
-            "head.weight": self.head.weight,
-            "head.bias": self.head.bias,
-            "centers": self._centers,
-            "labels": self._labels,
-        }
+        tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
+        tensors |= {"centers": self._centers, "labels": self._labels, "limits": self._limits}
         if self.clusters is not None:
             tensors["clusters"] = self.clusters
         return tensors, {"pooling": self._recipe.pooling}
@@ -392,6 +404,8 @@ class ClusterBERT(TextEstimator):
         weight = tensors["head.weight"]
         self.head = nn.Linear(weight.shape[1], len(weight), device=self._device)
         self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
-        self._centers = tensors["centers"].cpu().numpy()
-        self._labels = tensors["labels"].cpu().numpy()
-        self.clusters = tensors["clusters"].cpu().numpy() if "clusters" in tensors else None
+        names = ("centers", "labels", "clusters", "limits")
+        found = [tensors[name].cpu().numpy() if name in tensors else None for name in names]
+        self._centers, self._labels, self.clusters, self._limits = found
+        if self._limits is None:  # saved before models had limits: no text is an outlier
+            self._limits = np.full(len(self._centers), np.inf)

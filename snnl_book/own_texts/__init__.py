@@ -5,18 +5,22 @@
 
 from snnl_book.own_texts.clusters import (
     METHODS,
+    PIECES,
     Clustering,
     cluster_texts,
     embed_texts,
+    predict_clusters,
     typical_minutes,
 )
-from snnl_book.own_texts.number import CANDIDATES, best_k, silhouettes
+from snnl_book.own_texts.number import CANDIDATES, best_k, silhouettes, stands_out
+from snnl_book.own_texts.page import write_page
 from snnl_book.own_texts.tables import TextsError, TextsWarning, read_table
-from snnl_book.own_texts.words import describe_clusters
+from snnl_book.own_texts.words import describe_clusters, read_stop_words
 
 __all__ = [
     "CANDIDATES",
     "METHODS",
+    "PIECES",
     "Clustering",
     "TextsError",
     "TextsWarning",
@@ -24,7 +28,11 @@ __all__ = [
     "cluster_texts",
     "describe_clusters",
     "embed_texts",
+    "predict_clusters",
+    "read_stop_words",
     "read_table",
     "silhouettes",
+    "stands_out",
     "typical_minutes",
+    "write_page",
 ]

@@ -1,5 +1,6 @@
 """Cluster texts by one of four methods."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from snnl_book import results
-from snnl_book.own_texts.tables import TextsError
+from snnl_book.own_texts.tables import TextsError, TextsWarning, whole_characters
 from snnl_book.recipes import STAGES, Recipe
 from snnl_lib.seeds import named_seed
+
+PIECES = 256  # as MiniLM was published; experiments keep 128
+MOST_PIECES = 512  # MiniLM has no more positions
 
 METHODS = {
     "tfidf": "k-means on word counts (TF-IDF)",
@@ -26,15 +30,28 @@ class Clustering:
 
     - ``clusters``: int array [N] of numbers from 0 to k - 1.
     - ``vectors``: float32 array [N, D], the vectors that were clustered.
-    - ``model``: the fitted ``ClusterBERT``, which can predict and be saved; None for other methods.
+    - ``distances``: float array [N], each vector's Euclidean distance from its cluster's mean.
+    - ``outliers``: bool array [N], whether that distance exceeds the upper quartile of the
+      cluster's by more than 1.5 times the range between the quartiles.
+    - ``model``: the fitted ``TextKMeans`` or ``ClusterBERT``, which can predict and be saved; None
+      for other methods.
     """
 
     clusters: np.ndarray
     vectors: np.ndarray
+    distances: np.ndarray
+    outliers: np.ndarray
     model: object = None
 
 
-def cluster_texts(
+def _clustering(vectors, clusters, centers, limits, model=None):
+    from snnl_book.methods._fitting import distances_to
+
+    distances = distances_to(vectors, centers, clusters)
+    return Clustering(clusters, vectors, distances, distances > limits[clusters], model)
+
+
+def cluster_texts(  # noqa: PLR0913 - a public name
     texts: Sequence[str],
     k: int,
     method: str = "minilm",
@@ -43,56 +60,120 @@ def cluster_texts(
     device: str = "cpu",
     progress: str | None = None,
     folder: Path | None = None,
+    pieces: int = PIECES,
 ) -> Clustering:
     """Cluster N texts into k clusters by one of ``METHODS``.
 
     ClusterBERT starts from the mean of MiniLM's pieces, because MiniLM was trained so. Its
     checkpoints are saved in ``folder``, from which an interrupted call continues, and ``progress``
     names its progress bar. ``seed`` determines k-means and everything random in ClusterBERT. A
-    transformer runs on ``device``. Raises TextsError for an unknown method, empty texts or a
-    training that diverges, and ValueError for a k that is not a whole number from 1 to N.
+    transformer runs on ``device`` and reads at most ``pieces`` word pieces of a text. Texts that
+    are cut, and fewer clusters than k, cause a warning. Raises TextsError for an unknown method,
+    empty texts, texts without a word to count or a training that diverges, and ValueError for a k
+    that is not a whole number from 1 to N.
 
     >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
     >>> a, b, c, d = cluster_texts(texts, 2, "tfidf").clusters
     >>> bool(a == b != c == d)
     True
     """
-    from snnl_book.methods._fitting import check_clusters, k_means
+    from snnl_book.methods import ClusterBERT, TextKMeans
+    from snnl_book.methods._fitting import check_clusters, distance_limits, distances_to, k_means
 
-    _check_method(method)
-    texts = list(texts)
-    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise TextsError("texts must be strings that are not empty: leave the others out")
+    texts = _checked(texts, method, pieces)
     check_clusters(k, len(texts), "texts")
+    settings = {"seed": seed, "device": device, "max_pieces": pieces}
+    if method == "minilm":
+        _warn_of_cut_texts(texts, pieces)
+        model = TextKMeans(k, **settings).fit(texts)
+        return _clustering(
+            model.transform(texts), model.labels_, model.centers, model.limits, model
+        )
     if method == "clusterbert":
-        from snnl_book.methods import ClusterBERT
-
-        settings = {"seed": seed, "device": device, "progress": progress, "folder": folder}
+        _warn_of_cut_texts(texts, pieces)
+        settings |= {"progress": progress, "folder": folder}
         model = ClusterBERT(k, "minilm", Recipe(pooling="mean"), **settings).fit(texts)
         if model.diverged:
             raise TextsError(f"the training diverged ({model.diverged}): take another seed")
-        return Clustering(model.labels_, model.embeddings[STAGES[-1]], model)
+        vectors = model.embeddings[STAGES[-1]]
+        return _clustering(vectors, model.labels_, model.centers, model.limits, model)
     vectors = embed_texts(texts, method, device)
-    return Clustering(k_means(vectors, k, named_seed(seed, "kmeans")).labels_, vectors)
+    kmeans = k_means(vectors, k, named_seed(seed, "kmeans"))
+    distances = distances_to(vectors, kmeans.cluster_centers_, kmeans.labels_)
+    limits = distance_limits(distances, kmeans.labels_, k)
+    return _clustering(vectors, kmeans.labels_, kmeans.cluster_centers_, limits)
 
 
-def embed_texts(texts: Sequence[str], method: str, device: str = "cpu") -> np.ndarray:
+def predict_clusters(texts: Sequence[str], folder: Path, device: str = "cpu") -> Clustering:
+    """Return the clusters of N texts by a model that was saved in a folder.
+
+    A transformer runs on ``device``. Raises SnnlError if the folder holds no ``TextKMeans`` or
+    ``ClusterBERT``.
+
+    >>> folder = getfixture("tmp_path") / "model"
+    >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
+    >>> cluster_texts(texts, 2).model.save(folder)
+    >>> a, b = predict_clusters(["white wine", "red wine"], folder).clusters
+    >>> bool(a == b)
+    True
+    """
+    from snnl_book.methods import ClusterBERT, TextKMeans
+    from snnl_book.methods._saving import saved_class
+
+    estimator = ClusterBERT if saved_class(folder) == "ClusterBERT" else TextKMeans
+    model = estimator.load(folder, device)
+    texts = _checked(texts, "minilm", model.max_pieces)
+    _warn_of_cut_texts(texts, model.max_pieces)
+    clusters = model.predict(texts)
+    return _clustering(model.transform(texts), clusters, model.centers, model.limits, model)
+
+
+def embed_texts(
+    texts: Sequence[str], method: str, device: str = "cpu", pieces: int = PIECES
+) -> np.ndarray:
     """Return the vectors [N, D] of texts from which ``cluster_texts`` starts with a method.
 
-    A transformer runs on ``device``. Raises TextsError for an unknown method.
+    A transformer runs on ``device`` and reads at most ``pieces`` word pieces of a text. Equal texts
+    have equal vectors. Raises TextsError as ``cluster_texts``.
 
     >>> embed_texts(["a list", "red wine"], "tfidf").shape
     (2, 3)
     """
-    from snnl_book.embeddings import embed
+    from snnl_book.methods.text_kmeans import embed_once
 
-    _check_method(method)
-    return embed(list(texts), "minilm" if method == "clusterbert" else method, device=device)
+    texts = _checked(texts, method, pieces)
+    name = "minilm" if method == "clusterbert" else method
+    try:
+        return embed_once(texts, name, device=device, max_pieces=pieces)
+    except ValueError as error:  # no text has a word to count
+        raise TextsError(str(error)) from error
 
 
-def _check_method(method):
+def _checked(texts, method, pieces):
+    """Return texts as a list without half characters; raise TextsError for wrong arguments."""
     if method not in METHODS:
         raise TextsError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}")
+    texts = list(texts)
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise TextsError("texts must be strings that are not empty: leave the others out")
+    check_pieces(pieces)
+    return [whole_characters(text) for text in texts]
+
+
+def check_pieces(pieces: int) -> None:
+    """Raise TextsError unless a number of word pieces is one that MiniLM can read."""
+    if not isinstance(pieces, int) or not 3 <= pieces <= MOST_PIECES:
+        wanted = f"a whole number from 3 to {MOST_PIECES}"
+        raise TextsError(f"the number of word pieces must be {wanted}, got {pieces!r}")
+
+
+def _warn_of_cut_texts(texts, pieces):
+    from snnl_book.embeddings.backbones import tokenize
+
+    if cut := tokenize(texts, "minilm", max_pieces=pieces).cut:
+        longer = "1 text is" if cut == 1 else f"{cut:,} texts are"
+        sentence = f"{longer} longer than {pieces} word pieces: only the beginning was read"
+        warnings.warn(f"{sentence} (of {len(texts):,} texts)", TextsWarning, stacklevel=3)
 
 
 def typical_minutes(count: int, method: str) -> float:

@@ -52,9 +52,9 @@ INTERNALS = {
         save_encoder sif table table_file tfidf to_device train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
-    "library": """
-        check_points external_scores query_scores output_layer
-        take_step batches progress_bar squared_error_of_logistic
+    "methods": """
+        batches_of_like_length check_features divergence embed_once evaluate_queries fit_umap
+        scale_features
     """,
     "methods": """
         check_features divergence evaluate_queries fit_umap scale_features

@@ -1,0 +1,103 @@
+"""k-means on a published sentence encoder's vectors, as an estimator that can be kept."""
+
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+from sklearn.base import ClusterMixin
+
+from snnl_book.embeddings import embed
+from snnl_book.methods._fitting import check_clusters, distance_limits, distances_to, k_means
+from snnl_book.methods._saving import Estimator, as_it_was_on_error
+from snnl_lib.seeds import named_seed
+
+PUBLISHED_PIECES = 256
+"""How many word pieces of a text MiniLM reads as it was published."""
+DIGITS = 5  # vectors that differ by less are equal: rounding depends on a text's batch
+
+
+def embed_once(texts, method, *, device="cpu", max_pieces=PUBLISHED_PIECES) -> np.ndarray:
+    """Return ``embed`` of texts, [N, D], where equal texts have exactly equal vectors."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    vectors = embed([*places], method, fit_texts=texts, device=device, max_pieces=max_pieces)
+    first = {}
+    rounded = np.round(vectors, DIGITS) + 0.0  # no negative zero
+    rows = np.array([first.setdefault(row.tobytes(), i) for i, row in enumerate(rounded)])
+    return vectors[rows[[places[text] for text in texts]]]
+
+
+@dataclass(eq=False, repr=False)
+class TextKMeans(ClusterMixin, Estimator):
+    """k-means on the vectors of MiniLM as it was published; nothing is trained.
+
+    A scikit-learn estimator that takes texts. After ``fit``: ``labels_`` [N] are the clusters,
+    ``centers`` [k, D] their means, and ``limits`` [k] the distances from them beyond which a text
+    is an outlier (``distance_limits``).
+
+    Args:
+        k: the number of clusters.
+        seed: determines where k-means starts.
+        device: as torch names it.
+        max_pieces: how many word pieces of a text are read, at most 512.
+
+    >>> texts = ["sort a list", "sorting lists", "red wine", "a dry red wine"]
+    >>> model = TextKMeans(2, seed=42).fit(texts)
+    >>> a, b = model.predict(["a list that is sorted", "white wine"])
+    >>> bool(a == model.labels_[0] and b == model.labels_[2])
+    True
+    """
+
+    k: int
+    _: KW_ONLY
+    seed: int = 0
+    device: str = "cpu"
+    max_pieces: int = PUBLISHED_PIECES
+
+    def fit(self, texts: list[str], y=None):
+        """Cluster N texts and return self; ``y`` is ignored.
+
+        Raises ValueError for anything but a list of texts, and for a k that is not a whole number
+        from 1 to N.
+        """
+        with as_it_was_on_error(self):
+            vectors = self._embed(texts)
+            check_clusters(self.k, len(vectors), "texts")
+            self.centers = k_means(
+                vectors, self.k, named_seed(self.seed, "kmeans")
+            ).cluster_centers_
+            self.labels_ = self.assign(vectors)
+            distances = distances_to(vectors, self.centers, self.labels_)
+            self.limits = distance_limits(distances, self.labels_, self.k)
+        return self
+
+    def predict(self, texts: list[str]) -> np.ndarray:
+        """Return the clusters of any N texts, int array [N]. Raises as ``transform``."""
+        return self.assign(self.transform(texts))
+
+    def transform(self, texts: list[str]) -> np.ndarray:
+        """Return the vectors of any N texts, float32 array [N, D].
+
+        Raises ValueError for anything but a list of texts, NotFittedError before ``fit``.
+        """
+        self._check_fitted()
+        return self._embed(texts)
+
+    def assign(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the cluster whose mean is the nearest to each of the vectors [N, D]."""
+        from sklearn.metrics import pairwise_distances_argmin
+
+        return pairwise_distances_argmin(vectors, self.centers)
+
+    def _embed(self, texts):
+        if isinstance(texts, str) or not hasattr(texts, "__len__"):
+            raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
+        options = {"device": self.device, "max_pieces": self.max_pieces}
+        return embed_once(list(texts), "minilm", **options)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "labels_")
+
+    def _saved_parts(self):
+        return {"centers": self.centers, "limits": self.limits}, {}
+
+    def _load_parts(self, tensors, facts, folder):
+        self.centers, self.limits = (tensors[name].cpu().numpy() for name in ("centers", "limits"))
