@@ -1,11 +1,11 @@
 """``python -m benchmarks.own_texts``: what it takes to cluster texts of one's own, and what it
-costs to choose the number of clusters by the silhouette.
+costs to choose the number of clusters by a rule.
 
 ``results/bench/own-texts-cpu.csv`` has the seconds and the scores of each method of
 ``snnl_book.own_texts`` on openings of 20 Newsgroups, nothing taken from the cache but weights;
 ``results/bench/choose-k-cpu.csv`` has, for 2,000 texts of each corpus at hand and each of three
-draws of them, the k that was chosen and the scores of MiniLM with k-means at it and at the number
-of classes. Times mean something on an otherwise idle machine; one torch thread.
+draws of them and each rule, the k that was chosen and the scores of MiniLM with k-means at it and
+at the number of classes. Times mean something on an otherwise idle machine; one torch thread.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,6 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.metrics import silhouette_score
 
 from snnl_book import data, own_texts, results
 from snnl_book.experiments import short_texts
@@ -62,14 +65,43 @@ def time_methods(methods):
             yield row | scores(found.clusters, labels)
 
 
-def choose(names):
-    """Choose k for the corpora, and score what it costs; yields a row a draw."""
-    for name in names:
-        for seed in SEEDS:
-            texts, labels = drawn(name, CHOSEN_FROM, seed)
-            vectors = own_texts.embed_texts(texts, "minilm")
-            k, classes = own_texts.best_k(own_texts.silhouettes(vectors, seed=seed)), len({*labels})
-            row = {"dataset": name, "seed": seed, "texts": len(texts), "classes": classes, "k": k}
+def by_components(vectors, seed):
+    """The library's rule, and whether its k stands out."""
+    table = own_texts.silhouettes(vectors, seed=seed)
+    return own_texts.best_k(table), own_texts.stands_out(table)
+
+
+def by_vectors(vectors, seed):
+    """The largest silhouette of k-means on the vectors themselves, the library's rule until 0.1."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    best = {}
+    for k in own_texts.CANDIDATES:
+        clusters = KMeans(k, n_init=4, random_state=named_seed(seed, "kmeans")).fit_predict(unit)
+        best[k] = silhouette_score(unit, clusters, metric="cosine")
+    return max(best, key=best.get), None
+
+
+def by_density(vectors, seed):
+    """The number of clusters that HDBSCAN finds on a map of five dimensions by UMAP."""
+    import umap
+
+    settings = {"n_neighbors": 15, "n_components": 5, "min_dist": 0.0, "metric": "cosine"}
+    places = umap.UMAP(random_state=named_seed(seed, "umap"), **settings).fit_transform(vectors)
+    return max(1, HDBSCAN(min_cluster_size=20).fit_predict(places).max() + 1), None
+
+
+RULES = {"components": by_components, "vectors": by_vectors, "density": by_density}
+
+
+def choose(names, rules, seeds):
+    """Choose k for the corpora, and score what it costs; yields a row for each draw and rule."""
+    for name, seed in product(names, seeds):
+        texts, labels = drawn(name, CHOSEN_FROM, seed)
+        vectors, classes = own_texts.embed_texts(texts, "minilm"), len({*labels})
+        for rule in rules:
+            k, is_clear = RULES[rule](vectors, seed)
+            row = {"dataset": name, "seed": seed, "rule": rule, "texts": len(texts)}
+            row |= {"classes": classes, "k": k, "stands out": is_clear}
             for which, clusters in (("chosen", k), ("classes", classes)):
                 found = own_texts.cluster_texts(texts, clusters, "minilm", seed=seed)
                 of = scores(found.clusters, labels)
@@ -89,7 +121,10 @@ def write(name, rows, keys):
             table = pd.concat([pd.read_csv(path), table]).drop_duplicates(keys, keep="last")
         table = table.sort_values(keys, kind="stable")
         results.write_atomically(path, table.to_csv(index=False, float_format="%.4f"))
-        print({key: row[key] for key in (*keys, "acc", "seconds", "k") if key in row}, flush=True)
+        print(
+            {key: row[key] for key in (*keys, "acc", "seconds", "k", "identified") if key in row},
+            flush=True,
+        )
 
 
 def main():
@@ -97,11 +132,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="*", default=[*SIZES], choices=[*SIZES])
     parser.add_argument("--corpora", nargs="*", default=None)
+    parser.add_argument("--rules", nargs="*", default=[*RULES], choices=[*RULES])
+    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     args = parser.parse_args()
     here = [name for name in short_texts.DATASETS if data.locate(name)]
     with one_thread():
         chosen = here if args.corpora is None else args.corpora
-        write("choose-k", choose(chosen), ["dataset", "seed"])
+        rows = choose(chosen, args.rules, args.seeds)
+        write("choose-k", rows, ["dataset", "seed", "rule"])
         write("own-texts", time_methods(args.methods), ["method", "texts"])
 
 
