@@ -165,8 +165,10 @@ def embed_texts(
 
     Draws a progress bar on a terminal. Raises as ``tokenize`` and ``load_encoder``.
     """
-    encoder, pieces = load_encoder(name, pooling), tokenize(texts, name, max_pieces=max_pieces)
-    return encode(encoder, pieces, device=device, progress=name if sys.stderr.isatty() else None)
+    encoder = load_encoder(name, pooling)
+    pieces = tokenize(texts, name, max_pieces=max_pieces)
+    progress = name if sys.stderr.isatty() else None
+    return encode(encoder, pieces, device=device, progress=progress)
 
 
 @torch.no_grad()

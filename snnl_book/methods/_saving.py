@@ -52,8 +52,10 @@ def saved_class(folder) -> str:
     path = Path(folder).resolve() / FACTS
     if not path.is_file():
         raise SnnlError(f"{path.parent} holds no model: name a folder in which one was saved")
-    with told_as(SnnlError, f"{path} is damaged", "save the model again"):
+    try:
         return json.loads(path.read_text())["class"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SnnlError(f"{path} is damaged ({error!r}): save the model again") from error
 
 
 @contextmanager

@@ -393,8 +393,13 @@ class ClusterBERT(TextEstimator):
 
     def _saved_parts(self):
         self._cluster()
-        tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
-        tensors |= {"centers": self._centers, "labels": self._labels, "limits": self._limits}
+        tensors = {
+            "head.weight": self.head.weight,
+            "head.bias": self.head.bias,
+            "centers": self._centers,
+            "labels": self._labels,
+            "limits": self._limits,
+        }
         if self.clusters is not None:
             tensors["clusters"] = self.clusters
         return tensors, {"pooling": self._recipe.pooling}
@@ -404,8 +409,9 @@ class ClusterBERT(TextEstimator):
         weight = tensors["head.weight"]
         self.head = nn.Linear(weight.shape[1], len(weight), device=self._device)
         self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
-        names = ("centers", "labels", "clusters", "limits")
-        found = [tensors[name].cpu().numpy() if name in tensors else None for name in names]
-        self._centers, self._labels, self.clusters, self._limits = found
-        if self._limits is None:  # saved before models had limits: no text is an outlier
-            self._limits = np.full(len(self._centers), np.inf)
+        self._centers = tensors["centers"].cpu().numpy()
+        self._labels = tensors["labels"].cpu().numpy()
+        self.clusters = tensors["clusters"].cpu().numpy() if "clusters" in tensors else None
+        # In models saved before there were limits, no text is an outlier.
+        unlimited = torch.full((len(self._centers),), torch.inf)
+        self._limits = tensors.get("limits", unlimited).cpu().numpy()

@@ -56,9 +56,6 @@ INTERNALS = {
         batches_of_like_length check_features divergence embed_once evaluate_queries fit_umap
         scale_features
     """,
-    "methods": """
-        check_features divergence evaluate_queries fit_umap scale_features
-    """,
     "results": """
         Run judge made runs runs_of verdict
         asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
