@@ -27,6 +27,7 @@ __all__ = [
     "in_short",
     "judge",
     "listed",
+    "moved_by",
     "of",
     "tested",
     "verdicts",
@@ -227,6 +228,42 @@ def earlier(rule: str) -> dict[str, str]:
     path = Path(declared.__file__).with_name("claims") / RULES[rule]
     table = pd.read_csv(path, comment="#", dtype=str, keep_default_na=False)
     return dict(zip(table["claim"], table["verdict"], strict=True))
+
+
+_WORDS_OF_RULE_2 = {
+    "reproduced": "holds",
+    "matches": "holds",
+    "partly": "holds in part",
+    "contradicted": "fails",
+    "differs": "fails",
+    "undecided": "open",
+    "no fair test": "open",
+    "not attempted": "not tested",
+}
+
+
+def moved_by(row: pd.Series) -> str:
+    """Say what moved a claim's verdict from rule 2 to now: the rule, what is compared, or the runs.
+
+    ``row`` is a row of ``judge``. Rule 3 on the records of rule 2 tells the rule (and what is
+    compared, where the declaration changed) from the runs made since.
+
+    >>> row = {"rule 2": "partly (1 of 2)", "rule 3 before": "open", "kind": "holds", "changed": ""}
+    >>> moved_by(pd.Series(row))
+    'the rule, then the runs'
+    """
+    old = row["rule 2"].partition(" (")[0]
+    if old in ("", "–"):
+        return "a new claim"
+    old = _WORDS_OF_RULE_2.get(old, old)
+    if old == "fails" and " of " in row["rule 2"]:
+        old = "fails in part"
+    causes = []
+    if old != word(row["rule 3 before"]):
+        causes.append("what is compared" if row["changed"] else "the rule")
+    if row["rule 3 before"] != row["kind"]:
+        causes.append("the runs")
+    return ", then ".join(causes) or "nothing"
 
 
 COLUMNS = [
