@@ -172,14 +172,22 @@ def accelerator():
     """Let torch have the device within the block; yields its name."""
     _switch["on"] = True
     # A module that moves to CUDA keeps its parameters' identity, and shared ones stay shared.
-    swapped = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    swap, to = torch.__future__.set_swap_module_params_on_conversion, torch.nn.Module.to
+
+    def swapped_to(module, *args, **kwargs):
+        swap(True)
+        try:
+            return to(module, *args, **kwargs)
+        finally:
+            swap(False)
+
+    torch.nn.Module.to = swapped_to
     try:
         with _Dispatched(), _PastTheDispatcher():
             yield "pretend"
     finally:
         _switch["on"] = False
-        torch.__future__.set_swap_module_params_on_conversion(swapped)
+        torch.nn.Module.to = to
 
 
 @contextlib.contextmanager

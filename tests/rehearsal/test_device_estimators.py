@@ -30,6 +30,8 @@ def results_of(model, data, folder, device):
     """Return what a fitted estimator computes, and require the same of the saved and loaded one."""
     model.save(folder / device)
     loaded = type(model).load(folder / device, device=device)
+    for network in (part for part in vars(loaded).values() if isinstance(part, torch.nn.Module)):
+        assert {value.device.type for value in network.parameters()} == {device}
     results = [np.asarray(model.transform(data))]
     if hasattr(model, "predict"):
         results += [np.asarray(model.labels_), model.predict(data)]
