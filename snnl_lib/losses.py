@@ -414,16 +414,16 @@ def _check_classes(features, labels, ignore_index):
 
 def _check_references(references, reference_labels, features, labels):
     _check_rows(references, reference_labels, "references", "reference_labels", "R")
-    fits = reference_labels.ndim == labels.ndim
-    if fits and labels.ndim == features.ndim:
-        fits = reference_labels.shape[-1] == labels.shape[-1]
-    expected = "of one shape with the labels, apart from the number of rows"
-    _require(fits, "reference_labels", expected, tuple(reference_labels.shape))
-    _check_classes(references, reference_labels, None)
     *batches, _, width = features.shape
     fits = [*references.shape[:-2], references.shape[-1]] == [*batches, width]
     expected = f"[{', '.join(map(str, (*batches, 'R', width)))}]"
     _require(fits, "references", expected, tuple(references.shape))
+    several = labels.ndim == features.ndim
+    fits = reference_labels.ndim == labels.ndim
+    fits = fits and (not several or reference_labels.shape[-1] == labels.shape[-1])
+    expected = f"[..., R, {labels.shape[-1]}]" if several else "[..., R]"
+    _require(fits, "reference_labels", expected, tuple(reference_labels.shape))
+    _check_classes(references, reference_labels, None)
 
 
 def _check_options(temperature, distance, reduction="mean", chunk_size=None, ignore_index=None):

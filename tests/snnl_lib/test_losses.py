@@ -942,7 +942,6 @@ def test_rows_that_are_no_features_with_labels_are_refused(function):
         (X, Y[:3], ValueError, r"\(4, 2\) and \(3,\)"),
         (X, Y[None], ValueError, r"\(4, 2\) and \(1, 4\)"),
         (X.expand(3, 4, 2), Y, ValueError, r"\(3, 4, 2\) and \(4,\)"),  # labels do not broadcast
-        (X[:0], Y[:0], ValueError, r"\(0, 2\)"),
         (X[:, :0], Y, ValueError, r"\(4, 0\)"),
         (X[None, :, :0], Y[None], ValueError, r"\(1, 4, 0\)"),
     ):
@@ -1287,7 +1286,9 @@ def test_rows_with_several_classes_are_mates_if_they_share_one(distance):
                 x, labels, 0.5, distance=distance, chunk_size=chunk_size
             )
             assert loss.item() == pytest.approx(by_hand.item(), rel=1e-12)
-        assert reference_loss(x, labels, 0.5, distance=distance) == pytest.approx(loss.item())
+        assert reference_loss(x, labels, 0.5, distance=distance).item() == pytest.approx(
+            loss.item()
+        )
         (ours,) = torch.autograd.grad(loss, x)
         (plain,) = torch.autograd.grad(reference_loss(x, labels, 0.5, distance=distance), x)
         assert torch.allclose(ours, plain, atol=1e-12)
