@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from snnl_book import data, experiments, own_texts
-from snnl_book.own_texts.clusters import check_pieces
+from snnl_book.own_texts.clusters import check_options
 from snnl_lib import SnnlError
 from snnl_lib.checkpoint import whole_file
 
@@ -110,7 +110,7 @@ def _check(args, table, texts):
     """Raise SnnlError for whatever cannot be done, before it takes any time."""
     _check_file(args.out, "--out", ".csv")
     _check_file(args.report, "--report", ".html")
-    check_pieces(args.pieces)
+    check_options(args.method, args.pieces)
     taken = [name for name in COLUMNS if name in table.columns]
     if args.out and taken:
         problem = f"{args.texts} has a column {taken[0]}, which --out replaces"

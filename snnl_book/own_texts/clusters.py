@@ -151,17 +151,17 @@ def embed_texts(
 
 def _checked(texts, method, pieces):
     """Return texts as a list without half characters; raise TextsError for wrong arguments."""
-    if method not in METHODS:
-        raise TextsError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}")
+    check_options(method, pieces)
     texts = list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise TextsError("texts must be strings that are not empty: leave the others out")
-    check_pieces(pieces)
     return [whole_characters(text) for text in texts]
 
 
-def check_pieces(pieces: int) -> None:
-    """Raise TextsError unless a number of word pieces is one that MiniLM can read."""
+def check_options(method: str, pieces: int) -> None:
+    """Raise TextsError for an unknown method, and for more word pieces than MiniLM can read."""
+    if method not in METHODS:
+        raise TextsError(f"there is no method {method!r}: choose one of {', '.join(METHODS)}")
     if not isinstance(pieces, int) or not 3 <= pieces <= MOST_PIECES:
         wanted = f"a whole number from 3 to {MOST_PIECES}"
         raise TextsError(f"the number of word pieces must be {wanted}, got {pieces!r}")
