@@ -38,9 +38,9 @@ CUT = (
     " one.clientWidth).length"
 )
 ALIKE = [
-    ".wide:nth-of-type(n+4) table.runs",
-    "table.runs tbody tr:nth-child(n+3)",
-]  # of a page of runs the first tables, and rows of either shade
+    "table.runs tbody:nth-of-type(n+4)",
+    "table.runs tbody tr:nth-child(n+4)",
+]  # of a page of runs the first settings, and rows of either shade
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1300, "height": 900}
 SCORES = ("acc", "nmi", "ari", "sil", "dbi", "chs", "f1_macro")

@@ -27,7 +27,7 @@ from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
-SHOWN_SCORES = 6  # on the pages of runs; the files have them all
+SHOWN_SCORES = 7  # on the pages of runs; the files have them all
 TAG = r"\\\\tag\{(\d+)\}"  # of an equation, in a notebook's JSON
 PLAYGROUND = "02_soft_nearest_neighbor_loss"
 SAME = "The comparisons are those of rule 1."
@@ -286,9 +286,8 @@ def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict
 
 
 def _page_of_runs(name, records):
-    """Return the page of an experiment's runs, grouped by setting.
-
-    Versions, devices and fingerprints are listed once, under a letter and a number.
+    """Return the page of an experiment: one table with a part for each setting and a row for each
+    run. Long texts that many runs share are letters with a number, explained above the table.
     """
     letters = {}
     for column, mark in (("versions", "V"), ("device", "D"), ("fingerprint", "F")):
@@ -299,86 +298,86 @@ def _page_of_runs(name, records):
     lines = [
         f"# Runs of {name}",
         "",
-        f"{experiments.EXPERIMENTS[name].title}. All records as one file: {{download}}`CSV"
-        f" <tables/{name}.csv>`.",
-        f"In the repository each is a file under `results/{name}/`, named after its settings"
-        " and its seed. What is shortened in the tables:",
+        (
+            f"{experiments.EXPERIMENTS[name].title}. Each record is a file in `results/{name}/`,"
+            f" and {{download}}`one CSV file <tables/{name}.csv>` has them all. The table shows up"
+            f" to {SHOWN_SCORES} scores. *Repeat* opens the command that makes the runs of a"
+            " setting again."
+        ),
         "",
+        ":::{dropdown} Versions (V), devices (D) and data (F)",
     ]
-    for symbols in letters.values():
-        lines += [f"- {letter}: `{text}`" for text, letter in symbols.items()]
+    lines += [
+        f"- {letter}: `{text}`" for texts in letters.values() for text, letter in texts.items()
+    ]
     records = records.assign(
         group=[groups(f"{name}/{key}")[0] for key in records["key"]],
         shared=report.includes_shared_training(records),
         stale=report.stale(records),
     )
-    for dataset, of_dataset in records.groupby("dataset", sort=False):
-        lines += ["", f"## {dataset}", ""]
-        for group, runs in of_dataset.groupby("group", sort=False):
-            lines += _group(name, group, runs, letters)
-    return "\n".join(lines) + "\n"
+    scores = _scores_to_show(records)
+    head = ["seed", "status", "train / test", *scores, "seconds", "made", "commit", *"VDF"]
+    head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
+    lines += [":::", "", "```{table-of-runs}"]
+    lines += [f'<table class="table runs"><thead><tr>{head}</tr></thead>']
+    for _, of_dataset in records.groupby("dataset", sort=False):
+        for _, runs in of_dataset.groupby("group", sort=False):
+            lines += _setting(name, runs, scores, letters)
+    return "\n".join([*lines, "</table>", "```"]) + "\n"
 
 
-def _group(name, group, records, letters):
-    """Return the lines on one setting: its values, a table of its runs, and their command."""
-    run = records.iloc[0]
-    values = json.loads(run["settings"]).items()
-    settings = ", ".join(f"{setting} {value}" for setting, value in values if value is not None)
-    title = f"**{run['model']}**, {run['embedding']}, alpha {run['alpha']:g}"
-    return [
-        f"({label_of(group)})=",
-        "",
-        f"{title}, temperature {run['temperature']}; {settings}",
-        "",
-        "```{raw} html",
-        _table_of_runs(records, letters),
-        "```",
-        "",
-        "```",
-        _command(name, group, records),
-        "```",
-        "",
+def _scores_to_show(records):
+    """Return the scores that most runs of an experiment have, in their order."""
+    scores = records[~records["metric"].str.startswith(("empty_", "shared_"))]
+    counts = scores.dropna(subset="value")["metric"].value_counts(sort=False)
+    common = counts.sort_values(ascending=False, kind="stable").index[:SHOWN_SCORES]
+    return [metric for metric in records["metric"].unique() if metric in common]
+
+
+def _setting(name, records, scores, letters):
+    """Return the part of the table for one setting, with the command that repeats it and a row for
+    each run.
+    """
+    first, group = records.iloc[0], records["group"].iloc[0]
+    settings = ", ".join(
+        f"{name} {value}"
+        for name, value in json.loads(first["settings"]).items()
+        if value is not None
+    )
+    seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
+    costly = "--costly " * any(spec.needs for spec in asked_by(records))
+    where = "" if first["dataset"] == DRAWN else f"--dataset {first['dataset']} "
+    key = group.split("/", 1)[1]
+    again = f"python -m snnl_book run {name} {where}--seeds {seeds} {costly}--again --keys '{key}'"
+    what = (
+        f"{first['dataset']}: <b>{escape(first['model'])}</b>, {escape(first['embedding'])}, alpha"
+        f" {first['alpha']:g}, temperature {first['temperature']}; {escape(settings)}"
+    )
+    columns = len(scores) + 9
+    lines = [
+        f'<tbody id="{label_of(group)}"><tr class="setting"><th scope="rowgroup"'
+        f' colspan="{columns}"><div><span>{what}</span><details><summary>Repeat</summary>'
+        f"<code>{escape(again, quote=False)}</code></details></div></th></tr>"
     ]
-
-
-def _table_of_runs(records, letters):
-    """Return the runs of one setting as a table in HTML, one row for each seed."""
     wide = records.pivot_table(
         index="key", columns="metric", values="value", sort=False, dropna=False
-    )
-    scores = list(records["metric"].unique()[:SHOWN_SCORES])
-    rows = []
+    ).reindex(columns=scores)
     for run in records.drop_duplicates("key").sort_values("seed").itertuples():
         stale = f"stale: made by revision {run.revision}" if run.stale else ""
+        numbers = [report.show_number(wide.loc[run.key, metric], metric) for metric in scores]
         row = [
             run.seed,
             "; ".join(filter(None, (run.status, run.reason, stale))),
             f"{run.n_train:,} / {run.n_test:,}",
-            *(report.show_number(wide.loc[run.key, metric], metric) for metric in scores),
+            *numbers,
             f"{run.seconds:,.0f}{', shared training included' if run.shared else ''}",
             run.created[:10],
             run.commit,
-            *(symbols[getattr(run, column)] for column, symbols in letters.items()),
+            *(letters[name][getattr(run, name)] for name in letters),
         ]
-        rows.append("".join(f"<td>{escape(str(cell))}</td>" for cell in row))
-    header = [
-        *("seed", "status", "documents (train / test)", *scores),
-        *("seconds", "made", "commit", "versions", "device", "data"),
-    ]
-    head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in header)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f'<table class="table runs"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _command(name, group, records):
-    """Return the command that makes the runs of a group again."""
-    dataset = records["dataset"].iloc[0]
-    options = [] if dataset == DRAWN else [f"--dataset {dataset}"]
-    options.append(f"--seeds {' '.join(str(seed) for seed in sorted(records['seed'].unique()))}")
-    if any(spec.needs for spec in asked_by(records)):
-        options.append("--costly")
-    key = group.split("/", 1)[1]
-    return f"python -m snnl_book run {name} {' '.join(options)} --again --keys '{key}'"
+        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
+    return [*lines, "</tbody>"]
 
 
 # ---------------------------------------------------------------- status and cost

@@ -364,9 +364,8 @@ def test_the_command_of_a_group_names_its_runs_and_no_others(
 
     pages.runs_made(tmp_path, [], records[records["experiment"] == "clustering"])
     commands = re.findall(
-        r"^python -m snnl_book (run clustering .*--again) --keys '(.*)'",
+        r"<code>python -m snnl_book (run clustering .*--again) --keys '(.*)'</code>",
         (tmp_path / "runs" / "clustering.md").read_text(),
-        re.MULTILINE,
     )
     own = records[records["experiment"] == "clustering"]
     assert len(commands) == len(own.groupby(["embedding", "model", "fingerprint"])) > 8
@@ -381,6 +380,29 @@ def test_the_command_of_a_group_names_its_runs_and_no_others(
     assert sorted(name for name in asked if name) == sorted(
         records[records["experiment"] == "clustering"]["key"].unique()
     )
+
+
+def test_a_row_of_the_book_leads_to_its_part_of_the_table_of_runs(tmp_path, records, extension):
+    own = records[records["experiment"] == "clustering"].head(400)
+    pages.runs_made(tmp_path / "made", [], own)
+    page = (tmp_path / "made" / "runs" / "clustering.md").read_text()
+    key = f"clustering/{own['key'].iloc[0]}"
+    html, warned = rendered(
+        tmp_path / "book",
+        pd.DataFrame({"model": ["AE"], "records": [key]}),
+        runs=page.partition(":::\n")[0].partition("\n\n")[0] + page.rpartition(":::\n")[2],
+    )
+    assert not warned
+    (group,) = book_extension.groups(key)
+    label = book_extension.label_of(group)
+    assert f'href="runs.html#{label}"' in html
+    parts = (tmp_path / "book" / "out" / "runs.html").read_text().split("<tbody ")[1:]
+    (part,) = [part for part in parts if part.startswith(f'id="{label}"')]
+    runs = own.drop_duplicates("key")
+    same = [book_extension.groups(f"clustering/{each}") == [group] for each in runs["key"]]
+    seeds = runs[same]["seed"]
+    assert part.count("<tr>") == len(seeds) > 1
+    assert all(f"<td>{seed}</td>" in part for seed in seeds)
 
 
 def test_the_commands_on_points_that_are_drawn_name_no_data_set(tmp_path, records):

@@ -166,8 +166,25 @@ class RunsOf(SphinxDirective):
         return [nodes.container("", *links, classes=["below-figure"])]
 
 
-class Value(SphinxRole):
-    """``{value}`name```: a number in prose, from ``tables/values.csv`` when the book is built."""
+class TableOfRuns(SphinxDirective):
+    """A table of runs in HTML with a part for each setting, to which the tables of the book link.
+
+    Where scripts run, ``runs.js`` adds a box that filters the rows.
+    """
+
+    has_content = True
+
+    def run(self):
+        html = "\n".join(self.content)
+        labels = self.env.get_domain("std").anonlabels
+        for label in re.findall(r'<tbody id="([^"]+)"', html):
+            labels[label] = (self.env.docname, label)
+        script = '<script src="../../_static/runs.js" defer></script>'
+        return [nodes.raw("", html + script, format="html")]
+
+
+class Said(SphinxRole):
+    """``{said}`name```: a number in prose, as ``tables/said.csv`` has it when the book is built."""
 
     def run(self):
         path, whole = self.env.relfn2path("tables/values.csv")
@@ -323,6 +340,7 @@ def setup(app):
     app.add_domain(PaperNumbers, override=True)
     app.add_directive("run-table", RunTable)
     app.add_directive("runs-of", RunsOf)
-    app.add_role("value", Value())
+    app.add_directive("table-of-runs", TableOfRuns)
+    app.add_role("said", Said())
     app.add_css_file(STYLE)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
