@@ -71,6 +71,11 @@ class Links(HTMLParser):
             (self.downloads if "_downloads/" in address else self.targets).append(address)
 
 
+def is_redirect(path: Path) -> bool:
+    """Return whether a page only opens another one."""
+    return 'http-equiv="refresh"' in path.read_text(encoding="utf-8")[:500].lower()
+
+
 def broken_links(pages: dict[str, Links]) -> list[str]:
     """List the links of pages to files or anchors of this book that do not exist."""
     problems = set()
@@ -387,9 +392,12 @@ def main() -> int:
     server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    visited = [name for name in names if not name.startswith("_modules/") and name != "index.html"]
-    # The largest pages come first, so that both browsers end at the same time.
-    by_size = sorted(visited, key=lambda name: -(SITE / name).stat().st_size)
+    shown = [
+        name for name in names if not name.startswith("_modules/") and not is_redirect(SITE / name)
+    ]
+    heavy = sorted(
+        shown, key=lambda name: -(SITE / name).stat().st_size
+    )  # first, so that both browsers end at the same time
     with ProcessPoolExecutor(2) as browsers:
         visits = [browsers.submit(browse, chromium, address, name) for name in [None, *by_size]]
         for number, visit in enumerate(as_completed(visits), start=1):

@@ -1,9 +1,9 @@
 """Turn an executed chapter, which looks the same everywhere, into a page of the book.
 
-Tables, figures and sentences in its outputs become text of the page: a table gets links to its runs
-and a download, a figure gets a number, and an equation the number of its paper. What follows a
-heading ``#### Solution`` goes into a dropdown, code and outputs included. The page offers the
-executed chapter itself for download.
+The title gets the number of the chapter's file. The outputs that hold tables, figures and sentences
+become the text of the page: a table gets links to its runs and a download, a figure a number, an
+equation the number of its paper. What follows a heading ``#### Solution`` goes into a dropdown,
+code and outputs included. The executed chapter itself is what the page offers for download.
 """
 
 import base64
@@ -36,9 +36,11 @@ def page_of(notebook: dict, chapter: str, folder: Path) -> dict:
     Raises ValueError if it quotes or numbers an equation that book/equations.csv does not have.
     """
     cells, labels, numbers = [], equations(), _numbers(chapter)
+    title = f"# {int(chapter[:2])}. " if chapter[:2].isdigit() else "# "
     for cell in copy.deepcopy(notebook["cells"]):
         if cell["cell_type"] == "markdown":
-            cells.append(cell | {"source": _numbered(_text(cell["source"]), chapter, labels)})
+            text = re.sub(r"\A# ", title, _text(cell["source"]))
+            cells.append(cell | {"source": _numbered(text, chapter, labels)})
             continue
         outputs = []
         texts = []

@@ -72,6 +72,12 @@ def test_a_figure_leads_to_its_runs_and_is_drawn_anew_where_scripts_run(tmp_path
     assert (tmp_path / "figures" / "c2-v.png").stat().st_size > 1000
 
 
+def test_a_chapter_has_the_number_of_its_file(tmp_path):
+    cells = markdown("# The loss\n\nText."), markdown("## 1. A part")
+    first, second = rendered.page_of(notebook(*cells), CHAPTER, tmp_path)["cells"]
+    assert first["source"] == "# 2. The loss\n\nText." and second == cells[1]
+
+
 def test_code_that_a_reader_sees_and_other_outputs_stay(tmp_path):
     cell = code({"text/plain": "0.5"}, tags=())
     assert rendered.page_of(notebook(cell), CHAPTER, tmp_path)["cells"] == [cell]
