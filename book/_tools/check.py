@@ -392,12 +392,11 @@ def main() -> int:
     server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    shown = [
+    visited = [
         name for name in names if not name.startswith("_modules/") and not is_redirect(SITE / name)
     ]
-    heavy = sorted(
-        shown, key=lambda name: -(SITE / name).stat().st_size
-    )  # first, so that both browsers end at the same time
+    # The largest pages come first, so that both browsers end at the same time.
+    by_size = sorted(visited, key=lambda name: -(SITE / name).stat().st_size)
     with ProcessPoolExecutor(2) as browsers:
         visits = [browsers.submit(browse, chromium, address, name) for name in [None, *by_size]]
         for number, visit in enumerate(as_completed(visits), start=1):

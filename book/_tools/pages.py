@@ -339,24 +339,17 @@ def _setting(name, records, scores, letters):
     each run.
     """
     first, group = records.iloc[0], records["group"].iloc[0]
-    settings = ", ".join(
-        f"{name} {value}"
-        for name, value in json.loads(first["settings"]).items()
-        if value is not None
-    )
-    seeds = " ".join(str(seed) for seed in sorted(records["seed"].unique()))
-    costly = "--costly " * any(spec.needs for spec in asked_by(records))
-    where = "" if first["dataset"] == DRAWN else f"--dataset {first['dataset']} "
-    key = group.split("/", 1)[1]
-    again = f"python -m snnl_book run {name} {where}--seeds {seeds} {costly}--again --keys '{key}'"
-    what = (
+    values = json.loads(first["settings"]).items()
+    settings = ", ".join(f"{setting} {value}" for setting, value in values if value is not None)
+    again = _command(name, group, records)
+    title = (
         f"{first['dataset']}: <b>{escape(first['model'])}</b>, {escape(first['embedding'])}, alpha"
         f" {first['alpha']:g}, temperature {first['temperature']}; {escape(settings)}"
     )
     columns = len(scores) + 9
     lines = [
         f'<tbody id="{label_of(group)}"><tr class="setting"><th scope="rowgroup"'
-        f' colspan="{columns}"><div><span>{what}</span><details><summary>Repeat</summary>'
+        f' colspan="{columns}"><div><span>{title}</span><details><summary>Repeat</summary>'
         f"<code>{escape(again, quote=False)}</code></details></div></th></tr>"
     ]
     wide = records.pivot_table(
@@ -373,11 +366,22 @@ def _setting(name, records, scores, letters):
             f"{run.seconds:,.0f}{', shared training included' if run.shared else ''}",
             run.created[:10],
             run.commit,
-            *(letters[name][getattr(run, name)] for name in letters),
+            *(symbols[getattr(run, column)] for column, symbols in letters.items()),
         ]
         cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
         lines.append(f"<tr>{cells}</tr>")
     return [*lines, "</tbody>"]
+
+
+def _command(name, group, records):
+    """Return the command that makes the runs of a group again."""
+    dataset = records["dataset"].iloc[0]
+    options = [] if dataset == DRAWN else [f"--dataset {dataset}"]
+    options.append(f"--seeds {' '.join(str(seed) for seed in sorted(records['seed'].unique()))}")
+    if any(spec.needs for spec in asked_by(records)):
+        options.append("--costly")
+    key = group.split("/", 1)[1]
+    return f"python -m snnl_book run {name} {' '.join(options)} --again --keys '{key}'"
 
 
 # ---------------------------------------------------------------- status and cost

@@ -1,9 +1,9 @@
 """Turn an executed chapter, which looks the same everywhere, into a page of the book.
 
-The title gets the number of the chapter's file. The outputs that hold tables, figures and sentences
-become the text of the page: a table gets links to its runs and a download, a figure a number, an
+The title gets the number of the chapter's file. Tables, figures and sentences in the outputs become
+text of the page: a table gets links to its runs and a download, a figure gets a number, and an
 equation the number of its paper. What follows a heading ``#### Solution`` goes into a dropdown,
-code and outputs included. The executed chapter itself is what the page offers for download.
+code and outputs included. The page offers the executed chapter itself for download.
 """
 
 import base64

@@ -278,7 +278,7 @@ def test_the_page_of_claims_says_when_the_rule_was_fixed_and_shows_every_table(m
     assert "fixed on 2026-11-26, after the verdicts of the first two were known" in page
     named = set(re.findall(r"\{run-table\} (\S+)", page))
     named |= set(re.findall(r"<tables/([\w-]+)\.csv>", page))
-    assert named | {"said"} == set(made)
+    assert named | {"values"} == set(made)
 
 
 # ---------------------------------------------------------------- equations

@@ -183,8 +183,8 @@ class TableOfRuns(SphinxDirective):
         return [nodes.raw("", html + script, format="html")]
 
 
-class Said(SphinxRole):
-    """``{said}`name```: a number in prose, as ``tables/said.csv`` has it when the book is built."""
+class Value(SphinxRole):
+    """``{value}`name```: a number in prose, from ``tables/values.csv`` when the book is built."""
 
     def run(self):
         path, whole = self.env.relfn2path("tables/values.csv")
@@ -341,6 +341,6 @@ def setup(app):
     app.add_directive("run-table", RunTable)
     app.add_directive("runs-of", RunsOf)
     app.add_directive("table-of-runs", TableOfRuns)
-    app.add_role("said", Said())
+    app.add_role("value", Value())
     app.add_css_file(STYLE)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
