@@ -67,7 +67,7 @@ def test_a_figure_is_in_the_page_with_its_alternative_text_and_is_closed(again):
     assert shown.html.startswith(start)
     picture = base64.b64decode(shown.html[len(start) :].partition('"')[0])
     assert picture.startswith(b"\x89PNG")
-    assert 'alt="A line that rises &quot;up&quot;.">' in shown.html
+    assert 'alt="A line that rises &quot;up&quot;."' in shown.html
     assert "<figcaption>Caption.</figcaption>" in shown.html
     facts = {"name": "some", "caption": "Caption.", "alt": 'A line that rises "up".'}
     assert shown._repr_mimebundle_()[FIGURE] == facts | {"records": COMPUTED}
