@@ -4,8 +4,6 @@ the cache must never do.
 
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +17,6 @@ from snnl_book.embeddings import EmbeddingError, embed, has_words, nli, sentence
 from snnl_book.embeddings.words import coverage
 from snnl_book.experiments import draws
 from snnl_lib.checkpoint import CacheError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def cached_files(cache):
@@ -71,14 +67,6 @@ def test_documents_without_a_known_word_are_rows_of_zeros_that_has_words_finds(o
     assert not rows[1:4].any()
 
 
-def test_embedding_neither_warns_nor_prints(own_cache):
-    # In a process of its own, with warnings as errors: spaCy warns when its vectors are loaded.
-    code = "from snnl_book.embeddings import embed; print(embed(['rain', 'of'], 'spacy').shape)"
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "(2, 300)\n", "")
-
-
 # ---------------------------------------------------------------- words
 
 
@@ -97,34 +85,6 @@ def test_a_word_that_shares_the_vector_of_a_more_frequent_one_has_none_of_its_ow
         np.testing.assert_array_equal(
             vectors[asked.index(word)], words.vocabulary().get_vector(word)
         )
-
-
-def test_every_vector_of_the_table_is_the_own_one_of_exactly_one_word():
-    from spacy.strings import hash_string
-
-    strings, row_of = words.vocabulary().strings, words.vocabulary().vectors.key2row
-    # All half a million words of the table, but for a few that spaCy keeps under the number
-    # of a symbol of its own ("number", "agent", "root", ...).
-    row_of_word = {
-        strings[key]: row for key, row in row_of.items() if hash_string(strings[key]) == key
-    }
-    assert len(row_of_word) > len(row_of) - 100
-    rows = np.array(list(row_of_word.values()))
-    own = np.concatenate(words.own_rows(list(row_of_word)))
-    assert np.array_equal(own[own >= 0], rows[own >= 0]), "the row is that of the word"
-    owners = dict(zip(own.tolist(), row_of_word, strict=True))
-    assert (
-        np.unique(own[own >= 0]).size
-        == (own >= 0).sum()
-        == len(owners) - 1
-        > len(words.word_vectors()) - 30
-    )
-    assert len(words.word_vectors()) < len(row_of_word) / 20
-    assert [owners[row_of_word[word]] for word in ("linq", "excellently", "horrible")] == [
-        "SQL",
-        "excellent",
-        "horrible",
-    ]
 
 
 # ---------------------------------------------------------------- tf-idf
@@ -248,14 +208,6 @@ def test_the_second_call_reads_the_file_and_a_damaged_one_is_an_error_that_names
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(CacheError, match=f"{file} is damaged: remove it"):
         embed(["rain cat", "dog"], "tfidf")
-
-
-@pytest.mark.parametrize("method", ["tfidf", "infersent-random"])
-def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(small, own_cache, method):
-    # A file where the folder should be refuses a superuser too, as a read-only folder does not.
-    (own_cache / "embeddings").write_text("")
-    with pytest.raises(CacheError, match=str(own_cache / "embeddings")):
-        embed(["wet rain"], method)
 
 
 def test_vectors_of_another_type_of_device_have_files_of_their_own(own_cache):
@@ -469,55 +421,6 @@ def test_with_the_published_weights_a_document_is_between_the_marks_of_a_sentenc
     assert has_words(found).tolist() == [True, True, False, False, False], "marks are no words"
 
 
-def test_entries_of_two_words_in_the_published_word_vectors_are_passed_over(published):
-    # The published file holds some, such as "email name@domain.com", after the word itself or
-    # before it.
-    words, encoder, file = published
-    other = np.ones(300, dtype=np.float32)
-    file.write_text(
-        glove_line("rain name@domain.com", other)
-        + file.read_text()
-        + glove_line("email name@domain.com", other)
-        + glove_line(". . .", other)
-    )
-    found = embed(["email", "rain"], "infersent")
-    expected = [
-        encoded(encoder, [words["<s>"], words[word], words["</s>"]]) for word in ("email", "rain")
-    ]
-    np.testing.assert_allclose(found, expected, rtol=2**-10, atol=1e-6)
-
-
-def test_word_vectors_of_another_size_are_an_error_that_names_the_file(published):
-    _, _, file = published
-    file.write_text("rain 0.1 0.2\n")
-    with pytest.raises(EmbeddingError, match=f"{file} does not hold 300-d GloVe vectors"):
-        embed(["rain"], "infersent")
-
-
-def test_other_published_weights_have_a_store_and_a_fingerprint_of_their_own(published, own_cache):
-    _, _, file = published
-    first = embeddings.fingerprint("infersent")
-    assert re.fullmatch("[0-9a-f]{8}-glove", first)
-    before = embed(["rain"], "infersent")
-    sentences.save_encoder(sentences.random_encoder(4), file.with_name("infersent1.pkl"))
-    assert embeddings.fingerprint("infersent") != first
-    assert (
-        not np.array_equal(embed(["rain"], "infersent"), before)
-        and len(cached_files(own_cache)) == 2
-    )
-
-
-def test_without_the_published_files_the_error_names_both_places_and_what_to_do(
-    own_cache, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SNNL_DATA", str(tmp_path))
-    for call in (lambda: embed(["rain"], "infersent"), lambda: embeddings.fingerprint("infersent")):
-        with pytest.raises(EmbeddingError, match="InferSent weights are not on this") as caught:
-            call()
-        for named in (tmp_path / "infersent", own_cache / "infersent", "infersent1.pkl", "glove"):
-            assert str(named) in str(caught.value)
-
-
 # ---------------------------------------------------------------- the encoder trained here
 
 
@@ -599,41 +502,3 @@ def test_a_small_version_is_scored_and_not_kept(few_pairs, own_cache):
         len(part) for part in few_pairs[0]["test"]
     ] == [3, 3, 3]
     assert not (own_cache / "infersent").exists()
-
-
-def test_without_pairs_and_without_weights_there_is_no_infersent_nli(own_cache, monkeypatch):
-    monkeypatch.delenv("SNNL_DATA", raising=False)
-    for call in (
-        lambda: embeddings.fingerprint("infersent-nli"),
-        lambda: embed(["rain"], "infersent-nli"),
-    ):
-        with pytest.raises(data.DataError, match="the inference pairs are not on this machine"):
-            call()
-
-
-def test_weights_that_are_there_need_no_pairs(few_pairs, own_cache, monkeypatch):
-    embed(["wet rain"], "infersent-nli")
-    # The small encoder and the invented pairs are gone, and so are the real ones.
-    monkeypatch.undo()
-    monkeypatch.setenv("SNNL_CACHE", str(own_cache))
-    monkeypatch.delenv("SNNL_DATA", raising=False)
-    (weights,) = (own_cache / "infersent").glob("*.pt")
-    real = nli.trained_files()[0]
-    weights.rename(real)
-    assert embeddings.fingerprint("infersent-nli").endswith(real.stem.removeprefix("nli"))
-
-
-def test_lost_scores_of_the_trained_encoder_are_an_error_that_says_how_to_get_them_back(
-    few_pairs, own_cache
-):
-    embed(["wet rain"], "infersent-nli")
-    (path,) = (own_cache / "infersent").glob("*.json")
-    path.unlink()
-    with pytest.raises(
-        data.DataError,
-        match=r"is missing or damaged: train the encoder again with `python -m snnl_book nli`",
-    ) as caught:
-        draws.encoder_scores("infersent-nli")
-    assert str(path) in str(caught.value)
-    sentences.train_infersent_nli()
-    assert draws.encoder_scores("infersent-nli")
