@@ -1,19 +1,12 @@
-"""ClusterBERT: each equation by hand, what the decoder can see, the stages, resuming, and a real
-corpus that it clusters better than its start.
-"""
+"""ClusterBERT: each equation by hand, what the decoder can see, the stages, and resuming."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from conftest import SHORT_TEXTS as TEXTS
-from sklearn.cluster import KMeans
-from sklearn.metrics import normalized_mutual_info_score
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from snnl_book import data
 from snnl_book.embeddings import backbones
 from snnl_book.embeddings.backbones import tokenize
 from snnl_book.embeddings.transformers import load_encoder
@@ -217,14 +210,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypa
     assert tuple(found.embeddings) == STAGES[:2]
 
 
-def test_few_clusters_in_use_are_warned_of_where_fit_is_called(roberta, monkeypatch):
-    one_cluster = F.one_hot(torch.zeros(8, dtype=torch.int64), 4).float()
-    monkeypatch.setattr(ClusterBERT, "_targets", lambda *_: one_cluster)
-    with pytest.warns(UserWarning, match="only 1 of 4 clusters .* epoch 0 of stage 2") as caught:
-        ClusterBERT(4, roberta, BRIEF, seed=7).fit(TITLES)
-    assert caught[0].filename == __file__
-
-
 # ---------------------------------------------------------------- what each stage reads and aims at
 
 
@@ -392,20 +377,6 @@ def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_n
     np.testing.assert_array_equal(first.transform(TEXTS), again.transform(TEXTS))
 
 
-def test_a_damaged_checkpoint_is_called_that(roberta, tmp_path):
-    fit(roberta, folder=tmp_path, stages=1)
-    path = next(tmp_path.iterdir())
-    path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(CacheError, match=r"checkpoint .*stage-1.pt is damaged .*: remove it"):
-        fit(roberta, folder=tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_to_is_named(roberta, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CacheError, match="could not be written"):
-        fit(roberta, folder=tmp_path / "file")
-
-
 def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(
     roberta, tmp_path, monkeypatch
 ):
@@ -416,32 +387,6 @@ def test_the_fingerprint_of_the_weights_is_part_of_a_checkpoints_name(
 
 
 # ---------------------------------------------------------------- a real corpus
-
-
-@pytest.mark.slow
-def test_a_small_real_corpus_is_clustered_better_after_training_than_before(packages):
-    name, size = "newsgroups20_openings", 120
-    if data.locate("searchsnippets"):
-        name, size = "searchsnippets", 100
-    corpus = data.load_dataset(name)
-    rows = np.sort(np.random.default_rng(1).permutation(len(corpus.train))[:size])
-    texts, labels = [corpus.train.texts[i] for i in rows], corpus.train.labels[rows]
-    k = len(corpus.class_names)
-    recipe = Recipe(batch_size=8, adaptation_epochs=1, reclusterings=1, hardening_epochs=1)
-    found = ClusterBERT(k, "minilm", recipe, seed=1).fit(texts)
-
-    def nmi(vectors):
-        return np.mean(
-            [
-                normalized_mutual_info_score(
-                    labels, KMeans(k, n_init=10, random_state=seed).fit_predict(vectors)
-                )
-                for seed in range(3)
-            ]
-        )
-
-    assert nmi(found.embeddings["hardening"]) > nmi(found.embeddings["start"]) + 0.02
-    assert found.curve.groupby("stage")["reconstruction"].mean().is_monotonic_decreasing
 
 
 def test_a_checkpoint_of_texts_trained_on_is_none_of_texts_embedded_alone(roberta, tmp_path):
@@ -475,36 +420,3 @@ def test_clusters_that_are_asked_for_late_are_those_of_the_fit(roberta):
     with pytest.raises(ValueError, match="number of clusters"):
         late.set_params(k=99).fit(TITLES[:3])
     np.testing.assert_array_equal(late.labels_, other.labels_)
-
-
-# ---------------------------------------------------------------- no step waits for the device
-
-
-class Waits(TorchDispatchMode):
-    """Note the operations on floating-point tensors for which the host would wait for a GPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        waits = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default}
-        first = args[0] if args else None
-        is_on_device = isinstance(first, torch.Tensor) and first.is_floating_point()
-        is_index = func in (aten.index.Tensor, aten.index_put_.default)
-        by_mask = is_index and any(i is not None and i.dtype == torch.bool for i in args[1])
-        if is_on_device and (func in waits or by_mask):
-            self.found.append(func)
-        return func(*args, **(kwargs or {}))
-
-
-def test_a_step_asks_the_device_for_no_number(roberta):
-    """On a CPU the device's tensors are told by their type: only what is packed is of integers."""
-    model = built(roberta)
-    model.encoder.train()
-    model.decoder.train()
-    with model._sources("clustering"), Waits() as waits:
-        model._step(np.arange(8), 0.5, torch.full((8, 3), 1 / 3))
-        assert not waits.found
-        torch.ones(2).sum().item()
-        assert waits.found, "it would be noticed"

@@ -65,25 +65,21 @@ def test_rows_without_a_label_are_reconstructed_and_not_disentangled(digits):
     np.testing.assert_array_equal(model.transform(x), forward(network, scaled, layer="code"))
 
 
-@pytest.mark.parametrize(
-    ("y", "said"),
-    [
+def test_labels_that_are_none_are_refused_in_a_sentence(digits):
+    for y, said in (
         (None, "requires y to be passed"),
         ([None] * 400, "y must be labels .*, got none ones"),
         (np.linspace(0, 1, 400), "y must be labels .*, got continuous ones"),
         (np.zeros(399, dtype=int), "inconsistent numbers of samples"),
         (np.zeros((400, 2), dtype=int), "1d array"),
-    ],
-)
-def test_labels_that_are_none_are_refused_in_a_sentence(digits, y, said):
-    with pytest.raises(ValueError, match=said) as caught:
-        DisentangledAutoencoder(**BRIEF).fit(digits[0], y)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(ValueError, match=said) as caught:
+            DisentangledAutoencoder(**BRIEF).fit(digits[0], y)
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
+def test_parameters_out_of_their_range_are_refused(digits):
+    for own, said in (
         ({"scaling": "unit"}, "scaling must be one of .*, got 'unit'"),
         ({"scaling": "none"}, r"X must lie in \[0, 1\] where it is not scaled"),
         ({"layers": ["middle"]}, "layers must be"),
@@ -92,11 +88,9 @@ def test_labels_that_are_none_are_refused_in_a_sentence(digits, y, said):
         ({"epochs": 0}, "epochs and batch_size must be above 0, got 0 and"),
         ({"batch_size": 0}, "epochs and batch_size must be above 0, got .* and 0"),
         ({"learning_rate": -0.1}, "Invalid learning rate: -0.1"),
-    ],
-)
-def test_parameters_out_of_their_range_are_refused(digits, own, said):
-    with pytest.raises(ValueError, match=said):
-        DisentangledAutoencoder(**BRIEF | own).fit(digits[0], digits[1])
+    ):
+        with pytest.raises(ValueError, match=said):
+            DisentangledAutoencoder(**BRIEF | own).fit(digits[0], digits[1])
 
 
 def test_inputs_that_lie_from_0_to_1_need_no_scaling(digits):

@@ -27,10 +27,6 @@ trecqa_at_hand = pytest.mark.skipif(
 )
 
 
-def one_hot(texts):
-    return np.eye(len(texts))
-
-
 def word_counts(texts):
     return (
         TfidfVectorizer(token_pattern=r"\S+", use_idf=False, norm=None)
@@ -56,20 +52,6 @@ def test_trecqa_holds_the_usable_questions_of_the_literature():
         for candidates, relevant in zip(task.candidates, task.relevant, strict=True):
             assert 0 < len(relevant) < len(candidates) == len(np.unique(candidates))
         assert "SNNL_DATA" in task.source or "cache" in task.source
-
-
-@trecqa_at_hand
-def test_the_right_answers_of_trecqa_are_not_swapped_with_the_wrong_ones():
-    # A right answer shares more words with its question than a wrong one does.
-    task = load_retrieval("trecqa")
-    shared = {True: [], False: []}
-    for query, candidates, relevant in zip(
-        task.queries, task.candidates, task.relevant, strict=True
-    ):
-        for position, row in enumerate(candidates):
-            common = {*data.words(query)} & {*data.words(task.texts[row])}
-            shared[position in relevant].append(len(common))
-    assert np.mean(shared[True]) > np.mean(shared[False]) + 1
 
 
 @trecqa_at_hand
@@ -254,16 +236,6 @@ def test_one_word_is_always_left_and_any_can_be():
     assert np.mean(lengths) == pytest.approx(3 * 0.4 + 0.6**3, abs=0.06) and min(lengths) == 1
 
 
-def test_finding_a_text_gets_harder_with_every_word_deleted(newsgroups4):
-    texts = [
-        " ".join(data.words(text)[:12]) for text in newsgroups4.test.texts[:300] if data.words(text)
-    ]
-    scores = [evaluate(denoise(texts, ratio=ratio), word_counts) for ratio in (0, 0.6, 0.9, 1)]
-    assert all(score["map"] == score["mrr"] for score in scores)
-    found = [score["mrr"] for score in scores]
-    assert found[0] > 0.99 and found == sorted(found, reverse=True) and found[1] > found[2] + 0.1
-
-
 def test_texts_that_cannot_be_noised_are_refused():
     for texts, ratio, named in (
         (["rain", "rain"], 0.6, "two distinct ones or more"),
@@ -306,9 +278,8 @@ def by_hand(task, embed):
     return {"map": np.mean(precisions), "mrr": np.mean(reciprocals), "queries": len(task.queries)}
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 256])
-def test_each_query_is_ranked_against_its_own_candidates_by_the_cosine(monkeypatch, chunk):
-    monkeypatch.setattr(retrieval, "CHUNK", chunk)
+def test_each_query_is_ranked_against_its_own_candidates_by_the_cosine(monkeypatch):
+    monkeypatch.setattr(retrieval, "CHUNK", 5)
     task = drawn_task()
     expected = pytest.approx(by_hand(task, drawn_vectors), rel=1e-12)
     assert evaluate(task, drawn_vectors) == expected

@@ -175,35 +175,6 @@ def test_centroids_start_from_k_means_and_a_text_belongs_to_the_nearest(roberta)
     np.testing.assert_array_equal(still.clusters, expected)
 
 
-def test_the_seed_settles_the_weights_the_words_deleted_and_the_dropout(roberta, monkeypatch):
-    drawn, plain = [], sccl.delete_words
-
-    def noting(ids, words, ratio, random):
-        drawn.append((torch.initial_seed(), random.bit_generator.state["state"]["state"]))
-        return plain(ids, words, ratio, random)
-
-    weights, build = [], sccl.build
-    monkeypatch.setattr(sccl, "delete_words", noting)
-    monkeypatch.setattr(
-        sccl,
-        "build",
-        lambda *args, **settings: (
-            own := build(*args, **settings),
-            weights.append(own[0].weight.sum().item()),
-        )[0],
-    )
-    for seed in (7, 7, 8):
-        fit(roberta, steps=1, seed=seed)
-    again, other = slice(8, 16), slice(16, 24)  # eight views a fit
-    assert drawn[:8] == drawn[again] and weights[0] == weights[1]
-    assert all(
-        one != another
-        for a, b in zip(drawn[:8], drawn[other], strict=True)
-        for one, another in zip(a, b, strict=True)
-    )
-    assert weights[0] != weights[2]
-
-
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
     first, again, other = fit(roberta), fit(roberta), fit(roberta, seed=8)
     np.testing.assert_array_equal(first.embeddings, again.embeddings)
