@@ -250,7 +250,7 @@ def spherical_objective(points, clusters):
     return sum(np.linalg.norm(unit_rows(points)[clusters == k].sum(axis=0)) for k in set(clusters))
 
 
-@pytest.mark.parametrize(("seed", "k"), [(0, 2), (1, 3)])
+@pytest.mark.parametrize(("seed", "k"), [(0, 2), (1, 2), (1, 3)])
 def test_the_best_of_all_clusterings_is_found_on_a_small_case(seed, k):
     points = np.random.default_rng(seed).normal(size=(8, 3)) * np.random.default_rng(
         seed + 100
