@@ -92,7 +92,8 @@ def show_table(
 def show_file(table: pd.DataFrame, name: str, caption: str, line: str) -> Shown:
     """Offer a long table as a file: the book has a link to its CSV, a notebook the folded table.
 
-    ``line`` is the text of the link, and of the fold; all else is as in ``show_table``.
+    ``line`` is the text of the link, and of the fold; ``name`` and ``caption`` are those of
+    ``show_table``, and the table has a column ``records``.
 
     >>> table = pd.DataFrame({"n": [1], "records": ["quoted"]})
     >>> show_file(table, "all", "Every number.", "Every number as a CSV").facts["file"]

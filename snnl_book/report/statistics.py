@@ -20,7 +20,7 @@ def interval(values) -> tuple[float, float]:
 
 
 def within_range(low: float, high: float, metric: str) -> tuple[float, float]:
-    """Cut an interval of a score to the values that the score can take.
+    """Cut an interval of a score, ``low`` to ``high``, to the values that its ``metric`` can take.
 
     >>> within_range(0.7, 1.3, "sil"), within_range(-0.4, 1.0, "dbi")
     ((0.7, 1.0), (0.0, 1.0))
