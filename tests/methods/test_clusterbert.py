@@ -22,7 +22,6 @@ from snnl_book.methods.deep_clustering import target_distribution
 from snnl_book.methods.tsdae import Decoder
 from snnl_book.recipes import STAGES, Recipe
 from snnl_lib import checkpoint
-from snnl_lib.checkpoint import CacheError
 
 aten = torch.ops.aten
 BRIEF = Recipe(
