@@ -26,29 +26,30 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     """
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(9.5, 0.3 * len(judged) + 1.8))
+    figure, axis = plt.subplots(figsize=(9, 0.37 * len(judged) + 1.8))
     axis.axvline(0, color="black", linewidth=1)
     for y, claim in enumerate(judged.itertuples()):
         _draw_contrasts(axis, y, claim.contrasts)
-        axis.text(_SPAN + 3, y, claim.kind, va="center", fontsize=8)
+        axis.text(_SPAN + 3, y, claim.kind, va="center", fontsize=10)
     for paper, is_first in (~judged["paper"].duplicated()).groupby(judged["paper"]):
         y = is_first.to_numpy().argmax() + judged.index.get_loc(is_first.index[0])
         axis.axhline(y - 0.5, color="black", linewidth=0.8)
-        axis.text(1 - _SPAN, y - 0.15, PAPERS[paper], fontsize=8, weight="bold", va="center")
-    names = [textwrap.fill(claim, 52, break_on_hyphens=False) for claim in judged["claim"]]
-    axis.set_yticks(range(len(judged)), names, fontsize=8, linespacing=0.95)
+        axis.text(1 - _SPAN, y - 0.15, PAPERS[paper], fontsize=10, weight="bold", va="center")
+    names = [textwrap.fill(claim, 50, break_on_hyphens=False) for claim in judged["claim"]]
+    axis.set_yticks(range(len(judged)), names, fontsize=10, linespacing=0.95, ha="left")
+    axis.tick_params(axis="y", pad=240)
     for tick, chapter in zip(axis.get_yticklabels(), judged["chapter"], strict=True):
         tick.set_url(links.get(chapter))
     axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))
     below = "points: right of 0 in the direction claimed; of a number its distance from the paper's"
-    axis.set_xlabel(below, fontsize=9)
-    axis.text(_SPAN + 3, -1.1, "verdict", fontsize=9, weight="bold")
+    axis.set_xlabel(below, fontsize=10)
+    axis.text(_SPAN + 3, -1.1, "verdict", fontsize=10, weight="bold")
     handles = [
         plt.Line2D([], [], color=colour, marker=mark, label=label)
         for label, (colour, mark) in _SIGNS.items()
     ]
     below = (0, -2 / len(judged))  # the axis' label takes two lines of claims
-    axis.legend(handles=handles, loc="upper left", bbox_to_anchor=below, ncols=3, fontsize=8)
+    axis.legend(handles=handles, loc="upper left", bbox_to_anchor=below, ncols=3, fontsize=10)
     return figure
 
 
