@@ -49,7 +49,8 @@ def log_likelihood(counts, clusters):
     ratio = np.zeros_like(inside)
     for found, texts in ((inside, sizes), (everywhere - inside, total - sizes)):
         for seen, frequency in ((found, everywhere), (texts - found, total - everywhere)):
-            ratio += 2 * seen * np.log(np.maximum(seen, 1e-9) * total / (texts * frequency))
+            expected = np.maximum(texts * frequency / total, 1e-9)
+            ratio += 2 * seen * np.log(np.maximum(seen, 1e-9) / expected)
     return np.where(inside * total > sizes * everywhere, ratio, -1)
 
 

@@ -20,6 +20,7 @@ LANGUAGES = "en de fr es it pt nl sv da nb fi pl cs hu ro tr el ru uk".split()
 SECOND_LANGUAGE = 0.15  # the least share of the texts
 LOOKED_AT = 2000  # texts, to guess the languages
 MOST_WORDS = 20_000
+MANY_TEXTS = 100  # so many that a word of a single text names no cluster
 
 # Scripts that put no space between words, and how many characters count as a word in them.
 RUNS = {
@@ -151,7 +152,8 @@ def count_words(texts: Sequence[str], omit: Iterable[str] | None = None):
     """Return the words of N texts, and how often each text has each, a sparse matrix [N, words].
 
     ``omit`` are stop words; by default those of the texts' languages. Texts that have no other
-    words are described by their stop words.
+    words are described by their stop words. Of 100 texts or more, words of a single text are left
+    out.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -162,6 +164,10 @@ def count_words(texts: Sequence[str], omit: Iterable[str] | None = None):
         kept = documents
     if not any(kept):
         return np.array([], dtype=str), np.zeros((len(texts), 0))
+    if len(texts) >= MANY_TEXTS:
+        frequency = Counter(word for document in kept for word in set(document))
+        repeated = [[word for word in document if frequency[word] > 1] for document in kept]
+        kept = repeated if any(repeated) else kept
     vectorizer = CountVectorizer(analyzer=list, max_features=MOST_WORDS)
     counts = vectorizer.fit_transform(kept)
     return vectorizer.get_feature_names_out(), counts

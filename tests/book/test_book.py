@@ -136,8 +136,7 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
     ]
 
 
-ON_IMAGES = ("11_images", "12_deep_clustering")
-ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts", "15_cluster_your_own_texts")
+ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts")
 # Executed by `make test`; the others are in the long lane, as `make check-chapters` looks at them
 # all as they are executed for the book.
 ALWAYS = "07_text_classification"
@@ -208,7 +207,7 @@ def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", ON_SHORT_TEXTS[:2])
+@pytest.mark.parametrize("chapter", ON_SHORT_TEXTS)
 def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(
     chapter, packages, tmp_path, monkeypatch
 ):
