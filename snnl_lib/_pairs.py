@@ -19,7 +19,7 @@ CACHED_PAIRS = 2**18  # pairs in a block that stays in a CPU's cache
 TILE = 256  # side of the squares in which a CPU adds a table to its transpose
 # exp(-80) is lost beside exp(0) = 1 in every dtype. Smaller terms would underflow, which takes a
 # CPU a hundred times as long.
-LEAST = -80.0
+LOWEST_EXPONENT = -80.0
 
 
 # The arguments of PairLosses that are neither a tensor nor the temperature. The first ``anchors``
@@ -98,7 +98,7 @@ def _sweep(features, labels, temperature, settings, weights, wants_slope):
     points, divisors = _scaled_rows(features, temperature) if cosine else (features, None)
     # Logits of cosines lie between -1 / T and 1 / T. Unless T is small, neither their exponentials
     # nor the sums of these need scaling.
-    bounded = cosine and not torch.is_tensor(temperature) and 2 / temperature <= -LEAST
+    bounded = cosine and not torch.is_tensor(temperature) and 2 / temperature <= -LOWEST_EXPONENT
     chunk_size, block_size, tile = _table_sizes(points, anchors, chunk_size)
     labels, kept = _prepared_labels(labels, ignore_index, points)
 
@@ -175,7 +175,7 @@ def _block_losses(logits, labels, kept, start, bounded, weight):
         top_mate = torch.add(logits, different, alpha=masked).amax(dim=-1, keepdim=True)
         top_other = torch.add(logits, same, alpha=masked).amax(dim=-1, keepdim=True)
         logits.sub_(top_mate * same).sub_(different.mul_(top_other))
-        terms = logits.clamp_min_(LEAST).exp_()
+        terms = logits.clamp_min_(LOWEST_EXPONENT).exp_()
     terms.diagonal(start, -2, -1).zero_()  # no point is its own neighbour
     if kept is not None:  # an ignored anchor loses its mates, because all of them are ignored too
         terms.mul_(kept[..., None, :])

@@ -55,6 +55,7 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     """
     _check_rows(features, labels, "features", "labels", "B")
     _check_options(temperature, distance)
+    _check_classes(features, labels, None)
     if not features.shape[-2]:
         return features.sum(dim=(-2, -1))
     # Half precision is computed in float32.
@@ -164,8 +165,6 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     if features.dtype in (torch.float16, torch.bfloat16):
         features = features.float()
     rows, row_labels = features, labels
-    if not features.shape[-2]:  # no anchor: a sum of nothing is 0, with a gradient
-        return features.sum(dim=-1 if reduction == "none" else (-2, -1))
     if references is not None or reference_labels is not None:
         _check_references(references, reference_labels, features, labels)
         references = _cleaned_rows(
@@ -174,7 +173,10 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         rows = torch.cat([features, references.to(features.dtype)], dim=-2)
         row_labels = torch.cat([labels, reference_labels], dim=features.ndim - 2)
     if torch.is_tensor(temperature):
-        temperature = temperature.reshape(())  # [1] would broadcast into the loss's shape and dtype
+        # [1] would broadcast into the loss's shape; half precision would round it once more
+        temperature = temperature.reshape(()).to(features.dtype)
+    if not features.shape[-2]:
+        return _loss_of_nothing(features, references, temperature, reduction)
     anchors = features.shape[-2]
     settings = Settings(anchors, distance, chunk_size, ignore_index, reduction != "none")
     losses, has_mate = PairLosses.apply(rows, row_labels, temperature, settings)
@@ -229,7 +231,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         initial_temperature=1.0,
     ):
         super().__init__()
-        number = initial_temperature if temperature in ("annealed", "learnable") else temperature
+        positive = _is_number(initial_temperature, Real) and 0 < initial_temperature < math.inf
+        expected = "a finite number above 0"
+        _require(positive, "initial_temperature", expected, initial_temperature)
+        number = 1.0 if temperature in ("annealed", "learnable") else temperature
         allowed = 'a number, "annealed" or "learnable"'
         _require(not isinstance(number, str), "temperature", allowed, temperature)
         _check_options(number, distance, reduction, chunk_size, ignore_index)
@@ -291,7 +296,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
             after D are flattened into it.
         labels: integer tensor [..., B]; leading axes are independent batches. Several classes per
-            row are a bool tensor [..., B, C].
+            row are a tensor [..., B, C] of 0 and 1, best of bools.
         alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
             and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
         temperature: T > 0; a number, or a tensor of one value.
@@ -328,7 +333,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     if not torch.is_tensor(alpha) and alpha == 0:
         return primary
     losses = []
-    axes = labels.ndim - (labels.dtype == torch.bool and labels.ndim > 1)  # leading ones, and B
+    axes = _batch_axes(labels, hidden)
     for name in names:
         values = hidden[name]
         if torch.is_tensor(values) and values.ndim > axes:
@@ -340,6 +345,17 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         )
     losses = torch.stack(losses)
     return primary + alpha * (losses.amin(dim=0) if layers == "min" else losses.sum(dim=0))
+
+
+def _batch_axes(labels, hidden):
+    """Return how many axes come before the features of a layer: leading ones, and B.
+
+    Labels [..., B, C] have one axis more. They are told from [..., B] by a layer that does not have
+    C where the labels have it, or by being bools.
+    """
+    fits = all(values.shape[: labels.ndim] == labels.shape for values in hidden.values())
+    several = labels.ndim > 1 and (labels.dtype == torch.bool or not fits)
+    return labels.ndim - 1 if several else labels.ndim
 
 
 def supervised_contrastive_loss(features, labels, temperature):
@@ -372,6 +388,18 @@ def supervised_contrastive_loss(features, labels, temperature):
 
 
 # ---------------------------------------------------------------- checks of the arguments
+
+
+def _loss_of_nothing(features, references, temperature, reduction):
+    """Return the loss of an empty batch: 0, with a gradient of 0 for every argument that takes one.
+
+    Without these gradients, a rank without rows would leave the others waiting for it.
+    """
+    zero = features.sum(dim=-1 if reduction == "none" else (-2, -1))
+    for other in (references, temperature):
+        if torch.is_tensor(other):
+            zero = zero + 0 * other.sum()
+    return zero
 
 
 def _refuse_function_transforms():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -218,6 +219,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     features, labels = torch.as_tensor(features), torch.as_tensor(labels)
     if features.dtype == torch.float64 and not has_float64(device):
         raise ValueError(f"features must be float32, because {device} has no float64")
+    if len(labels) != len(features):
+        raise ValueError(f"labels must be one per row, got {len(labels)} for {len(features)} rows")
     steps = steps_per_epoch or math.ceil(len(features) / batch_size)
     generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
     order = batches(len(features), batch_size, generator)
@@ -254,7 +257,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
             annealed = annealed_temperature(epoch)
             epoch_temperature = annealed if temperature == "annealed" else temperature
             epoch_alpha = alpha * annealed ** POWERS[weight]
-            sums = torch.zeros(2, dtype=features.dtype, device=device)
+            exact = torch.promote_types(features.dtype, torch.float32)
+            sums = torch.zeros(2, dtype=exact, device=device)
             documents = 0
             for batch in _moved(islice(order, steps), device):
                 x, y = features[batch], labels[batch]
@@ -337,14 +341,22 @@ def _why_diverged(loss, model, epoch) -> str:
 
 def _training_key(settings, model, features, labels) -> str:
     """Identify a training, so that no other training continues from its checkpoint."""
-    facts = {
-        name: getattr(value, "__qualname__", type(value).__name__) if callable(value) else value
-        for name, value in settings.items()
-    }
-    facts["model"] = [(name, [*value.shape]) for name, value in model.state_dict().items()]
+    facts = {name: _named(value) for name, value in settings.items()}
+    facts["network"] = repr(model)
+    for name, value in model.state_dict().items():  # the weights that the training starts from
+        facts[f"model.{name}"] = value.detach().cpu().float().numpy()
     facts["features"] = features.cpu().numpy()
     facts["labels"] = labels.cpu().numpy()
     return key(facts)
+
+
+def _named(value):
+    """Return a setting as something that can be hashed: of a function, its name and arguments."""
+    if isinstance(value, partial):
+        arguments = [*map(_named, value.args)]
+        keywords = {name: _named(argument) for name, argument in value.keywords.items()}
+        return [_named(value.func), arguments, keywords]
+    return getattr(value, "__qualname__", type(value).__name__) if callable(value) else value
 
 
 def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):

@@ -154,14 +154,19 @@ def _values(judged):
     start = by_name.loc["before-its-start", "contrasts"][0]
     codes = report.recorded("clustering", "ag_news").query("metric == 'acc'")
     codes = codes.groupby("label")["value"].mean()
+    text_uses = _means_of_labels("ag_news", 20_000)
     values = {
         "claims": f"{len(judged)}",
         "smallest": _smallest(judged),
         "acc-ae": f"{codes['AE']:.3f}",
         "acc-ae-d": f"{codes['AE(D)']:.3f}",
-        "acc-best": f"{max(_means_of_labels('ag_news', 20_000).values()):.3f}",
+        "acc-ae-d-squared": f"{text_uses['AE(D), squared error, inputs not scaled']:.3f}",
+        "acc-best": f"{max(text_uses.values()):.3f}",
         "mnist-svm-ahead": _ahead("mnist"),
         "cells": f"{len(classified)}",
+        "cells-decided": f"{sum(cell['direction'] == 'fails' for cell in classified)}",
+        "own-questions": f"{sum(claim.named == {} for claim in registered_claims())}",
+        "start-interval": start["interval"],
         "cells-lower": f"{sum(cell['mean'] < 0 for cell in classified)}",
         "start-gain": f"{start['mean']:+.3f}",
     }

@@ -99,83 +99,68 @@ VERDICT_COLOURS = {
     "open": "#BBBBBB",
     "fails in part": "#E69F00",
     "fails": "#D55E00",
+    "provisional": "#DDDDDD",
     "not tested": "#FFFFFF",
 }
 PAPERS = {"text": "Text", "image": "Images", "ClusterBERT": "ClusterBERT"}
 WIDTH, BAR, GAP, LEFT, TOP = 720, 34, 12, 96, 34
 
 
-def counts(judged: pd.DataFrame) -> dict[str, dict[str, list[int]]]:
-    """Return for each paper and verdict how many claims have it, and how many are provisional.
+def counts(judged: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Return for each paper how many claims have each verdict; provisional ones count as that.
 
     ``judged`` are the rows of ``claims.judge``.
     """
-    kinds = judged["kind"].map(claims.word)
+    kinds = judged["kind"].map(claims.word).mask(judged["provisional"], "provisional")
     return {
         paper: {
-            kind: [
-                int(((judged["paper"] == paper) & (kinds == kind)).sum()),
-                int(((judged["paper"] == paper) & (kinds == kind) & judged["provisional"]).sum()),
-            ]
-            for kind in claims.VERDICTS
+            kind: int(((judged["paper"] == paper) & (kinds == kind)).sum())
+            for kind in VERDICT_COLOURS
         }
         for paper in PAPERS
     }
 
 
 def verdicts_svg(judged: pd.DataFrame) -> str:
-    """Return an SVG with one bar of verdicts for each paper; provisional ones are hatched."""
+    """Return an SVG with one bar of verdicts for each paper."""
     table = counts(judged)
-    longest = max(sum(number for number, _ in row.values()) for row in table.values())
-    unit = (WIDTH - LEFT - 8) / longest
+    unit = (WIDTH - LEFT - 8) / max(sum(row.values()) for row in table.values())
     parts = [_legend()]
     for line, (paper, row) in enumerate(table.items()):
         top, x = TOP + line * (BAR + GAP), float(LEFT)
-        parts.append(
-            f'<text x="{LEFT - 8}" y="{top + 22}" text-anchor="end">{PAPERS[paper]}</text>'
-        )
-        for kind, (number, provisional) in row.items():
-            parts.append(_bar(x, top, number * unit, kind, provisional * unit))
-            if number:
-                middle = x + number * unit / 2
-                parts.append(f'<text x="{middle:.1f}" y="{top + 22}" class="n">{number}</text>')
-            x += number * unit
-    height = TOP + len(table) * (BAR + GAP)
+        name = f'<text x="{LEFT - 8}" y="{top + 22}" text-anchor="end">{PAPERS[paper]}</text>'
+        parts.append(name)
+        for kind, number in row.items():
+            if not number:
+                continue
+            width = number * unit
+            place = f'x="{x:.1f}" y="{top}" width="{width:.1f}" height="{BAR}"'
+            parts.append(f'<rect {place} fill="{VERDICT_COLOURS[kind]}"/>')
+            parts.append(f'<text x="{x + width / 2:.1f}" y="{top + 22}" class="n">{number}</text>')
+            x += width
     words = "; ".join(
-        f"{PAPERS[paper]}: "
-        + ", ".join(f"{number} {kind}" for kind, (number, _) in row.items() if number)
+        f"{PAPERS[paper]}: " + ", ".join(f"{row[kind]} {kind}" for kind in row if row[kind])
         for paper, row in table.items()
     )
+    height = TOP + len(table) * (BAR + GAP)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">'
         f"<title>Verdicts on all claims. {words}</title><desc>{json.dumps(table)}</desc>"
-        '<defs><pattern id="h" width="7" height="7" patternUnits="userSpaceOnUse"'
-        ' patternTransform="rotate(45)"><path d="M0 0V7" stroke="white" stroke-width="2.4"/>'
-        "</pattern></defs><style>text{font:14px sans-serif;fill:#222}.n{text-anchor:middle;"
-        "font-weight:bold;paint-order:stroke;stroke:white;stroke-width:3px}"
-        "rect{stroke:#444;stroke-width:.8}.g{stroke:none}</style>"
+        "<style>text{font:14px sans-serif;fill:#222}.n{text-anchor:middle;font-weight:bold;"
+        "paint-order:stroke;stroke:white;stroke-width:3px}rect{stroke:#444;stroke-width:.8}"
+        ".g{stroke:none}</style>"
         f'<rect class="g" width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n'
     )
 
 
-def _bar(x, top, width, kind, hatched):
-    size = f'y="{top}" height="{BAR}"'
-    bar = f'<rect x="{x:.1f}" {size} width="{width:.1f}" fill="{VERDICT_COLOURS[kind]}"/>'
-    if not width:
-        return ""
-    return bar + f'<rect x="{x:.1f}" {size} width="{hatched:.1f}" fill="url(#h)"/>' * bool(hatched)
-
-
 def _legend():
-    """The colours of the verdicts in one line, and what hatched means."""
-    parts, x = [], 2
+    """Return the colours of the verdicts, in one line."""
+    parts, x = [], 2.0
     for kind, colour in VERDICT_COLOURS.items():
-        parts.append(f'<rect x="{x}" y="6" width="14" height="14" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 18}" y="18">{kind}</text>')
-        x += 34 + 7.1 * len(kind)
-    parts.append(f'<rect x="{x:.0f}" y="6" width="14" height="14" fill="#888"/>')
-    parts.append(f'<rect x="{x:.0f}" y="6" width="14" height="14" fill="url(#h)"/>')
-    return "".join([*parts, f'<text x="{x + 18:.0f}" y="18">provisional</text>'])
+        parts.append(f'<rect x="{x:.0f}" y="6" width="14" height="14" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 18:.0f}" y="18">{kind}</text>')
+        x += 32 + 7.0 * len(kind)
+    return "".join(parts)
 
 
 def main() -> None:

@@ -266,6 +266,31 @@ def draw_label_curves(axis, runs: pd.DataFrame, lines: dict[str, tuple], title: 
     axis.minorticks_off()
 
 
+def error_figure(count: pd.Series, shared: pd.DataFrame, title: str):
+    """Draw how many methods are wrong about a document, and how far their errors agree.
+
+    ``count`` has one number of methods per document, and ``shared`` is what ``findings.agreement``
+    returned.
+    """
+    require("matplotlib")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9.8, 4.6), width_ratios=[1, 1.35])
+    numbers, documents = np.unique(count, return_counts=True)
+    axes[0].bar(numbers, documents, color="#0072B2")
+    axes[0].set(xlabel="methods that are wrong", ylabel="test documents", yscale="log")
+    axes[0].set_yticks([100, 1000, 5000], ["100", "1,000", "5,000"])
+    axes[0].minorticks_off()
+    drawn = axes[1].imshow(shared, cmap="Blues", vmin=0, vmax=1)
+    names = [f"{name} ({number})" for number, name in enumerate(shared, start=1)]
+    axes[1].set_yticks(range(len(names)), names, fontsize=8)
+    axes[1].set_xticks(range(len(names)), range(1, len(names) + 1))
+    axes[1].grid(visible=False)
+    figure.colorbar(drawn, ax=axes[1], shrink=0.8, label="share of errors in common")
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
 SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 SHADES += ["#999933", "#000000", "#8C8C8C", "#661100"]
 

@@ -34,11 +34,12 @@ _POINTS = {
     FALLING: "annealed, step times the falling T",
     ANNEALED: "annealed",
 }
+# Adam divides a step by the size of the gradient, which cancels the factor 1/T: annealing changes
+# the temperature alone there, and a step grows only where the learning rate does.
 _POINTS_BY_ADAM = {
     FIXED: "T = 1, Adam, step 0.1",
     STRONGER: "T = 1, step divided by the falling T, Adam, step 0.1",
-    FALLING: "annealed, step times the falling T, Adam, step 0.1",
-    ANNEALED: "annealed, Adam, step 0.1",
+    FALLING: "annealed, Adam, step 0.1",
 }
 _CODES = {
     FIXED: "AE(D), fixed temperature 1",
@@ -174,6 +175,22 @@ def where_best(runs: pd.DataFrame, method: str, rival: str) -> tuple[int, int]:
     means = runs.pivot_table(index="labels", columns="method", values="value")
     both = means.reindex(columns=[method, rival]).dropna()
     return int((both[method] > both[rival]).sum()), len(both)
+
+
+def count_near(runs, labels: int, group: str, others: str, margin=0.02) -> tuple[int, int]:
+    """Return how many methods of one group end near the best of another, and how many there are.
+
+    Args:
+        runs: those of ``uses_of_labels``.
+        labels: the number of labels at which means are compared.
+        group, others: ``LOSS``, ``LABELS`` or ``NONE``: whose best mean it is, and whose methods
+            are counted.
+        margin: how far below or above the best mean still is near.
+    """
+    table = summed_up(runs[runs["labels"] == labels])
+    best = table.loc[table["group"] == group, "mean"].max()
+    means = table.loc[table["group"] == others, "mean"]
+    return int((means - best).abs().le(margin).sum()), len(means)
 
 
 # ---------------------------------------------------------------- which documents are hard

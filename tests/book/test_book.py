@@ -136,6 +136,7 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
     ]
 
 
+ON_IMAGES = ("11_images", "12_deep_clustering")
 ON_SHORT_TEXTS = ("13_clusterbert", "14_short_texts")
 # Executed by `make test`; the others are in the long lane, as `make check-chapters` looks at them
 # all as they are executed for the book.
