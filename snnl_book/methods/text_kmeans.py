@@ -31,7 +31,8 @@ class TextKMeans(ClusterMixin, Estimator):
 
     A scikit-learn estimator that takes texts. After ``fit``: ``labels_`` [N] are the clusters,
     ``centers`` [k, D] their means, and ``limits`` [k] the distances from them beyond which a text
-    is an outlier (``distance_limits``).
+    is an outlier (``distance_limits``). ``fit`` and ``predict`` raise ValueError for anything but a
+    list of texts, and ``fit`` for a k that is not a whole number from 1 to N.
 
     Args:
         k: the number of clusters.

@@ -28,7 +28,7 @@ USES = {
 
 
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
-    """Return the image runs of a data set without those at a fixed temperature.
+    """Return the image runs of a data set without those at other temperatures or weights.
 
     Adds ``kind``, one of ``KINDS``, and ``paper``, the accuracy that the image paper reports for
     the method (nan where it reports none).
@@ -38,7 +38,7 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
     {'labels': 1, 'loss': 3, 'none': 9}
     """
     runs = recorded("images", dataset, "pixels", seeds=seeds)
-    runs = runs[~runs["label"].str.contains("fixed temperature")]
+    runs = runs[~runs["label"].str.contains("fixed temperature|weight")]
     quoted = literature().query("metric == 'acc' and dataset == @dataset")
     printed = quoted.set_index("method")["value"]
     known = {"ae-d": "loss", "supcon": "labels"}

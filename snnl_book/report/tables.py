@@ -337,7 +337,7 @@ def gain_row(gains: pd.DataFrame, points: bool = False) -> dict[str, str]:
 
 
 def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Summarise records of any profile: a row for each label, with the mean of each metric.
+    """Summarise records of any profile: a row for each label, with the mean of each of ``metrics``.
 
     The mean is over seeds, or over encoders if several were drawn.
 
@@ -371,7 +371,7 @@ def provenance(records: pd.DataFrame, clustered: str = "") -> str:
     >>> provenance(recorded("clustering", "ag_news"), clustered="texts").split(",")[0]
     '20 runs of the full profile on ag_news: 20'
     >>> provenance(recorded("images", "mnist", "pixels")).partition("computing. ")[2][:15]
-    'Grade: as publi'
+    'Grade: distant '
     """
     if records.empty:
         return "No runs are recorded."

@@ -52,8 +52,12 @@ INTERNALS = {
         save_encoder sif table table_file tfidf to_device train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
     """,
+    "library": """
+        check_points external_scores query_scores output_layer
+        take_step batches progress_bar squared_error_of_logistic
+    """,
     "methods": """
-        batches_of_like_length check_features divergence embed_once evaluate_queries fit_umap
+        check_features divergence embed_once evaluate_queries fit_umap
         scale_features
     """,
     "results": """
@@ -61,6 +65,7 @@ INTERNALS = {
         asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
         computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
         record_cells show_difference show_ends show_interval show_number stale
+        choices missing_runs
     """,
 }
 
