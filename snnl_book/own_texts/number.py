@@ -45,7 +45,9 @@ def silhouettes(
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = (vectors / np.where(lengths > 0, lengths, 1))[_sample(len(vectors), seed)]
     size = min(COMPONENTS, *vectors.shape)
-    points = PCA(size, random_state=named_seed(seed, "components")).fit_transform(vectors)
+    components = PCA(size, random_state=named_seed(seed, "components"))
+    with np.errstate(invalid="ignore"):  # the shares of no variance at all
+        points = components.fit_transform(vectors)
     random = np.random.default_rng(named_seed(seed, "chance"))
     shapeless = random.normal(size=points.shape) * points.std(axis=0)
     tried = [k for k in CANDIDATES if k * LEAST_TEXTS_PER_CLUSTER <= len(points)]
