@@ -40,6 +40,8 @@ class TextKMeans(ClusterMixin, Estimator):
         device: as torch names it.
         max_pieces: how many word pieces of a text are read, at most 512.
 
+    Raises ValueError for anything but a list of texts.
+
     >>> texts = ["sort a list", "sorting lists", "red wine", "a dry red wine"]
     >>> model = TextKMeans(2, seed=42).fit(texts)
     >>> a, b = model.predict(["a list that is sorted", "white wine"])
