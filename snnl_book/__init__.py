@@ -20,6 +20,8 @@ EXTRAS = {
     "seaborn": ("seaborn", "book"),
     "plotly": ("plotly", "book"),
     "markdown_it": ("markdown-it-py", "book"),
+    "adjustText": ("adjustText", "book"),
+    "IPython": ("ipython", "book"),
 }
 """Optional modules: the package that contains each, and the extra of pyproject.toml to install."""
 

@@ -54,7 +54,7 @@ def random_states() -> list[torch.Tensor]:
     """Return the state of each accelerator's random generator, an empty list without one."""
     if not torch.accelerator.is_available():
         return []
-    accelerator = torch.get_device_module()
+    accelerator = torch.get_device_module(torch.accelerator.current_accelerator())
     if hasattr(accelerator, "get_rng_state_all"):
         return accelerator.get_rng_state_all()
     return [accelerator.get_rng_state()]  # MPS has a single device
@@ -64,7 +64,7 @@ def set_random_states(states: list[torch.Tensor]) -> None:
     """Set the states that ``random_states`` returned, if this machine has as many accelerators."""
     if len(states) != len(random_states()):
         return
-    accelerator = torch.get_device_module()
+    accelerator = torch.get_device_module(torch.accelerator.current_accelerator())
     if hasattr(accelerator, "set_rng_state_all"):
         accelerator.set_rng_state_all(states)
     else:

@@ -82,6 +82,7 @@ def small_book(packages, tmp_path, results_folder):
         "book/_tools/pages.py",
         "book/_tools/rendered.py",
         "book/equations.csv",
+        "book/moved.csv",
         "results/bench/chapters-cpu.csv",
         "book/references.bib",
     ):
@@ -140,7 +141,7 @@ def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches
         )
 
     made = make("tiny")
-    assert (made.returncode, made.stderr) == (0, "")
+    assert (made.returncode, made.stderr) == (0, ""), made.stderr
     first, *chapters, rendered, last = made.stdout.splitlines()
     assert first == "2 chapters to execute, pages to render; logs are in _build/logs"
     assert sorted(re.sub(r"\d+ s$", "", line) for line in chapters) == [

@@ -282,7 +282,7 @@ def test_the_seed_settles_the_clusters():
         ([], 2, "tfidf", "texts must be strings that are not empty"),
         (["a word", " "], 2, "tfidf", "texts must be strings that are not empty"),
         (["a word", None], 2, "tfidf", "texts must be strings that are not empty"),
-        (TEXTS, 25, "tfidf", "from 1 to the number of texts (24), got 25"),
+        (TEXTS, 25, "tfidf", r"from 1 to the number of texts \(24\), got 25"),
         (TEXTS, 2.0, "tfidf", "got 2.0"),
         (TEXTS, True, "tfidf", "got True"),
     ],

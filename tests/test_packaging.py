@@ -110,7 +110,7 @@ def imported(text):
 
 
 def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_else(wheel):
-    suffixes = {".py", ".csv", ".toml", ".md", ".txt"}
+    suffixes = {".py", ".csv", ".toml", ".md", ".txt", ".html"}
     expected = {
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -186,7 +186,7 @@ def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
         if cell["cell_type"] == "code"
     ]
     modules = set.union(*(imported("".join(cell["source"])) for cell in cells))
-    assert {"torch", "seaborn", "plotly", "adjustText", "sentence_transformers"} <= modules
+    assert {"torch", "matplotlib", "sklearn", "sentence_transformers"} <= modules
     code = runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"]
     named, more = re.search(
         r'^_needed = "(.*)"$.*_needed.split\(\), "(.*?)"\)', code, re.M | re.S
@@ -305,8 +305,9 @@ from snnl_book import embeddings, report
 from snnl_lib import SnnlError
 from snnl_book.embeddings import backbones, words, transformers as encoders
 from snnl_book.methods import deep_clustering
-from snnl_book.report import figures
+from snnl_book.report import figures, playground
 from snnl_book.data import readers
+from snnl_book.own_texts import tables
 
 calls = {{
     "spaCy": [
@@ -323,6 +324,9 @@ calls = {{
     "safetensors": [lambda: backbones.write_rounded("minilm", Path("pack"))],
     "matplotlib": [lambda: figures.seed_figure([], "")],
     "seaborn": [figures.style],
+    "adjustText": [lambda: figures.draw_words(None, None, [])],
+    "ipython": [lambda: playground.show_playground(42)],
+    "openpyxl": [lambda: tables.read_table(Path("none.xlsx"))],
     "plotly": [lambda: report.show_views(None, "", "", "")],
     "markdown-it-py": [
         lambda: report.show_table(report.benchmark("loss"), "name", "caption", "here")

@@ -171,9 +171,8 @@ def _equal(first, second):
 
 def _unlike_records(name, row):
     """List the records of a row that do not exist, and means that are not those of the records."""
-    names = [
-        part for part in (row.get("records") or "").split() if "/" in part and "/bench" not in part
-    ]
+    parts = (row.get("records") or "").split()
+    names = [part for part in parts if "/" in part and not part.startswith("results/")]
     if missing := [part for part in names if record(part) is None]:
         return [f"{name}: there is no record {missing[0]}"]
     return [

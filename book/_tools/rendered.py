@@ -95,8 +95,10 @@ def _text(source):
 
 def _numbers(chapter):
     """Count the tables and the figures of a chapter: Table 7.1, Table 7.2, ..."""
-    of = int(chapter.partition("_")[0])
-    return {kind: map(f"**{kind} {of}.{{}}.** ".format, count(1)) for kind in ("Table", "Figure")}
+    number = chapter.partition("_")[0].lstrip("0")
+    return {
+        kind: map(f"**{kind} {number}.{{}}.** ".format, count(1)) for kind in ("Table", "Figure")
+    }
 
 
 def _text_of(output, folder, numbers):

@@ -209,7 +209,7 @@ def test_a_machine_is_alike_by_processor_and_versions():
         ("CPU B", "python 3.11.7; torch 2.13.0+cpu; spacy 3.8.18", False),
     ):
         row = pd.Series({"recorded_device": device, "recorded_versions": versions, **now})
-        assert codecheck.alike(row) is same
+        assert codecheck.is_same_machine(row) is same
 
 
 def test_what_an_older_revision_or_another_version_made_is_made_again(

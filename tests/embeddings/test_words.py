@@ -133,5 +133,5 @@ def test_a_word_that_stands_near_no_other_has_no_vector():
 
 def test_a_corpus_without_words_near_each_other_is_an_error():
     for documents in ([], [["rain"], ["wind"]], [["rain", "rain"]]):
-        with pytest.raises(ValueError, match="no two words stand near each other"):
+        with pytest.raises(ValueError, match="no two words are near each other"):
             corpus_vectors(documents)

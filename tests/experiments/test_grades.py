@@ -73,7 +73,7 @@ def test_a_cell_names_its_grade_and_its_differences():
         (
             "clusterbert",
             "biomedical",
-            {"embedding": "tfidf", "n_train": 2000},
+            {"embedding": "tfidf", "n_train": 2000, "clusterer": "kmeans"},
             "distant (2,000 texts of a corpus, 10 %)",
         ),
         (

@@ -68,7 +68,7 @@ def test_rows_without_a_label_are_reconstructed_and_not_disentangled(digits):
 def test_labels_that_are_none_are_refused_in_a_sentence(digits):
     for y, said in (
         (None, "requires y to be passed"),
-        ([None] * 400, "y must be labels .*, got none ones"),
+        ([None] * 400, "y must be labels .*, got no label at all"),
         (np.linspace(0, 1, 400), "y must be labels .*, got continuous ones"),
         (np.zeros(399, dtype=int), "inconsistent numbers of samples"),
         (np.zeros((400, 2), dtype=int), "1d array"),

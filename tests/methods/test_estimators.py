@@ -318,7 +318,7 @@ def test_a_folder_that_holds_no_such_model_is_refused(fit, tmp_path):
     with pytest.raises(SnnlError, match=r"the DEC in .* is damaged .*: save it again"):
         DEC.load(tmp_path / "model")
     (tmp_path / "model" / "snnl_model.json").write_text("{")
-    with pytest.raises(SnnlError, match=r"snnl_model\.json is damaged .*: save the model again"):
+    with pytest.raises(SnnlError, match=r"snnl_model\.json is damaged.*: save the model again"):
         DEC.load(tmp_path / "model")
 
 

@@ -178,7 +178,7 @@ def test_an_accelerator_keeps_its_random_state(monkeypatch):
 
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     for module in (Module(), SeveralDevices()):
-        monkeypatch.setattr(torch, "get_device_module", lambda module=module: module)
+        monkeypatch.setattr(torch, "get_device_module", lambda device, module=module: module)
         with devices.kept_random_states("cpu"):
             module.state = torch.tensor([4])
         assert module.state == 4, "a training on the CPU leaves the accelerator alone"
