@@ -350,7 +350,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 def _batch_axes(labels, hidden):
     """Return how many axes come before the features of a layer: leading ones, and B.
 
-    Labels [..., B, C] have one axis more. They are told from [..., B] by a layer that does not have
+    Labels [..., B, C] have one axis more. They are distinguished from [..., B] by a layer that does not have
     C where the labels have it, or by being bools.
     """
     fits = all(values.shape[: labels.ndim] == labels.shape for values in hidden.values())
@@ -495,7 +495,7 @@ def _mostly_alone(has_mate, labels, settings):
     """Return whether more than half of two anchors or more have no class mate.
 
     ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count, and a last
-    batch of one row is no reason for a warning.
+    batch of one row gives no warning.
     """
     if settings.anchors < 2:
         return False
