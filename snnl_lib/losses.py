@@ -350,8 +350,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 def _batch_axes(labels, hidden):
     """Return how many axes come before the features of a layer: leading ones, and B.
 
-    Labels [..., B, C] have one axis more. They are distinguished from [..., B] by a layer that does not have
-    C where the labels have it, or by being bools.
+    Labels [..., B, C] have one axis more. A layer that does not have C where the labels have it
+    gives them away, and so do bools.
     """
     fits = all(values.shape[: labels.ndim] == labels.shape for values in hidden.values())
     several = labels.ndim > 1 and (labels.dtype == torch.bool or not fits)
