@@ -324,7 +324,9 @@ def _by_readings(claim, judged, book, chosen):
             if new.contrast != main.contrast or reading.seeds
         ]
         if any(comparison.runs for comparison in changed):
-            verdicts[reading.says] = _whole(judged_anew)
+            # The other comparisons would mix two readings in one verdict.
+            part = f" ({len(changed)} of {len(judged)} comparisons)"
+            verdicts[reading.says] = _whole(changed) + part * (len(changed) < len(judged))
     return verdicts
 
 
