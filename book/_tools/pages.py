@@ -199,8 +199,9 @@ def _smallest(judged):
     if not halves:
         return ""
     return (
-        f"With 7,600 test documents and our seeds, the comparisons of text classifiers can show"
-        f" differences in accuracy from {halves[0]:.3f} (the most precise) to {halves[-1]:.3f}."
+        f"With 7,600 test documents and our seeds, the intervals of text classifiers reach from"
+        f" {halves[0]:.3f} (the most precise) to {halves[-1]:.3f} to either side. A difference of"
+        " that size would be found in half of all repetitions."
     )
 
 
