@@ -146,7 +146,6 @@ class Claim:
     quote: str
     changes: str
     named: dict = field(default_factory=dict)
-    headline: bool = False
     changed: str = ""
     not_attempted: str = ""
     readings: tuple[Reading, ...] = ()

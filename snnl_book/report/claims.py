@@ -269,7 +269,7 @@ def moved_by(row: pd.Series) -> str:
 COLUMNS = [
     *("name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"),
     *("seeds", "corpora", "grade", "size", "verdict", "kind", "readings", "provisional"),
-    *("headline", *RULES, "changes", "changed", "records", "contrasts"),
+    *(*RULES, "changes", "changed", "records", "contrasts"),
 ]
 
 

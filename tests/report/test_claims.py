@@ -18,7 +18,6 @@ def test_every_claim_names_its_paper_its_place_and_what_would_change_our_mind(ju
     assert not judged["claim"].duplicated().any()
     told = ["claim", "where", "reported", "changes", "chapter", "ours", "verdict", "kind", "grade"]
     assert (judged[told] != "").all(axis=None)
-    assert 5 <= judged["headline"].sum() <= 12
 
 
 def test_a_chapter_takes_the_claims_that_it_tells(judged, monkeypatch):
