@@ -18,10 +18,11 @@ from _ext.book_extension import groups, label_of
 from claims_picture import svg_of
 
 from snnl_book import experiments, report, results
-from snnl_book.experiments.cells import DRAWN
+from snnl_book.experiments.cells import ALL_SHORT_TEXTS, DRAWN
 from snnl_book.experiments.grades import lowest
 from snnl_book.paper import registered_claims
 from snnl_book.report import claims, findings
+from snnl_book.report.devices import beside_the_cpu
 from snnl_book.report.select import asked_by
 from snnl_lib import SnnlError
 
@@ -39,11 +40,12 @@ def write(folder: Path, contents: list[str], chapters: list[Path]) -> None:
     The executed chapters are in ``folder``. Raises SnnlError if a chapter does not show its claims,
     or an equation lacks its chapter, function or test.
     """
-    records = results.load_results()
     if f"book/{PLAYGROUND}" in contents:
         _write_playground(folder)
     for name, make in MADE.items():
         if f"book/{name}" in contents:
+            # The pages of runs list the runs on all devices; everything else counts a CPU's.
+            records = results.load_results(device_type=None if name == "runs" else "cpu")
             for table, frame in make(folder, chapters, records).items():
                 results.write_atomically(
                     folder / "tables" / f"{table}.csv", frame.to_csv(index=False)
@@ -317,7 +319,7 @@ def _page_of_runs(name, records):
         f"- {letter}: `{text}`" for texts in letters.values() for text, letter in texts.items()
     ]
     records = records.assign(
-        group=[groups(f"{name}/{key}")[0] for key in records["key"]],
+        group=[groups(f"{name}/{results.run_key(Path(key))}")[0] for key in records["key"]],
         shared=report.includes_shared_training(records),
         stale=report.stale(records),
     )
@@ -488,6 +490,7 @@ def performance_made(
     return {
         "performance-chapters": of_chapters.assign(records=report.benchmark_files("chapters")),
         "performance-steps": pd.DataFrame(_cost_of_steps()),
+        "performance-devices": pd.DataFrame(_on_two_devices()),
         "performance-runs": pd.DataFrame(_cost_of_runs(records)),
     }
 
@@ -526,6 +529,26 @@ def _cost_of_steps():
         for row in report.benchmark("step").itertuples()
     ]
     return steps or [{"step": "not measured", "records": BUILT}]
+
+
+def _on_two_devices():
+    """Return a row for each setting that was run on a GPU, with its CPU runs of the same seeds."""
+    return [
+        {
+            "page": f"runs/{row.experiment}",
+            "row": f"{row.label}, {row.dataset}",
+            "documents": "all" if row.asked >= ALL_SHORT_TEXTS else f"{row.asked:,}",
+            "seeds": row.seeds,
+            "GPU": report.show_number(row.accelerator, "acc"),
+            "CPU": report.show_number(row.cpu, "acc"),
+            "difference": "–" if pd.isna(row.difference) else f"{row.difference:+.3f}",
+            "95 % interval": report.show_interval(row.low, row.high, "acc"),
+            "seconds on the GPU": f"{row.accelerator_seconds:,.0f}",
+            "on the CPU": "–" if pd.isna(row.cpu_seconds) else f"{row.cpu_seconds:,.0f}",
+            "records": row.records,
+        }
+        for row in beside_the_cpu().itertuples()
+    ] or [{"row": "no run on a GPU is recorded", "records": BUILT}]
 
 
 def _cost_of_runs(records):

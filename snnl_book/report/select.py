@@ -33,6 +33,7 @@ def select(
     dataset: str | None = None,
     embedding: str | None = None,
     seeds=None,
+    device_type: str = "cpu",
 ) -> pd.DataFrame:
     """Return an experiment's records with the cells of its grid, in the order of the grid.
 
@@ -44,6 +45,7 @@ def select(
         dataset, embedding: keep the records on these (default: on all).
         seeds: keep the records of these seeds, those made by chapters too (default: all that are
             recorded).
+        device_type: the type of device that computed the runs.
 
     Adds to the columns of ``results.load_results``: ``label`` (of the row), ``reading`` (None in
     the main setting), ``asked`` (the planned number of training documents, of which a row may have
@@ -53,7 +55,7 @@ def select(
     >>> list(select("clustering", embedding="spacy")["label"].unique())
     ['Orig.', 'AE', 'LC(D)', 'AE(D)']
     """
-    records = results.load_results(experiment, profile, by_chapters=seeds is not None)
+    records = results.load_results(experiment, profile, seeds is not None, device_type)
     for column, value in (("dataset", dataset), ("embedding", embedding)):
         if value is not None:
             records = records[records[column] == value]

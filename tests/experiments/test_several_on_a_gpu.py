@@ -18,21 +18,21 @@ def free_memory(monkeypatch):
 
 
 def test_as_many_processes_run_as_asked_if_their_memory_is_free(free_memory, capsys):
-    free_memory(78)
-    assert MEMORY_OF_A_RUN == 4 * GIGABYTE
+    free_memory(80.5)
+    assert MEMORY_OF_A_RUN == 5 * GIGABYTE
     assert jobs_that_fit(16, "cuda") == 16
     assert jobs_that_fit(3, "cpu") == 3
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("free", "fitting"), [(9.5, 2), (1.0, 1)])
+@pytest.mark.parametrize(("free", "fitting"), [(11.5, 2), (1.0, 1)])
 def test_fewer_processes_run_if_memory_is_short_and_a_line_says_so(
     free, fitting, free_memory, capsys
 ):
     free_memory(free)
     assert jobs_that_fit(16, "cuda") == fitting
     assert capsys.readouterr().out == (
-        f"cuda has {free:.0f} GB of free memory, and we reserve 4 GB for each process:"
+        f"cuda has {free:.0f} GB of free memory, and we reserve 5 GB for each process:"
         f" {fitting} at a time instead of 16\n"
     )
 

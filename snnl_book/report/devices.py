@@ -1,0 +1,57 @@
+"""Runs on an accelerator next to the same runs on a CPU."""
+
+import numpy as np
+import pandas as pd
+
+from snnl_book.experiments import EXPERIMENTS
+from snnl_book.report.select import select
+from snnl_book.report.statistics import interval
+
+_CELL = ["experiment", "dataset", "embedding", "model", "label", "asked"]
+
+
+def beside_the_cpu(device_type: str = "cuda", metric: str = "acc") -> pd.DataFrame:
+    """Compare each row that has runs on an accelerator with its runs on a CPU.
+
+    Scores and seconds are means and medians over the seeds that both devices have. If a row was
+    run on the accelerator alone, they are those of the accelerator.
+
+    Args:
+        device_type: ``cuda``, ``mps`` or ``xpu``.
+        metric: the score that is compared.
+
+    Returns a frame with the columns of a row (``experiment``, ``dataset``, ``embedding``,
+    ``model``, ``label``, ``asked``), the number of ``seeds``, both means (``accelerator``,
+    ``cpu``), their ``difference`` with its 95 % interval (``low``, ``high``), both median seconds
+    (``accelerator_seconds``, ``cpu_seconds``), and the ``records`` of the accelerator. What is not
+    recorded is NaN.
+    """
+    rows = []
+    for name in EXPERIMENTS:
+        ours = select(name, device_type=device_type)
+        if ours.empty:
+            continue
+        cpu = select(name)
+        ours, cpu = ours[ours["metric"] == metric], cpu[cpu["metric"] == metric]
+        for cell, runs in ours.groupby(_CELL, sort=False):
+            runs = runs.assign(key=[key.removesuffix(f".{device_type}") for key in runs["key"]])
+            both = runs.merge(cpu, on="key", suffixes=("", "_cpu"))
+            rows.append(dict(zip(_CELL, cell, strict=True)) | _compared(name, runs, both))
+    return pd.DataFrame(rows)
+
+
+def _compared(name, runs, both):
+    """Return means, seconds and the difference of a row's runs, by seed where both devices ran."""
+    shown = runs if both.empty else both
+    low, high = interval(both["value"] - both["value_cpu"])
+    return {
+        "seeds": len(shown),
+        "accelerator": shown["value"].mean(),
+        "cpu": both["value_cpu"].mean(),
+        "difference": (both["value"] - both["value_cpu"]).mean(),
+        "low": low,
+        "high": high,
+        "accelerator_seconds": shown["seconds"].median(),
+        "cpu_seconds": both["seconds_cpu"].median() if len(both) else np.nan,
+        "records": " ".join(f"{name}/{key}" for key in runs["key"]),
+    }
