@@ -537,6 +537,7 @@ def _on_two_devices():
         {
             "page": f"runs/{row.experiment}",
             "row": f"{row.label}, {row.dataset}",
+            "model": row.model,
             "documents": "all" if row.asked >= ALL_SHORT_TEXTS else f"{row.asked:,}",
             "seeds": row.seeds,
             "GPU": report.show_number(row.accelerator, "acc"),

@@ -1,6 +1,10 @@
 """Every estimator on a pretend accelerator: fit, predict, save and load give the CPU's results."""
 
+import sys
+from dataclasses import replace
+
 import numpy as np
+import pretend
 import pytest
 import torch
 
@@ -9,6 +13,7 @@ from snnl_book.embeddings.backbones import tokenize
 from snnl_book.methods import DEC, IDEC, N2D, SCCL, ClusterBERT, DisentangledAutoencoder, VaDE
 from snnl_book.methods.deep_clustering import n2d
 from snnl_book.recipes import Recipe
+from snnl_lib.training import take_step
 
 RANDOM = np.random.default_rng(0)
 LABELS = np.arange(30) % 2
@@ -99,6 +104,35 @@ def test_sccl(on_both, tmp_path, backbone):
     on_both(compute, rtol=5e-2, atol=1e-3)  # the head of centroids enlarges rounding errors
 
 
+# ---------------------------------------------------------------- waiting for the device
+
+STEPS = {  # settings of a fit, and how many passes over the data it takes
+    DEC: ({"max_steps": 6, "update_interval": 9, "pretrain_epochs": 1}, 1),
+    VaDE: ({"epochs": 2, "pretrain_epochs": 1}, 2),
+    SCCL: ({"steps": 5, "batch_size": 3}, 1),
+    ClusterBERT: ({"recipe": replace(SHORT, batch_size=2)}, 4),
+}
+
+
+@pytest.mark.parametrize("method", STEPS, ids=lambda method: method.__name__)
+def test_no_step_waits_for_the_device(method, monkeypatch, backbone):
+    """Only between two passes over the data does the computer wait for the device."""
+    waits_before_steps = []
+
+    def watched(optimizer, loss):
+        waits_before_steps.append(len(waits))
+        take_step(optimizer, loss)
+
+    monkeypatch.setattr(sys.modules[method.__module__], "take_step", watched)
+    settings, passes = STEPS[method]
+    on_texts = method in (SCCL, ClusterBERT)
+    with pretend.accelerator() as device, pretend.waits() as waits:
+        model = method(2, *([backbone] if on_texts else []), seed=0, device=device, **settings)
+        model.fit(TEXTS if on_texts else np.tile(POINTS, (20, 1)))  # several batches
+    waited = np.diff(waits_before_steps) > 0
+    assert len(waited) >= 4 and waited.sum() < passes
+
+
 # ---------------------------------------------------------------- encoders
 
 
@@ -130,8 +164,6 @@ def test_infersent_is_trained_and_embeds_texts(on_both):
 
 
 def test_off_the_cpu_infersent_is_trained_in_float32(monkeypatch):
-    import pretend
-
     seen, run = [], sentences.InferSent.forward
 
     def watched(self, words, lengths):
