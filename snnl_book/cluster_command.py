@@ -10,6 +10,7 @@ from pathlib import Path
 
 from snnl_book import data, experiments, own_texts
 from snnl_book.own_texts.clusters import check_options
+from snnl_book.own_texts.tables import counted, map_values
 from snnl_lib import SnnlError
 from snnl_lib.checkpoint import whole_file
 
@@ -78,10 +79,10 @@ def _cluster(args):
     _check(args, table, list(texts))
     omit = own_texts.read_stop_words(args.stop_words) if args.stop_words else None
     blank = len(table) - len(texts)
-    blank_rows = f", and {blank} rows without a text" if blank else ""
-    _note(f"{len(texts):,} texts are read; now they are clustered")
+    blank_rows = f", and {counted(blank, 'row')} without a text" if blank else ""
+    _note(f"{counted(len(texts), 'text')} to cluster")
     device = experiments.check_device(args.device)
-    lines = [f"{args.texts}, column {column}: {len(texts):,} texts{blank_rows}"]
+    lines = [f"{args.texts}, column {column}: {counted(len(texts), 'text')}{blank_rows}"]
     if args.model:
         clustering = own_texts.predict_clusters(list(texts), args.model, device)
     else:
@@ -222,7 +223,7 @@ def _write(path, table, index, clustering):
         for name, column, dtype in zip(COLUMNS, values, types, strict=True)
     }
     with whole_file(path) as file:
-        table.map(_plain).assign(**added).to_csv(file, index=False)
+        map_values(table, _plain).assign(**added).to_csv(file, index=False)
 
 
 def _plain(value):

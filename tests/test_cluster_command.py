@@ -3,6 +3,8 @@
 import csv
 import errno
 import functools
+import gzip
+import io
 import json
 import os
 import re
@@ -58,6 +60,7 @@ TITLE = ("--column", "title")
 REFUSED = [
     (("--k", "2"), "name the column of the texts: choose one of id, title"),
     ((*TITLE, "--k", "many"), "between 1 and the number of texts (80), got 'many'"),
+    ((*TITLE, "--k", "²"), "between 1 and the number of texts (80), got '²'"),
     ((*TITLE, "--k", "81"), "between 1 and the number of texts (80), got '81'"),
     ((*TITLE, "--method", "bert"), "there is no method 'bert'"),
     ((*TITLE, "--seeds", "two"), "seeds must be whole numbers"),
@@ -167,14 +170,47 @@ def test_the_table_is_there_before_anything_is_printed(wines, packages, monkeypa
     assert main(arguments) == 0 and printed and all(printed)
 
 
-def test_nested_values_beside_the_texts_are_kept_as_json(command, packages, tmp_path):
+def test_values_of_json_beside_the_texts_are_kept(command, packages, tmp_path):
     path, out = tmp_path / "a.jsonl", tmp_path / "out.csv"
+    number = 12345678901234567890  # more digits than a float has
     rows = [{"title": title, "by": {"name": "ü"}} for title in ("red wine", "sort a list")]
+    rows = [rows[0] | {"id": number}, rows[1] | {"id": None}, rows[1]]
     path.write_text("\n".join(map(json.dumps, rows)))
     asked = (*TITLE, "--k", "2", "--method", "tfidf", "--out", str(out))
     assert command("cluster", str(path), *asked)[0] == 0
     with out.open(newline="", encoding="utf-8") as file:
-        assert [json.loads(row["by"]) for row in csv.DictReader(file)] == [{"name": "ü"}] * 2
+        rows = [*csv.DictReader(file)]
+    assert [json.loads(row["by"]) for row in rows] == [{"name": "ü"}] * 3
+    assert [row["id"] for row in rows] == [str(number), "", ""]
+
+
+WINE_TITLES = ["red wine, dry", 'wine "Élan"', "sort a list", "список, вино", "葡萄酒品鉴课程"]
+WINE_TABLE = pd.DataFrame({"id": range(5), "title": WINE_TITLES})
+FILES = {  # how a file is written, and the options that read it
+    "utf-16.csv": (WINE_TABLE.to_csv(index=False).encode("utf-16"), TITLE),
+    "bars.csv": (WINE_TABLE.to_csv(index=False, sep="|").encode(), TITLE),
+    "tabs.csv": (WINE_TABLE.to_csv(index=False, sep="\t").encode(), TITLE),
+    "old-mac.csv": (WINE_TABLE.to_csv(index=False).replace("\n", "\r").encode(), TITLE),
+    "packed.csv.gz": (gzip.compress(WINE_TABLE.to_csv(index=False).encode()), TITLE),
+    "marked.jsonl": (WINE_TABLE.to_json(orient="records", lines=True).encode("utf-8-sig"), TITLE),
+    "list.json": (WINE_TABLE.to_json(orient="records").encode(), TITLE),
+    "lines.txt": ("\r\n".join(WINE_TITLES).encode("gb18030"), ("--encoding", "gb18030")),
+}
+
+
+def test_files_of_all_forms_give_the_same_clusters_on_a_terminal_of_ascii(
+    packages, tmp_path, monkeypatch
+):
+    out = tmp_path / "out.csv"
+    for name, (content, options) in FILES.items():
+        terminal = io.TextIOWrapper(io.BytesIO(), "ascii", errors="strict")
+        monkeypatch.setattr(sys, "stdout", terminal)
+        (tmp_path / name).write_bytes(content)
+        asked = ("--k", "2", "--method", "tfidf", "--out", str(out), *options)
+        assert main(["cluster", str(tmp_path / name), *asked]) == 0, name
+        table = pd.read_csv(out)
+        assert table.iloc[:, -4].tolist() == WINE_TITLES, name
+        assert table["cluster"].nunique() == 2 and table["distance"].notna().all(), name
 
 
 def test_minilms_clusters_are_kept_and_reused_with_a_page(command, packages, wines):

@@ -52,21 +52,32 @@ def test_lines_and_an_only_column_need_no_name(tmp_path):
     ("name", "content", "column", "told"),
     [
         ("a.csv", None, None, "could not be read"),
-        ("a.csv", "", None, "could not be read"),
+        ("a.csv", "", None, "it is empty: give a file of texts"),
+        ("a.txt", "\n \n", None, "it is empty: give a file of texts"),
         ("a.csv", "id,title\n1,x\n", None, "name the column of the texts: choose one of id, title"),
         ("a.csv", "id,title\n1,x\n", "titles", "it has no column 'titles'"),
         ("a.csv", "id,title\n1,\n2, \n", "title", "has no text in its column title"),
         ("a.jsonl", "{", None, "line 1 is not JSON (Expecting property name"),
-        ("a.csv", "id,title\n1,x\n2,x,y,z\n", None, "Expected 2 fields in line 3, saw 4"),
+        ("a.csv", "id,title\n1,x\n2,x,y,z\n", None, "Expected 2 fields in line 3, saw 4: close"),
+        ("a.csv", "id,title\n1,x,y\n2,x\n", None, "a row has more fields than the header: close"),
+        ("a.csv", "id, title\n1,x\n", "title", "choose one of id, ' title'"),
         ("a.xls", "x", None, "does not end in one of .csv"),
         ("a.csv.zip", "x", None, "rename, unpack or convert it"),
         ("a.csv.gz", b"\x1f\x8b\x08", None, "a.csv.gz could not be read (Compressed file ended"),
         ("a.txt", b"caf\xe9", None, "it is not in UTF-8 (byte 0xe9 at 3): name its encoding"),
         ("a.txt", b"a\0b\0", None, "it holds null characters"),
+        (
+            "a.txt",
+            "a\né".encode("utf-16-le"),
+            None,
+            "name its encoding, such as --encoding utf-16-le",
+        ),
         ("a.jsonl", '["x"]\n{"a": "x"}', None, "line 2 is an object: give a list for each text"),
         ("a.jsonl", "1\n", None, "line 1 is the value 1: give an object"),
         ("a.jsonl", "\n", None, "it is empty"),
         ("a.json", '{"a": ["x"]}', None, "it does not hold a list"),
+        ("a.json", '"x"\n"y"\n', None, "rename it to .jsonl"),
+        ("a.jsonl", '[\n"x"\n]', None, "rename it to .json"),
         ("a.jsonl", '{"a": "x"}\n{"a": {"b": "x"}}', "a", "row 2 has an object in its column a"),
         ("a.jsonl", '{"a": ["x"]}', "a", "row 1 has a list in its column a, and not a text"),
     ],
@@ -117,8 +128,12 @@ def test_gzip_and_every_encoding_are_read(tmp_path):
     for name, encoding in (("a.csv.gz", None), ("b.csv", None), ("c.csv", "cp1252")):
         table, _ = own_texts.read_table(tmp_path / name, encoding=encoding)
         assert table["title"].tolist() == ["café", "naïve"]
-    with pytest.raises(TextsError, match="there is no encoding 'utf-9'"):
-        own_texts.read_table(tmp_path / "c.csv", encoding="utf-9")
+    for encoding, problem in (
+        ("utf-9", "there is no encoding 'utf-9'"),
+        ("ascii", "it is not in ASCII .*: name its encoding, such as --encoding utf-8"),
+    ):
+        with pytest.raises(TextsError, match=problem):
+            own_texts.read_table(tmp_path / "c.csv", encoding=encoding)
 
 
 def test_an_excel_sheet_is_read_as_it_stands(tmp_path):
@@ -131,6 +146,13 @@ def test_an_excel_sheet_is_read_as_it_stands(tmp_path):
     with pytest.warns(own_texts.TextsWarning, match="only the first sheet, mine, was read"):
         table, _ = own_texts.read_table(path, "title")
     assert table.to_numpy().tolist() == rows.to_numpy().tolist()
+    with pd.ExcelWriter(path) as file:
+        rows[:0].to_excel(file, sheet_name="cover", index=False)
+        rows.to_excel(file, sheet_name="mine", index=False)
+    assert own_texts.read_table(path, "title")[0]["title"].tolist() == ["wine", "NA"]
+    rows[:0].to_excel(path)
+    with pytest.raises(TextsError, match="it is empty"):
+        own_texts.read_table(path)
     path.write_text("title")
     with pytest.raises(TextsError, match="it is not an Excel file"):
         own_texts.read_table(path)
@@ -146,10 +168,16 @@ def test_excel_without_its_package_names_the_extra(tmp_path, monkeypatch):
 def test_half_an_emoji_is_replaced_and_counted(tmp_path):
     lines = [{"title": "wine \ud83c", "by": "\ud83c\udf77"}, {"title": "list", "by": "\udf77"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with pytest.warns(own_texts.TextsWarning, match="2 values hold half a character"):
+    with pytest.warns(own_texts.TextsWarning, match="replaced 2 half characters by \ufffd"):
         table, _ = own_texts.read_table(tmp_path / "a.jsonl", "title")
     assert table["title"].tolist() == ["wine \ufffd", "list"]
     assert table["by"].tolist() == ["\U0001f377", "\ufffd"]
+    for name in ("a.csv", "a.txt", "a.jsonl"):
+        text = '"wine \ud83c"\n"list"\n'
+        (tmp_path / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.warns(own_texts.TextsWarning, match="replaced 1 half character by \ufffd"):
+            table, column = own_texts.read_table(tmp_path / name)
+        assert "wine \ufffd" in [column, *table[column].str.strip('"')]
 
 
 @pytest.mark.parametrize(

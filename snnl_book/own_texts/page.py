@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_book.own_texts.clusters import Clustering
+from snnl_book.own_texts.tables import counted
 from snnl_book.own_texts.words import describe_clusters
 from snnl_lib.seeds import named_seed
 
@@ -27,7 +28,9 @@ def map_texts(vectors: np.ndarray, seed: int = 42) -> np.ndarray:
     from sklearn.manifold import TSNE
 
     size = min(50, *vectors.shape)
-    points = PCA(size, random_state=named_seed(seed, "components")).fit_transform(vectors)
+    components = PCA(size, random_state=named_seed(seed, "components"))
+    with np.errstate(invalid="ignore"):  # the shares of no variance at all
+        points = components.fit_transform(vectors)
     if len(points) >= 5 and len(np.unique(points, axis=0)) > 1:
         perplexity = min(30, (len(points) - 1) / 3)
         points = TSNE(
@@ -85,9 +88,10 @@ def write_page(
         for i, (x, y) in zip(drawn, places, strict=True)
     ]
     part = "" if len(drawn) == len(texts) else f", of which the map shows {len(drawn):,}"
-    outliers = int(clustering.outliers.sum())
-    summary = f"{len(texts):,} texts{part}, {len(clusters)} clusters and {outliers:,} outliers"
-    data = {"summary": f"{summary} (squares on the map).", "clusters": clusters, "points": points}
+    outliers = counted(int(clustering.outliers.sum()), "outlier")
+    summary = f"{counted(len(texts), 'text')}{part}, {counted(len(clusters), 'cluster')}"
+    summary += f" and {outliers} (squares on the map)."
+    data = {"summary": summary, "clusters": clusters, "points": points}
     # A text may hold "</script>" or "<!--", which would end or hide the data.
     data = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     template = Path(__file__).with_name("page.html").read_text("utf-8")

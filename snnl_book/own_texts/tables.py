@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # importing pandas would slow down the command line
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".xlsx", ".txt")
 SEPARATORS = ",;\t|"
 ROWS_LOOKED_AT = 100  # to recognise the separator
+EMPTY = "it is empty: give a file of texts"
+REPLACEMENT = "\ufffd"  # for half a character
 BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
@@ -29,6 +31,15 @@ class TextsWarning(UserWarning):
     """Something about the texts or their clusters that a user could not see otherwise."""
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> counted(1, "text"), counted(2000, "text")
+    ('1 text', '2,000 texts')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def read_table(
     path: str | Path,
     column: str | None = None,
@@ -38,10 +49,10 @@ def read_table(
 ) -> tuple["pd.DataFrame", str]:
     """Read a file with one text per row.
 
-    The ending of its name gives the format: ``.csv``, ``.tsv``, ``.xlsx`` (the first sheet),
-    ``.jsonl`` (a JSON object or list per line), ``.json`` (a list of those) or ``.txt`` (a text per
-    line). ``.gz`` may follow. Half an emoji, which some programs leave where they cut a text, is
-    replaced with a TextsWarning.
+    The ending of its name gives the format: ``.csv``, ``.tsv``, ``.xlsx`` (the first sheet
+    with rows), ``.jsonl`` (a JSON object or list per line), ``.json`` (a list of those) or ``.txt``
+    (a text per line). ``.gz`` may follow. Half an emoji, which some programs leave where they cut a
+    text, is replaced with a TextsWarning.
 
     Args:
         path: the file.
@@ -81,7 +92,7 @@ def read_table(
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
         advice = f"give a file of texts that is what its ending {ending} says"
         raise TextsError(f"{path} could not be read ({reason}): {advice}") from error
-    table = _with_whole_characters(table, path)
+    table = _with_whole_characters(table)
     column = _column_of_texts(table, column, path)
     _check_values(table[column], column, path)
     return table, column
@@ -118,13 +129,17 @@ def _parse(content, ending, separator, encoding):
     if separator is None:
         text, separator = _recognise_separator(text, "," if ending == ".csv" else "\t")
     options = {"sep": separator, "dtype": str, "keep_default_na": False}
-    table = pd.read_csv(io.StringIO(text), **options)
-    if len(table.columns) == 1:  # a blank line of a single column is an empty text
-        table = pd.read_csv(io.StringIO(text), skip_blank_lines=False, **options)
-    if not isinstance(table.index, pd.RangeIndex):  # pandas uses surplus fields as an index
+    try:
+        table = pd.read_csv(io.StringIO(text), **options)
+        if len(table.columns) == 1:  # a blank line of a single column is an empty text
+            table = pd.read_csv(io.StringIO(text), skip_blank_lines=False, **options)
+        if not isinstance(table.index, pd.RangeIndex):  # pandas uses surplus fields as an index
+            raise pd.errors.ParserError("a row has more fields than the header")
+    except pd.errors.ParserError as error:
+        problem = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         found = {"\t": "tab"}.get(separator, repr(separator))
         advice = f"quote texts that hold the separator, {found}, or name another by --sep"
-        raise TextsError(f"a row has more fields than the header: {advice}")
+        raise TextsError(f"{problem}: close all quotes, {advice}") from error
     return table
 
 
@@ -138,9 +153,12 @@ def _sheet(content):
     except Exception as error:  # a damaged file can raise nearly anything
         problem = f"it is not an Excel file ({' '.join(str(error).split())[:100]})"
         raise TextsError(f"{problem}: save it as .xlsx or .csv") from error
-    (first, table), *others = sheets.items()
-    if any(len(other) for _, other in others):
-        warnings.warn(f"only the first sheet, {first}, was read", TextsWarning, stacklevel=4)
+    filled = [name for name, table in sheets.items() if len(table)]
+    if not filled:
+        raise TextsError(EMPTY)
+    if len(filled) > 1:
+        warnings.warn(f"only the first sheet, {filled[0]}, was read", TextsWarning, stacklevel=4)
+    table = sheets[filled[0]]
     table.columns = table.columns.map(str)
     return table
 
@@ -148,6 +166,8 @@ def _sheet(content):
 def _decoded(content, encoding):
     mark = BYTE_ORDER_MARKS.get(content[:2])
     name = encoding or mark or "utf-8"
+    example = "utf-16-le" if b"\0" in content else "cp1252" if encoding is None else "utf-8"
+    advice = f"name its encoding, such as --encoding {example}"
     try:
         text = content.decode(name, "surrogatepass").removeprefix("\ufeff")
     except LookupError as error:
@@ -155,12 +175,15 @@ def _decoded(content, encoding):
         raise TextsError(f"there is no encoding {name!r}: {advice}") from error
     except UnicodeDecodeError as error:
         problem = f"it is not in {name.upper()} (byte {content[error.start]:#x} at {error.start})"
-        advice = "name its encoding, such as --encoding cp1252"
         raise TextsError(f"{problem}: {advice}") from error
     if "\0" in text:
-        advice = "give a file of texts, or name its encoding, such as --encoding utf-16-le"
-        raise TextsError(f"it holds null characters, which no text has: {advice}")
-    return text
+        problem = "it holds null characters, which no text has"
+        raise TextsError(f"{problem}: give a file of texts, or {advice}")
+    if not text.strip():
+        raise TextsError(EMPTY)
+    whole = whole_characters(text)
+    _warn_of_halves(whole.count(REPLACEMENT) - text.count(REPLACEMENT))
+    return whole
 
 
 def _lines(text):
@@ -197,7 +220,11 @@ def _json_table(text, ending):
     import pandas as pd
 
     if ending == ".json":
-        rows = json.loads(text)
+        try:
+            rows = json.loads(text)
+        except json.JSONDecodeError as error:
+            advice = "if each line is a JSON value, rename it to .jsonl"
+            raise TextsError(f"it is not JSON ({error}): {advice}") from None
         if not isinstance(rows, list):
             raise TextsError("it does not hold a list: give a list of objects, one per text")
         numbered = list(enumerate(rows, start=1))
@@ -205,7 +232,7 @@ def _json_table(text, ending):
         lines = enumerate(_lines(text), start=1)
         numbered = [(number, _json_line(number, line)) for number, line in lines if line.strip()]
     if not numbered:
-        raise TextsError("it is empty: give a file of texts")
+        raise TextsError(EMPTY)
     names = {dict: "an object", list: "a list", str: "a string"}
     expected = type(numbered[0][1])
     for number, row in numbered:
@@ -225,7 +252,7 @@ def _json_line(number, line):
         return json.loads(line)
     except ValueError as error:
         raise TextsError(
-            f"line {number} is not JSON ({error}): give a JSON value per line"
+            f"line {number} is not JSON ({error}): give a value per line, or rename it to .json"
         ) from None
 
 
@@ -238,24 +265,41 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _with_whole_characters(table, path):
+def map_values(table: "pd.DataFrame", function) -> "pd.DataFrame":
+    """Apply a function to each value of a table. Unlike ``table.map`` it keeps whole numbers whole.
+
+    >>> import pandas as pd
+    >>> map_values(pd.DataFrame({"id": [1, None]}, dtype=object), str)["id"].tolist()
+    ['1', 'None']
+    """
+    import pandas as pd
+
+    rows = [[function(value) for value in row] for row in table.itertuples(index=False, name=None)]
+    return pd.DataFrame(rows, table.index, table.columns, dtype=object)
+
+
+def _with_whole_characters(table):
     """Return a table in which no text or name holds half a character; warn of how many did."""
-    changed = 0
+    halves = 0
 
     def mend(value):
-        nonlocal changed
+        nonlocal halves
         if not isinstance(value, str) or value.isascii():
             return value
         whole = whole_characters(value)
-        changed += whole != value
+        halves += whole.count(REPLACEMENT) - value.count(REPLACEMENT)
         return whole
 
-    table = table.rename(columns=mend).map(mend)
-    if changed:
-        values = "1 value holds" if changed == 1 else f"{changed:,} values hold"
-        sentence = f"{path}: {values} half a character, such as a cut emoji, replaced by \ufffd"
-        warnings.warn(sentence, TextsWarning, stacklevel=3)
+    table = map_values(table.rename(columns=mend), mend)
+    _warn_of_halves(halves)
     return table
+
+
+def _warn_of_halves(count):
+    if count:
+        found = counted(count, "half character")
+        sentence = f"replaced {found} by {REPLACEMENT}: some program cut an emoji in two"
+        warnings.warn(sentence, TextsWarning, stacklevel=4)
 
 
 def _column_of_texts(table, column, path):
@@ -265,7 +309,8 @@ def _column_of_texts(table, column, path):
         problem = "name the column of the texts"
         if column is not None:
             problem = f"it has no column {column!r}"
-        raise TextsError(f"{path}: {problem}: choose one of {', '.join(table.columns)}")
+        names = (name if name == name.strip() else repr(name) for name in table.columns)
+        raise TextsError(f"{path}: {problem}: choose one of {', '.join(names)}")
     return column
 
 
