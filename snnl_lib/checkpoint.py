@@ -15,10 +15,12 @@ from snnl_lib import SnnlError
 
 SECONDS_BETWEEN = 600.0
 """A training saves its state after this time, at the end of the current step or epoch."""
+ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
+"""What the file of a Checkpoint holds."""
 
 
 class CacheError(SnnlError):
-    """A checkpoint or cached file is damaged, belongs elsewhere, or cannot be written."""
+    """A checkpoint or cached file is damaged, belongs elsewhere, or cannot be read or written."""
 
 
 @contextlib.contextmanager
@@ -51,9 +53,13 @@ def cache_file(path: Path):
     try:
         with whole_file(path) as file:
             yield file
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # torch.save reports a full disk as a RuntimeError, raised while it handles the OSError.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if not isinstance(cause, OSError):
+            raise
         advice = "make room, or set SNNL_CACHE to a folder you can write to"
-        raise CacheError(f"{path} could not be written ({error.strerror}): {advice}") from error
+        raise CacheError(f"{path} could not be written ({cause.strerror}): {advice}") from error
 
 
 def key(facts) -> str:
@@ -79,9 +85,10 @@ class Checkpoint:
     """A file from which an interrupted training continues to the same bits.
 
     ``parts`` change during the training: modules, optimisers and schedulers (anything with a
-    ``state_dict``), parameters, and generators of torch or numpy. The file also holds the state of
-    torch's global generators. ``of`` identifies the training, so that no other training continues
-    from its file. With ``path=None`` there is no file, and no call does anything.
+    ``state_dict``), parameters, and generators of torch or numpy. The file also holds the states of
+    torch's global generators: that of the CPU, and that of the accelerator that holds the parts, if
+    they are on one. ``of`` identifies the training, so that no other training continues from its
+    file. With ``path=None`` there is no file, and no call does anything.
 
     >>> import torch
     >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
@@ -101,29 +108,56 @@ class Checkpoint:
         """Put all parts into the state they had when the file was written.
 
         Returns the ``progress`` that ``save`` received, or an empty dict if there is no file.
-        Raises CacheError if the file is damaged or of another training.
+        Raises CacheError if the file is damaged, cannot be read, or is of another training.
         """
         if self.path is None or not self.path.exists():
             return {}
         # Importing torch takes seconds, and most users of this module need only whole_file.
         import torch
 
-        from snnl_lib.devices import set_random_states
+        from snnl_lib.devices import random_states, set_random_states
 
-        advice = "remove it, and the training starts from the beginning"
-        try:  # a damaged file can raise nearly any exception
+        try:
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
-            if saved.get("of", "") == self.of:
-                for name, part in self.parts.items():
-                    _put_back(part, saved["parts"][name])
-                torch.set_rng_state(saved["random"])
-                set_random_states(saved["random, GPUs"])
-                return saved["progress"]
-        except Exception as error:
-            reason = f"the checkpoint {self.path} is damaged ({type(error).__name__})"
-            raise CacheError(f"{reason}: {advice}") from error
-        reason = f"the checkpoint {self.path} is of another training"
-        raise CacheError(f"{reason}: {advice}, or name another file")
+        except (PermissionError, IsADirectoryError) as error:
+            problem = f"could not be read ({error.strerror})"
+            raise CacheError(f"the checkpoint {self.path} {problem}") from error
+        except Exception as error:  # a damaged file can raise nearly any other exception
+            raise self._unusable(f"is damaged ({type(error).__name__})") from error
+        if not isinstance(saved, dict) or not saved.keys() >= ENTRIES:
+            raise self._unusable("is not a checkpoint, or one of another version of this library")
+        if saved["of"] != self.of:
+            raise self._unusable("is of another training")
+        if saved["parts"].keys() != self.parts.keys():
+            parts = f"{', '.join(saved['parts'])}, but this training has {', '.join(self.parts)}"
+            raise self._unusable(f"is of another training: it holds {parts}")
+        for name, part in self.parts.items():
+            try:
+                _put_back(part, saved["parts"][name])
+            except Exception as error:
+                raise self._unusable(f"does not fit the part {name!r} ({error})") from error
+        torch.set_rng_state(saved["random"])
+        device = self._device()
+        states = random_states(device)
+        if states and saved["random, GPUs"]:  # none if the training began on a CPU
+            (states[device.index],) = saved["random, GPUs"]
+            set_random_states(device, states)
+        return saved["progress"]
+
+    def _unusable(self, problem):
+        advice = "remove it, and the training starts from the beginning, or name another file"
+        return CacheError(f"the checkpoint {self.path} {problem}: {advice}")
+
+    def _device(self):
+        """Return the accelerator that holds a part, or the CPU if it holds all of them."""
+        import torch
+
+        for part in self.parts.values():
+            for holder in part.parameters() if hasattr(part, "parameters") else [part]:
+                device = getattr(holder, "device", None)
+                if device is not None and device.type != "cpu":
+                    return device
+        return torch.device("cpu")
 
     def save_if_due(self, **progress) -> bool:
         """Save if ``SECONDS_BETWEEN`` have passed since the last time; return whether it did."""
@@ -144,12 +178,14 @@ class Checkpoint:
 
         from snnl_lib.devices import random_states
 
+        device = self._device()
+        states = random_states(device)
         saved = {
             "parts": {name: _state(part) for name, part in self.parts.items()},
             "progress": _plain(progress),
             "of": self.of,
             "random": torch.get_rng_state(),
-            "random, GPUs": random_states(),
+            "random, GPUs": [states[device.index]] if states else [],
         }
         with cache_file(self.path) as file:
             torch.save(saved, file)

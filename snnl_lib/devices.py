@@ -18,6 +18,11 @@ def exact_products():
 
     Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep three digits or two.
     A graph of ``torch.compile`` cannot switch: it keeps the setting under which it was compiled.
+
+    The setting belongs to the process, not to a thread. If two threads are in such a block at the
+    same time, the first to leave puts the old setting back for both, and the last to leave may keep
+    float32 exact. Threads that share a process should therefore disallow the rounding themselves,
+    with ``torch.set_float32_matmul_precision("highest")``.
     """
     return nullcontext() if torch.compiler.is_compiling() else _exact(_PRODUCTS)
 
@@ -50,21 +55,23 @@ def has_float64(device) -> bool:
     return device.type != "mps"
 
 
-def random_states() -> list[torch.Tensor]:
-    """Return the state of each accelerator's random generator, an empty list without one."""
-    if not torch.accelerator.is_available():
+def random_states(device) -> list[torch.Tensor]:
+    """Return the states of the random generators of all accelerators of a device's type.
+
+    For the CPU this is an empty list: asking an accelerator would start it.
+    """
+    device = torch.device(device)
+    if device.type == "cpu":
         return []
-    accelerator = torch.get_device_module(torch.accelerator.current_accelerator())
+    accelerator = torch.get_device_module(device)
     if hasattr(accelerator, "get_rng_state_all"):
         return accelerator.get_rng_state_all()
     return [accelerator.get_rng_state()]  # MPS has a single device
 
 
-def set_random_states(states: list[torch.Tensor]) -> None:
-    """Set the states that ``random_states`` returned, if this machine has as many accelerators."""
-    if len(states) != len(random_states()):
-        return
-    accelerator = torch.get_device_module(torch.accelerator.current_accelerator())
+def set_random_states(device, states: list[torch.Tensor]) -> None:
+    """Set the states that ``random_states`` returned for this device."""
+    accelerator = torch.get_device_module(torch.device(device))
     if hasattr(accelerator, "set_rng_state_all"):
         accelerator.set_rng_state_all(states)
     else:
@@ -75,11 +82,10 @@ def set_random_states(states: list[torch.Tensor]) -> None:
 @contextmanager
 def kept_random_states(device):
     """Restore torch's random states, of the CPU and of the device's type, at the end of a block."""
-    on_cpu = torch.device(device).type == "cpu"  # asking an accelerator would start it
-    states = [] if on_cpu else random_states()
+    states = random_states(device)
     with torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:
             if states:
-                set_random_states(states)
+                set_random_states(device, states)

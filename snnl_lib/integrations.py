@@ -231,7 +231,7 @@ class EntanglementMonitor:
                 labels.append(batch_labels.to(parts[0].device))
                 if sum(map(len, labels)) >= self.max_samples:
                     break
-        if not labels:
+        if not sum(map(len, labels)):
             raise ValueError("batches must have rows to measure with, got none")
         labels = torch.cat(labels)[: self.max_samples]
         for name, parts in rows.items():

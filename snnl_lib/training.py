@@ -184,7 +184,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         select: (hidden, output) -> dict of the tensors that the loss is applied to. By default,
             these are all hidden layers.
         regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 by a
-            rival, and is summed over the tensors.
+            rival, and is summed over the tensors; ``layers`` and ``ignore_index`` must then have
+            their defaults.
         steps_per_epoch: by default, as many as one pass over the documents takes. With more steps,
             an epoch continues with the documents in a new order; with fewer, it stops early.
         after_epoch: (model) -> dict of numbers to add to the epoch's row of the curve.
@@ -202,9 +203,11 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         says so.
 
     Raises:
-        ValueError: alpha is not finite, epochs or batch_size are not above 0, the weight is
-            unknown, or ``composite_loss`` refuses the temperature or a layer. Adam refuses a
-            negative learning rate.
+        TypeError: the features are not floating point.
+        ValueError: there are no features, alpha is not finite, epochs, batch_size or
+            steps_per_epoch are not above 0, the weight is unknown, a regularizer comes with layers
+            or an ignore_index, or ``composite_loss`` refuses the temperature or a layer. Adam
+            refuses a negative learning rate.
         CacheError: the checkpoint is damaged, belongs to another training (other data, seed or
             settings), or cannot be written.
 
@@ -215,12 +218,9 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     >>> list(curve.columns), bool(curve["loss"].is_monotonic_decreasing)
     (['epoch', 'temperature', 'loss', 'primary'], True)
     """
-    _check_settings(alpha, epochs, batch_size, weight)
+    _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight)
     features, labels = torch.as_tensor(features), torch.as_tensor(labels)
-    if features.dtype == torch.float64 and not has_float64(device):
-        raise ValueError(f"features must be float32, because {device} has no float64")
-    if len(labels) != len(features):
-        raise ValueError(f"labels must be one per row, got {len(labels)} for {len(features)} rows")
+    _check_data(features, labels, device)
     steps = steps_per_epoch or math.ceil(len(features) / batch_size)
     generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
     order = batches(len(features), batch_size, generator)
@@ -284,14 +284,27 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     return History(pd.DataFrame(rows), diverged)
 
 
-def _check_settings(alpha, epochs, batch_size, weight):
+def _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight):
     if not math.isfinite(alpha):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
     if not (epochs > 0 and batch_size > 0):
         expected = "epochs and batch_size must be above 0"
         raise ValueError(f"{expected}, got {epochs!r} and {batch_size!r}")
+    if steps_per_epoch is not None and not steps_per_epoch > 0:
+        raise ValueError(f"steps_per_epoch must be above 0 or None, got {steps_per_epoch!r}")
     if weight not in POWERS:
         raise ValueError(f"weight must be one of {[*POWERS]}, got {weight!r}")
+
+
+def _check_data(features, labels, device):
+    if not features.is_floating_point():
+        raise TypeError(f"features must be floating point, got {features.dtype}")
+    if len(features) == 0:
+        raise ValueError("features must have at least one row, got none")
+    if features.dtype == torch.float64 and not has_float64(device):
+        raise ValueError(f"features must be float32, because {device} has no float64")
+    if len(labels) != len(features):
+        raise ValueError(f"labels must be one per row, got {len(labels)} for {len(features)} rows")
 
 
 def _objective(primary, layers, select, regularizer, ignore_index):
@@ -299,6 +312,9 @@ def _objective(primary, layers, select, regularizer, ignore_index):
 
     The function returns two losses, tensors []: the composite loss and the primary loss.
     """
+    if regularizer is not None and (layers != "sum" or ignore_index is not None):
+        values = f"layers={layers!r} and ignore_index={ignore_index!r}"
+        raise ValueError(f"layers and ignore_index do not apply to a regularizer, got {values}")
 
     def objective(output, hidden, x, y, temperature, alpha):
         primary_loss = primary(output, x, y)

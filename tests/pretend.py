@@ -43,10 +43,10 @@ class Module(_DummyBackendModule):
         return _switch["on"]
 
     def get_rng_state_all(self):
-        return []
+        return [torch.get_rng_state()]
 
     def set_rng_state_all(self, states):
-        pass
+        torch.set_rng_state(*states)
 
     def get_amp_supported_dtype(self):
         return [torch.float16, torch.bfloat16]

@@ -1,14 +1,17 @@
 """A checkpoint is whole or absent, and belongs to one training."""
 
+import errno
+import io
 import os
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from snnl_lib import checkpoint
-from snnl_lib.checkpoint import CacheError, Checkpoint, whole_file
+from snnl_lib.checkpoint import CacheError, Checkpoint, cache_file, whole_file
 
 
 def test_all_kinds_of_parts_and_of_progress_come_back(tmp_path):
@@ -42,9 +45,67 @@ def test_no_training_continues_from_the_file_of_another_or_from_a_damaged_one(tm
     Checkpoint(path, "one", weight=weight).save(step=1)
     with pytest.raises(CacheError, match=r"kept\.pt is of another training: remove it"):
         Checkpoint(path, "another", weight=weight).restore()
-    path.write_bytes(b"torn")
-    with pytest.raises(CacheError, match=r"kept\.pt is damaged .*: remove it"):
-        Checkpoint(path, weight=weight).restore()
+    for damaged in (b"torn", path.read_bytes()[:-9]):
+        path.write_bytes(damaged)
+        with pytest.raises(CacheError, match=r"kept\.pt is damaged .*: remove it"):
+            Checkpoint(path, weight=weight).restore()
+
+
+def test_a_checkpoint_that_cannot_be_used_says_what_does_not_fit(tmp_path):
+    path = tmp_path / "kept.pt"
+    Checkpoint(path, model=torch.nn.Linear(2, 3)).save(step=1)
+    longer = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    for parts, problem in (
+        ({"model": longer}, r"does not fit the part 'model' \(.*Missing key.*0\.weight"),
+        ({"model": torch.nn.Linear(2, 4)}, r"does not fit the part 'model' \(.*size mismatch"),
+        ({"model": longer, "means": torch.zeros(2)}, "holds model, but .* has model, means"),
+    ):
+        with pytest.raises(CacheError, match=rf"(?s)kept\.pt .*{problem}.*: remove it"):
+            Checkpoint(path, **parts).restore()
+    torch.save(longer.state_dict(), path)
+    with pytest.raises(CacheError, match=r"kept\.pt is not a checkpoint, .*: remove it"):
+        Checkpoint(path, model=longer).restore()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CacheError, match=r"kept\.pt could not be read \(Is a directory\)"):
+        Checkpoint(path, model=longer).restore()
+
+
+def test_the_checkpoint_of_a_training_on_the_cpu_leaves_accelerators_alone(tmp_path, monkeypatch):
+    def asked(*device):
+        raise AssertionError("a GPU is started")
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch, "get_device_module", asked)
+    layer = torch.nn.Linear(2, 3)
+    parts = {"layer": layer, "optimizer": torch.optim.Adam(layer.parameters())}
+    Checkpoint(tmp_path / "kept.pt", **parts).save(step=1)
+    assert Checkpoint(tmp_path / "kept.pt", **parts).restore() == {"step": 1}
+
+
+def test_a_checkpoint_holds_the_random_state_of_the_accelerator_that_trains(tmp_path, monkeypatch):
+    class Parameter:  # as on the second of two GPUs
+        device = torch.device("cuda:1")
+
+        def parameters(self):
+            return [self]
+
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    states = [torch.tensor([1]), torch.tensor([2])]
+    module = SimpleNamespace(get_rng_state_all=lambda: [*states])
+    module.set_rng_state_all = lambda restored: states.__setitem__(slice(None), restored)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    kept = Checkpoint(tmp_path / "kept.pt", model=Parameter())
+    kept.save(step=1)
+    states[:] = torch.tensor([3]), torch.tensor([4])
+    assert kept.restore() == {"step": 1}
+    assert states == [3, 2]
 
 
 def test_a_checkpoint_is_saved_when_its_time_has_come_and_not_before(tmp_path, monkeypatch):
@@ -74,6 +135,22 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CacheError, match=r"kept\.pt could not be written"):
         Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
+
+
+def test_a_full_disk_is_reported_as_a_file_that_cannot_be_written(tmp_path):
+    class FullDisk(io.BytesIO):
+        def write(self, data):
+            if self.tell() > 50_000:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    path = tmp_path / "kept.pt"
+    problem = r"kept\.pt could not be written \(No space left on device"
+    with pytest.raises(CacheError, match=problem), cache_file(path):
+        torch.save(torch.zeros(50_000), FullDisk())
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(RuntimeError, match="of torch"), cache_file(path):
+        raise RuntimeError("of torch")
 
 
 def test_the_key_tells_arrays_apart_by_their_numbers_types_and_shapes():

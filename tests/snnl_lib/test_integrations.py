@@ -322,6 +322,8 @@ def test_the_monitor_refuses_bad_arguments_and_batches_without_rows(network):
     ):
         with pytest.raises(ValueError, match=named):
             EntanglementMonitor(network, **arguments).record([])
+    with pytest.raises(ValueError, match=r"batches .*rows"):
+        EntanglementMonitor(network, ["0"]).record([(torch.ones(0, 6), torch.ones(0).long())])
 
 
 def test_the_monitor_measures_in_inference_mode_and_a_model_that_was_compiled(network, held_out):

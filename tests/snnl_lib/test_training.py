@@ -252,10 +252,18 @@ def test_settings_that_cannot_be_trained_with_are_refused(blobs):
         ({"alpha": 1.0, "temperature": "learnable"}, "learnable"),
         ({"epochs": 0}, "epochs .* 0"),
         ({"batch_size": 0}, "batch_size .* 0"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch .* 0"),
+        ({"regularizer": squared_error, "layers": ["hidden1"]}, r"regularizer.*\['hidden1'\]"),
+        ({"regularizer": squared_error, "ignore_index": -1}, "regularizer.*ignore_index=-1"),
         ({"weight": "by T"}, "weight .*'by T'"),
     ):
         with pytest.raises(ValueError, match=named):
             run(blobs, **settings)
+    features, labels = blobs
+    with pytest.raises(ValueError, match="features must have at least one row"):
+        run((features[:0], labels[:0]))
+    with pytest.raises(TypeError, match=r"features must be floating point, got torch\.int64"):
+        run((features.astype(int), labels))
 
 
 def test_after_epoch_adds_columns_measured_in_eval_mode_and_training_goes_on_in_train_mode(blobs):
