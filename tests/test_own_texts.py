@@ -352,7 +352,9 @@ def test_minutes_are_those_measured_with_the_most_texts(tmp_path, monkeypatch):
 def test_a_row_of_more_fields_than_the_header_is_refused_and_not_taken_apart(tmp_path):
     for name, separator in (("a.csv", ","), ("a.tsv", "\t")):
         (tmp_path / name).write_text(f"text\ngood red wine{separator} dry\nsort a list\n")
-        with pytest.raises(TextsError, match="a row has more fields than the header: quote"):
+        with pytest.raises(
+            TextsError, match="a row has more fields than the header: close all quotes, quote"
+        ):
             own_texts.read_table(tmp_path / name)
 
 
@@ -435,14 +437,14 @@ def test_words_that_all_clusters_share_come_after_their_own():
 def test_a_page_holds_its_data_and_nothing_from_a_network(tmp_path):
     texts = [*TEXTS, "</script><b>wine & \u2028"]
     found = own_texts.cluster_texts(texts, 2, "tfidf")
-    own_texts.write_page(tmp_path / "a.html", "a <b>", texts, found)
+    own_texts.write_page(tmp_path / "a.html", "DATA <b> of TITLE", texts, found)
     made = (tmp_path / "a.html").read_text("utf-8")
-    assert made.count("</script>") == 2 and "<h1>Clusters of a &lt;b&gt;</h1>" in made
+    assert made.count("</script>") == 2 and "<h1>Clusters of DATA &lt;b&gt; of TITLE</h1>" in made
     assert not re.search(r"(src|href)=|https?://|@import", made)
     data = re.search(r'<script id="data" type="application/json">(.*?)</script>', made, re.S)[1]
     data = json.loads(data)
     assert sorted(point["t"] for point in data["points"]) == sorted(texts)
-    assert sum(cluster["size"] for cluster in data["clusters"]) == len(texts)
+    assert sum(cluster["texts"] for cluster in data["clusters"]) == len(texts)
     assert all(0 <= point[axis] <= 1 for point in data["points"] for axis in "xy")
 
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -41,6 +42,10 @@ def map_texts(vectors: np.ndarray, seed: int = 42) -> np.ndarray:
     return 0.03 + 0.94 * (points - low) / np.where(high > low, high - low, 1)
 
 
+def _beginning(text):
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+
+
 def write_page(
     path: Path,
     title: str,
@@ -70,10 +75,10 @@ def write_page(
     clusters = [
         {
             "cluster": row.cluster,
-            "size": row.size,
+            "texts": row.size,
             "outliers": int(clustering.outliers[clustering.clusters == row.cluster].sum()),
             "words": row.words,
-            "nearest": [text[:MOST_CHARACTERS] for text in row.nearest],
+            "nearest": [_beginning(text) for text in row.nearest],
         }
         for row in shown.itertuples(index=False)
     ]
@@ -83,7 +88,7 @@ def write_page(
             "y": float(y),
             "c": int(clustering.clusters[i]),
             "o": int(clustering.outliers[i]),
-            "t": texts[i][:MOST_CHARACTERS],
+            "t": _beginning(texts[i]),
         }
         for i, (x, y) in zip(drawn, places, strict=True)
     ]
@@ -95,6 +100,7 @@ def write_page(
     # A text may hold "</script>" or "<!--", which would end or hide the data.
     data = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     template = Path(__file__).with_name("page.html").read_text("utf-8")
-    page = template.replace("TITLE", html.escape(title)).replace("DATA", data, 1)
+    parts = {"TITLE": html.escape(title), "DATA": data}
+    page = re.sub("TITLE|DATA", lambda match: parts[match[0]], template)
     with whole_file(path) as file:
         file.write(page.encode("utf-8", "replace"))
