@@ -1,8 +1,16 @@
 """The fast computation of Eq. 4 and its gradient, over all pairs of a batch.
 
-``losses.reference_loss`` shows the same equation in a few lines. Two things make this one fast: its
-gradient is a closed form, and it works on the table of pairs in place, one chunk of anchors after
-the other.
+``losses.reference_loss`` shows the same equation in a few lines. Here the table of pairs is worked
+through one chunk of anchors after the other, each in three steps:
+
+1. ``_logits`` computes the chunk's logits, -distance / T for each anchor and each neighbour.
+2. ``_block_losses`` computes the losses of the anchors, a few anchors at a time so that a CPU's
+   cache can hold their logits. It replaces the logits by the derivatives of the losses.
+3. ``_point_gradient`` turns these derivatives into the gradient by the points, and the gradients
+   of all chunks are added up.
+
+This is fast because the gradient is a closed form, and because one table holds first the logits,
+then their exponentials, and then the derivatives.
 """
 
 import math
@@ -22,9 +30,10 @@ TILE = 256  # side of the squares in which a CPU adds a table to its transpose
 LOWEST_EXPONENT = -80.0
 
 
-# The arguments of PairLosses that are neither a tensor nor the temperature. The first ``anchors``
-# rows have a loss, the others are only neighbours. ``summed`` asks for the sum over the anchors.
-Settings = namedtuple("Settings", "anchors distance chunk_size ignore_index summed")
+# The arguments of PairLosses that are neither a tensor nor the temperature. The first
+# ``anchor_count`` rows have a loss, the others are only neighbours. ``summed`` asks for the sum
+# over the anchors.
+Settings = namedtuple("Settings", "anchor_count distance chunk_size ignore_index summed")
 
 
 class PairLosses(torch.autograd.Function):
@@ -42,16 +51,19 @@ class PairLosses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, features, labels, temperature, settings):
-        weights = 1 if settings.summed and any(ctx.needs_input_grad) else None
+        anchor_weights = 1 if settings.summed and any(ctx.needs_input_grad) else None
+        temperature_learned = ctx.needs_input_grad[2]
         with _without_autocast(features.device.type), exact_products():
-            losses, has_mate, by_features, by_temperature = _sweep(
-                features, labels, temperature, settings, weights, ctx.needs_input_grad[2]
+            losses, has_mate, feature_gradient, temperature_gradient = _losses_and_gradients(
+                features, labels, temperature, settings, anchor_weights, temperature_learned
             )
         ctx.settings = settings
         if torch.is_tensor(temperature):
-            ctx.save_for_backward(features, labels, by_features, by_temperature, temperature)
+            ctx.save_for_backward(
+                features, labels, feature_gradient, temperature_gradient, temperature
+            )
         else:
-            ctx.save_for_backward(features, labels, by_features, by_temperature)
+            ctx.save_for_backward(features, labels, feature_gradient, temperature_gradient)
             ctx.temperature = temperature
         if settings.summed:
             losses, has_mate = losses.sum(dim=-1), has_mate.sum(dim=-1)
@@ -59,27 +71,28 @@ class PairLosses(torch.autograd.Function):
         return losses, has_mate
 
     @staticmethod
-    def backward(ctx, upstream, _):
-        # Torch's own guard misses this if the upstream gradient is a constant.
+    def backward(ctx, loss_gradient, _):
+        # Torch's own guard misses this if the gradient of the loss is a constant.
         if torch.is_grad_enabled():  # only under create_graph
             raise RuntimeError(
                 "the gradient of soft_nearest_neighbor_loss is a closed form that cannot be "
                 "differentiated again (create_graph=True); that of reference_loss can"
             )
-        features, labels, by_features, by_temperature, *learned = ctx.saved_tensors
-        wants_slope = ctx.needs_input_grad[2]
+        features, labels, feature_gradient, temperature_gradient, *tensors = ctx.saved_tensors
+        temperature = tensors[0] if tensors else ctx.temperature
+        temperature_learned = ctx.needs_input_grad[2]
         if ctx.settings.summed:
-            by_features = by_features * upstream[..., None, None]
-            by_temperature = by_temperature * upstream if wants_slope else None
+            feature_gradient = feature_gradient * loss_gradient[..., None, None]
+            if temperature_learned:
+                temperature_gradient = temperature_gradient * loss_gradient
         else:
-            temperature = learned[0] if learned else ctx.temperature
             with _without_autocast(features.device.type), exact_products():
-                _, _, by_features, by_temperature = _sweep(
-                    features, labels, temperature, ctx.settings, upstream, wants_slope
+                _, _, feature_gradient, temperature_gradient = _losses_and_gradients(
+                    features, labels, temperature, ctx.settings, loss_gradient, temperature_learned
                 )
-        if wants_slope:
-            by_temperature = by_temperature.sum().to(learned[0].dtype)
-        return by_features, None, by_temperature, None
+        if temperature_learned:
+            temperature_gradient = temperature_gradient.sum().to(temperature.dtype)
+        return feature_gradient, None, temperature_gradient, None
 
 
 def _without_autocast(device):
@@ -87,123 +100,146 @@ def _without_autocast(device):
     return torch.autocast(device, enabled=False) if has_autocast else nullcontext()
 
 
-def _sweep(features, labels, temperature, settings, weights, wants_slope):
+def _losses_and_gradients(
+    features, labels, temperature, settings, anchor_weights, temperature_learned
+):
     """Return the losses of the anchors, whether each has a class mate, and two gradients.
 
-    The gradients are those of the sum of the losses times ``weights`` (1 or [..., anchors]): by the
-    features, and by the temperature if ``wants_slope``. Without weights, both are None.
+    The gradients are those of the sum of the losses times ``anchor_weights`` (1 or [..., anchors]):
+    by the features, and by the temperature if it is learned. Without weights, both are None.
     """
-    anchors, distance, chunk_size, ignore_index, _ = settings
+    anchor_count, distance, chunk_size, ignore_index, _ = settings
     cosine = distance == "cosine"
     points, divisors = _scaled_rows(features, temperature) if cosine else (features, None)
     # Logits of cosines lie between -1 / T and 1 / T. Unless T is small, neither their exponentials
     # nor the sums of these need scaling.
     bounded = cosine and not torch.is_tensor(temperature) and 2 / temperature <= -LOWEST_EXPONENT
-    chunk_size, block_size, tile = _table_sizes(points, anchors, chunk_size)
-    labels, kept = _prepared_labels(labels, ignore_index, points)
+    chunk_size, block_size, tile_size = _table_sizes(points, anchor_count, chunk_size)
+    labels, row_mask = _prepared_labels(labels, ignore_index, points)
 
-    blocks = []
-    gradient = slope = None
-    for start in range(0, anchors, chunk_size):
-        stop = min(start + chunk_size, anchors)
-        logits = _logits(points[..., start:stop, :], points, temperature, distance)
-        for first in range(start, stop, block_size):
-            last = min(first + block_size, stop)
-            block = logits[..., first - start : last - start, :]
-            weight = weights[..., first:last, None] if torch.is_tensor(weights) else weights
-            before = block.clone() if wants_slope and weights is not None else None
-            blocks.append(_block_losses(block, labels, kept, first, bounded, weight))
-            if before is not None:
-                by_scale = (block * before).sum(dim=(-2, -1))
-                slope = by_scale if slope is None else slope + by_scale
-        if weights is not None:  # by now the logits have become their own derivatives
-            by_points = _points_gradient(logits, points, temperature, distance, start, tile)
-            gradient = by_points if gradient is None else gradient.add_(by_points)
+    block_results = []
+    point_gradient = scale_gradient = None
+    for chunk_start in range(0, anchor_count, chunk_size):
+        chunk_end = min(chunk_start + chunk_size, anchor_count)
+        logits = _logits(points[..., chunk_start:chunk_end, :], points, temperature, distance)
+        for block_start in range(chunk_start, chunk_end, block_size):
+            block_end = min(block_start + block_size, chunk_end)
+            block = logits[..., block_start - chunk_start : block_end - chunk_start, :]
+            block_weights = anchor_weights
+            if torch.is_tensor(anchor_weights):
+                block_weights = anchor_weights[..., block_start:block_end, None]
+            learns = temperature_learned and anchor_weights is not None
+            block_logits = block.clone() if learns else None
+            block_results.append(
+                _block_losses(block, labels, row_mask, block_start, bounded, block_weights)
+            )
+            if learns:  # the block now holds the derivatives by its logits
+                block_gradient = (block * block_logits).sum(dim=(-2, -1))
+                scale_gradient = (
+                    block_gradient if scale_gradient is None else scale_gradient + block_gradient
+                )
+        if anchor_weights is not None:  # all of the chunk's logits are now derivatives
+            chunk_gradient = _point_gradient(
+                logits, points, temperature, distance, chunk_start, tile_size
+            )
+            point_gradient = (
+                chunk_gradient if point_gradient is None else point_gradient.add_(chunk_gradient)
+            )
 
-    losses, has_mate = blocks[0]
-    if len(blocks) > 1:
-        losses, has_mate = (torch.cat(parts, dim=-1) for parts in zip(*blocks, strict=True))
-    if weights is not None and cosine:  # a change of a row's length leaves the loss as it is
-        along = (points * gradient).sum(dim=-1, keepdim=True).mul_(-temperature)
-        gradient.addcmul_(points, along).div_(divisors)
-    return losses, has_mate, gradient, None if slope is None else slope / -temperature
+    losses, has_mate = block_results[0]
+    if len(block_results) > 1:
+        losses, has_mate = (torch.cat(parts, dim=-1) for parts in zip(*block_results, strict=True))
+    if anchor_weights is None:
+        return losses, has_mate, None, None
+    # All logits are proportional to 1 / T, so T's derivative is that of a common factor over -T.
+    temperature_gradient = None if scale_gradient is None else scale_gradient / -temperature
+    if cosine:
+        point_gradient = _gradient_of_scaled_rows(point_gradient, points, divisors, temperature)
+    return losses, has_mate, point_gradient, temperature_gradient
 
 
 def _on_cpu(points):
     return points.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _table_sizes(points, anchors, chunk_size):
+def _table_sizes(points, anchor_count, chunk_size):
     """Return how many anchors make a chunk and a block, and the side of a tile."""
     pairs_of_an_anchor = max(1, math.prod(points.shape[:-1]))  # over all batches
-    chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs_of_an_anchor), anchors)
+    chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs_of_an_anchor), anchor_count)
     if _on_cpu(points):
         return chunk_size, max(1, CACHED_PAIRS // pairs_of_an_anchor), TILE
-    return chunk_size, chunk_size, anchors
+    return chunk_size, chunk_size, anchor_count
 
 
 def _prepared_labels(labels, ignore_index, points):
-    """Return labels that are fast to compare, and 0 or 1 for rows to ignore or keep, or None."""
+    """Return labels that are fast to compare, and the mask of the rows [..., N].
+
+    The mask is 0 for rows to ignore and 1 for the others; without an ``ignore_index`` it is None.
+    """
     if labels.ndim == points.ndim:  # several classes per row, which are multiplied
         return labels.to(points.dtype), None
     labels = labels.long()  # unsigned types lack operations; values that wrap stay different
-    kept = None if ignore_index is None else (labels != ignore_index).to(points.dtype)
+    row_mask = None if ignore_index is None else (labels != ignore_index).to(points.dtype)
     # Floats are compared three times as fast. Float32 holds whole numbers up to 2^24.
     if _on_cpu(points) and labels.numel() and max(map(abs, map(int, labels.aminmax()))) < 2**24:
         labels = labels.to(points.dtype)
-    return labels, kept
+    return labels, row_mask
 
 
-def _block_losses(logits, labels, kept, start, bounded, weight):
-    """Return the losses of the anchors from ``start`` on, and whether each has a class mate.
+def _block_losses(logits, labels, row_mask, block_start, bounded, weights):
+    """Return the losses of a block's anchors, and whether each has a class mate.
 
-    This overwrites their logits [..., rows, N]. With a ``weight`` (1 or [..., rows, 1]) they become
-    the derivatives of the weighted sum of the losses; without one (None) they hold nothing of use.
-    ``kept`` [..., N] is 0 for rows to ignore, or None.
+    The block's first anchor is row ``block_start``. Its logits [..., anchors, N] are overwritten:
+    with ``weights`` (1 or [..., anchors, 1]) by the derivatives of the weighted sum of the losses;
+    without them (None) they hold nothing of use. ``row_mask`` [..., N] is 0 for rows to ignore, or
+    None for no such row. ``bounded`` says that the exponentials of the logits need no scaling.
     """
     # Masks are numbers here: a product is many times faster than a selection.
-    same = _same_class(labels, start, logits)
+    same_class = _same_class(labels, block_start, logits)
     if bounded:
-        terms = logits.exp_()
+        exponentials = logits.exp_()
     else:
-        # Mates and others are each scaled by their own largest term, so that neither sum vanishes.
+        # Mates and others are each scaled by their own largest exponential, so that neither sum
+        # vanishes.
         masked = torch.finfo(logits.dtype).min / 4  # in place of -inf, which times 0 would be NaN
-        if kept is not None:
-            logits.add_(1 - kept[..., None, :], alpha=masked)
-        logits.clamp_min_(masked).diagonal(start, -2, -1).fill_(masked)
-        different = 1 - same
-        top_mate = torch.add(logits, different, alpha=masked).amax(dim=-1, keepdim=True)
-        top_other = torch.add(logits, same, alpha=masked).amax(dim=-1, keepdim=True)
-        logits.sub_(top_mate * same).sub_(different.mul_(top_other))
-        terms = logits.clamp_min_(LOWEST_EXPONENT).exp_()
-    terms.diagonal(start, -2, -1).zero_()  # no point is its own neighbour
-    if kept is not None:  # an ignored anchor loses its mates, because all of them are ignored too
-        terms.mul_(kept[..., None, :])
-    mate_terms = same.mul_(terms)
-    other_terms = terms.sub_(mate_terms)
-    mates = mate_terms.sum(dim=-1, keepdim=True)
-    others = other_terms.sum(dim=-1, keepdim=True)
-    has_mate = mates != 0
+        if row_mask is not None:
+            logits.add_(1 - row_mask[..., None, :], alpha=masked)
+        logits.clamp_min_(masked).diagonal(block_start, -2, -1).fill_(masked)
+        other_class = 1 - same_class
+        top_mate = torch.add(logits, other_class, alpha=masked).amax(dim=-1, keepdim=True)
+        top_other = torch.add(logits, same_class, alpha=masked).amax(dim=-1, keepdim=True)
+        logits.sub_(top_mate * same_class).sub_(other_class.mul_(top_other))
+        exponentials = logits.clamp_min_(LOWEST_EXPONENT).exp_()
+    exponentials.diagonal(block_start, -2, -1).zero_()  # no point is its own neighbour
+    if row_mask is not None:  # an ignored anchor loses its mates, because all are ignored too
+        exponentials.mul_(row_mask[..., None, :])
+    of_mates = same_class.mul_(exponentials)
+    of_others = exponentials.sub_(of_mates)
+    mate_sum = of_mates.sum(dim=-1, keepdim=True)
+    other_sum = of_others.sum(dim=-1, keepdim=True)
+    has_mate = mate_sum != 0
     # -log(mates / (mates + others)) = softplus(log others - log mates), which is never negative,
     # and exact for tight clusters.
-    difference = others.log() - mates.log()
+    log_ratio = other_sum.log() - mate_sum.log()
     if not bounded:
-        difference += top_other - top_mate
-    difference = torch.where(has_mate, difference, -math.inf)
-    if weight is not None:
-        pull = weight * torch.sigmoid(difference)
-        tiny = torch.finfo(terms.dtype).tiny
-        other_terms.mul_(pull / others.clamp_min(tiny))
-        other_terms.addcmul_(mate_terms, pull / mates.clamp_min(tiny), value=-1)
-    return F.softplus(difference).squeeze(-1), has_mate.squeeze(-1)
+        log_ratio += top_other - top_mate
+    log_ratio = torch.where(has_mate, log_ratio, -math.inf)
+    if weights is not None:
+        # The derivative of softplus is the logistic function. Others share it in proportion to
+        # their exponentials, and mates share its negative.
+        slope = weights * torch.sigmoid(log_ratio)
+        tiny = torch.finfo(logits.dtype).tiny
+        of_others.mul_(slope / other_sum.clamp_min(tiny))
+        of_others.addcmul_(of_mates, slope / mate_sum.clamp_min(tiny), value=-1)
+    return F.softplus(log_ratio).squeeze(-1), has_mate.squeeze(-1)
 
 
-def _same_class(labels, start, logits):
+def _same_class(labels, block_start, logits):
     """Return 1 for pairs that share a class and 0 for others, a table like ``logits``."""
-    stop = start + logits.shape[-2]
+    block_end = block_start + logits.shape[-2]
     if labels.ndim == logits.ndim:
-        return (labels[..., start:stop, :] @ labels.mT).clamp_max_(1)
-    anchor_labels = labels[..., start:stop, None]
+        return (labels[..., block_start:block_end, :] @ labels.mT).clamp_max_(1)
+    anchor_labels = labels[..., block_start:block_end, None]
     return torch.eq(anchor_labels, labels[..., None, :], out=torch.empty_like(logits))
 
 
@@ -223,6 +259,16 @@ def _scaled_rows(features, temperature):
     return points.div_(length), largest * length
 
 
+def _gradient_of_scaled_rows(point_gradient, points, divisors, temperature):
+    """Return the gradient by the features, from the gradient by the points of ``_scaled_rows``.
+
+    The length of a row changes nothing, so the gradient has no part along the row. This overwrites
+    ``point_gradient``.
+    """
+    part_along = (points * point_gradient).sum(dim=-1, keepdim=True).mul_(-temperature)
+    return point_gradient.addcmul_(points, part_along).div_(divisors)
+
+
 def _logits(anchors, points, temperature, distance):
     """Return -distance / T of all pairs, [..., anchors, N], up to a constant."""
     if distance == "cosine":  # cosine / T: the constant -1 / T cancels in the softmax
@@ -232,45 +278,48 @@ def _logits(anchors, points, temperature, distance):
     return distances.square() / -temperature
 
 
-def _points_gradient(by_logits, points, temperature, distance, start, tile):
-    """Return the gradient by the points through one chunk: its anchors, from ``start`` on.
+def _point_gradient(derivatives, points, temperature, distance, chunk_start, tile_size):
+    """Return the gradient by the points through one chunk, whose first anchor is ``chunk_start``.
 
-    ``by_logits`` [..., chunk, N] are the derivatives by the chunk's logits; they are overwritten.
+    ``derivatives`` [..., chunk, N] are those by the chunk's logits; they are overwritten.
     """
-    stop = start + by_logits.shape[-2]
+    chunk_end = chunk_start + derivatives.shape[-2]
     if distance == "sqeuclidean":
-        return _by_squared_distances(by_logits, points, temperature, start)
-    if by_logits.shape[-2] < points.shape[-2]:
-        gradient = by_logits.transpose(-1, -2) @ points[..., start:stop, :]
-        gradient[..., start:stop, :] += by_logits @ points
+        return _squared_distance_gradient(derivatives, points, temperature, chunk_start)
+    if derivatives.shape[-2] < points.shape[-2]:
+        gradient = derivatives.transpose(-1, -2) @ points[..., chunk_start:chunk_end, :]
+        gradient[..., chunk_start:chunk_end, :] += derivatives @ points
         return gradient
     # The chunk is the whole table, so it has every pair twice: one product can serve both.
-    if stop <= tile:
-        return (by_logits + by_logits.transpose(-1, -2)) @ points
-    for first in range(0, stop, tile):  # in tiles, because reading down whole columns is slow
-        for second in range(first, stop, tile):
-            upper = by_logits[..., first : first + tile, second : second + tile]
-            lower = by_logits[..., second : second + tile, first : first + tile]
-            both = upper + lower.transpose(-1, -2)
-            upper.copy_(both)
-            lower.copy_(both.transpose(-1, -2))
-    return by_logits @ points
+    if chunk_end <= tile_size:
+        return (derivatives + derivatives.transpose(-1, -2)) @ points
+    # In tiles, because reading down whole columns is slow.
+    for row in range(0, chunk_end, tile_size):
+        for column in range(row, chunk_end, tile_size):
+            upper = derivatives[..., row : row + tile_size, column : column + tile_size]
+            lower = derivatives[..., column : column + tile_size, row : row + tile_size]
+            tile_sum = upper + lower.transpose(-1, -2)
+            upper.copy_(tile_sum)
+            lower.copy_(tile_sum.transpose(-1, -2))
+    return derivatives @ points
 
 
-def _by_squared_distances(by_logits, points, temperature, start):
+def _squared_distance_gradient(derivatives, points, temperature, chunk_start):
     """Return the gradient by the points through the negative squared distances of one chunk.
 
-    The pair (i, j) moves i by ``weight * (x_i - x_j)`` and j the other way. Torch's own derivative
-    of ``cdist`` would hold a table of these differences, [chunk, N, D], on a GPU. Sums of products
-    need no such table, but they lose the small differences in far-off clusters; float64 keeps them.
+    The pair (i, j) moves i by ``pair_weight * (x_i - x_j)`` and j the other way. Torch's own
+    derivative of ``cdist`` would hold a table of these differences, [chunk, N, D], on a GPU. Sums
+    of products need no such table, but they lose the small differences in far-off clusters; float64
+    keeps them.
     """
-    exact = torch.float64 if has_float64(points.device) else points.dtype
-    weights = by_logits.to(exact) * (-2 / temperature)
-    points_exact = points.to(exact)
-    points_exact = points_exact - points_exact.mean(dim=-2, keepdim=True)
-    anchors = points_exact[..., start : start + weights.shape[-2], :]
-    gradient = weights.sum(dim=-2)[..., None] * points_exact - weights.mT @ anchors
-    gradient[..., start : start + weights.shape[-2], :] += (
-        weights.sum(dim=-1)[..., None] * anchors - weights @ points_exact
+    exact_dtype = torch.float64 if has_float64(points.device) else points.dtype
+    pair_weights = derivatives.to(exact_dtype) * (-2 / temperature)
+    exact_points = points.to(exact_dtype)
+    exact_points = exact_points - exact_points.mean(dim=-2, keepdim=True)
+    chunk_end = chunk_start + pair_weights.shape[-2]
+    anchors = exact_points[..., chunk_start:chunk_end, :]
+    gradient = pair_weights.sum(dim=-2)[..., None] * exact_points - pair_weights.mT @ anchors
+    gradient[..., chunk_start:chunk_end, :] += (
+        pair_weights.sum(dim=-1)[..., None] * anchors - pair_weights @ exact_points
     )
     return gradient.to(points.dtype)

@@ -497,11 +497,11 @@ def _mostly_alone(has_mate, labels, settings):
     ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count, and a last
     batch of one row gives no warning.
     """
-    if settings.anchors < 2:
+    if settings.anchor_count < 2:
         return False
     with_mate = int(has_mate.sum())
     batches = has_mate.numel() if settings.summed else has_mate.shape[:-1].numel()
-    few = 2 * with_mate < batches * settings.anchors
+    few = 2 * with_mate < batches * settings.anchor_count
     if few and settings.ignore_index is not None:
         few = 2 * with_mate < int((labels.long() != settings.ignore_index).sum())
     return few

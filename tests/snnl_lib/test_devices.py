@@ -43,13 +43,13 @@ def precisions(operations):
 def test_the_loss_multiplies_exactly_whatever_the_user_allows(
     reduction, reduced_precision, monkeypatch
 ):
-    seen, sweep = [], _pairs._sweep
+    seen, compute = [], _pairs._losses_and_gradients
 
     def watched(*arguments):
         seen.append(precisions(MATMUL))
-        return sweep(*arguments)
+        return compute(*arguments)
 
-    monkeypatch.setattr(_pairs, "_sweep", watched)
+    monkeypatch.setattr(_pairs, "_losses_and_gradients", watched)
     before = precisions(MATMUL)
     features, labels = batch()
     loss = soft_nearest_neighbor_loss(features.requires_grad_(), labels, reduction=reduction)

@@ -630,13 +630,13 @@ def test_however_the_table_is_cut_up_value_and_gradients_are_the_same(
 
 
 def test_a_gradient_is_computed_once_and_only_where_one_is_needed(monkeypatch, batch):
-    calls, gradient = [], _pairs._points_gradient
+    calls, gradient = [], _pairs._point_gradient
 
     def watched(*arguments):
         calls.append(1)
         return gradient(*arguments)
 
-    monkeypatch.setattr(_pairs, "_points_gradient", watched)
+    monkeypatch.setattr(_pairs, "_point_gradient", watched)
     for reduction, in_forward in (("mean", 1), ("sum", 1), ("none", 0)):
         calls.clear()
         soft_nearest_neighbor_loss(*batch, reduction=reduction)
