@@ -5,6 +5,8 @@
 documents many methods get wrong.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from scipy.optimize import linear_sum_assignment
@@ -113,19 +115,24 @@ _TEXTS = [("labels", None), ("clustering", "spacy"), ("clustering-rivals", "spac
 _TEXTS += [("clustering-readings", "spacy")]
 _IMAGES = [("labels", "pixels"), ("images", "pixels")]
 _SOURCES = {"ag_news": (_TEXTS, 20_000, {})}
-_SOURCES["mnist"] = _IMAGES, 10_000, {"AE(D), alpha 1": "AE(D)", "pixels": "k-means on pixels"}
+_NAMES = {"AE(D), alpha 1": "AE(D)", "pixels": "k-means on pixels"}
+_SOURCES |= {name: (_IMAGES, 10_000, _NAMES) for name in ("mnist", "fashion_mnist")}
 """Data set -> (experiments and embeddings, all labels, labels of rows that get another name)."""
 
 
-def uses_of_labels(dataset: str) -> pd.DataFrame:
+def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) -> pd.DataFrame:
     """List what each use of the same labels reaches, and what clusterings without labels reach.
 
     Args:
-        dataset: ``ag_news`` (averaged word vectors, and MiniLM's where named) or ``mnist``.
+        dataset: ``ag_news`` (averaged word vectors, and MiniLM's where named), ``mnist`` or
+            ``fashion_mnist``.
+        seeds: take these alone (default: all that are recorded).
+        metrics: ``acc`` is the accuracy of a run's classes or clusters, ``kmeans_acc`` of k-means
+            on the values that a classifier decides by.
 
-    Returns one row per run: ``method``, ``group`` (``LOSS``, ``LABELS`` or ``NONE``), ``labels``
-    (how many, 0 for none), ``value`` (the accuracy of its classes or clusters), ``seed``,
-    ``status``, ``experiment`` and ``key``. Stale runs are left out.
+    Returns one row per run and metric: ``method``, ``group`` (``LOSS``, ``LABELS`` or ``NONE``),
+    ``labels`` (how many, 0 for none), ``metric``, ``value``, ``seed``, ``status``, ``experiment``
+    and ``key``. Stale runs are left out.
 
     >>> runs = uses_of_labels("ag_news")
     >>> best = runs[runs["labels"] == 20_000].groupby("method")["value"].mean().idxmax()
@@ -133,8 +140,8 @@ def uses_of_labels(dataset: str) -> pd.DataFrame:
     'support vector machine, its own classes'
     """
     names, full, renamed = _SOURCES[dataset]
-    runs = pd.concat([recorded(name, dataset, embedding) for name, embedding in names])
-    runs = runs[(runs["metric"] == "acc") & ~runs["stale"]].reset_index(drop=True)
+    runs = pd.concat([recorded(name, dataset, embedding, seeds=seeds) for name, embedding in names])
+    runs = runs[runs["metric"].isin(metrics) & ~runs["stale"]].reset_index(drop=True)
     parts = runs["label"].str.extract(_PATTERN)
     groups = pd.Series(NONE, runs.index).mask(runs["model"].isin(_LABELLED), LABELS)
     groups = groups.mask(runs["alpha"] != 0, LOSS).mask(runs["model"].isin(_LABELLED), LABELS)
@@ -148,7 +155,8 @@ def uses_of_labels(dataset: str) -> pd.DataFrame:
     methods = methods.mask(vectors.notna() & (groups == LABELS), methods + ", " + vectors)
     methods += parts["passes"].fillna("").replace(", one pass an epoch", ", 30 epochs in all")
     found = runs.assign(method=methods, group=groups, labels=counts)
-    return found[["method", "group", "labels", "value", "seed", "status", "experiment", "key"]]
+    columns = ["method", "group", "labels", "metric", "value", "seed", "status", "experiment"]
+    return found[[*columns, "key"]]
 
 
 def summed_up(runs: pd.DataFrame) -> pd.DataFrame:

@@ -5,8 +5,8 @@ number of labels.
 import numpy as np
 import pandas as pd
 
-from snnl_book.experiments import PROFILES
 from snnl_book.paper import literature
+from snnl_book.report.findings import uses_of_labels
 from snnl_book.report.select import recorded
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
@@ -15,16 +15,16 @@ KINDS = {"loss": "labels, our loss", "labels": "the same labels", "none": "no la
 """What a method knows, with its words in a legend."""
 BASE = "AE(D), alpha 1"
 USES = {
-    "ae-d": "AE(D), then k-means",
-    "svm": "support vector machine",
-    "ffn": "plain network",
-    "knn": "5 nearest neighbours",
-    "supcon": "SupCon, then k-means",
-    "logreg-predictions": "logistic regression",
-    "logreg": "logistic regression, then k-means",
-    "lda": "linear discriminants, then k-means",
+    "AE(D)": "AE(D), then k-means",
+    "support vector machine, its own classes": "support vector machine",
+    "plain classifier, its own classes": "plain network",
+    "5 nearest neighbours, their class": "5 nearest neighbours",
+    "SupCon": "SupCon, then k-means",
+    "logistic regression, its own classes": "logistic regression",
+    "logistic regression": "logistic regression, then k-means",
+    "linear discriminant analysis": "linear discriminants, then k-means",
 }
-"""Each use of the labels, by the name of its model."""
+"""The chapter's name for each use of the labels, by its name in ``uses_of_labels``."""
 
 
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
@@ -49,26 +49,20 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
 
 
 def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
-    """Return the accuracies of each use of the labels, AE(D) with alpha 1 among them.
+    """Return the runs of ``uses_of_labels`` that saw labels, AE(D) with alpha 1 among them.
 
-    Adds ``labels``, how many a run has seen, and ``method``, one of ``USES``; where k-means
-    clusters the values that a classifier decides by, the method says so.
+    ``method`` is one of ``USES``; where k-means clusters the values that a classifier decides by,
+    it says so.
 
     >>> found = by_labels("mnist")
     >>> sorted(found["labels"].unique().tolist())
     [100, 300, 1000, 3000, 10000]
     """
-    few = recorded("labels", dataset, "pixels", seeds=seeds)
-    counts = few["label"].str.extract(r"([\d,]+) labels")[0].str.replace(",", "")
-    few = few.assign(labels=counts.astype(int))
-    whole = recorded("images", dataset, "pixels", seeds=seeds)
-    whole = whole[whole["label"].isin([BASE, "SupCon"])]
-    whole = whole.assign(labels=PROFILES["full"]["image_train"])
-    runs = pd.concat([few, whole], ignore_index=True)
-    runs = runs[runs["metric"].isin(["acc", "kmeans_acc"])]
-    named = runs["model"].map(USES)
+    runs = uses_of_labels(dataset, seeds, metrics=("acc", "kmeans_acc"))
+    named = runs["method"].map(USES)
     on_values = named + ", then k-means"
-    return runs.assign(method=np.where(runs["metric"] == "acc", named, on_values))
+    runs = runs.assign(method=np.where(runs["metric"] == "acc", named, on_values))
+    return runs[named.notna()].reset_index(drop=True)
 
 
 def without_labels(dataset: str, seeds=None) -> pd.Series:
