@@ -15,7 +15,7 @@ import torch
 from test_results import SPEC, made_up_record, merged
 
 from snnl_book import answers, cache, records, results
-from snnl_book.experiments import plan, run, run_all, specs
+from snnl_book.experiments import devices, plan, run, run_all, specs
 from snnl_book.results import RecordError, load_answers, load_results, load_rows, write_record
 from snnl_lib import checkpoint
 from snnl_lib.training import build, cross_entropy, train
@@ -298,9 +298,9 @@ def test_a_record_names_what_computed_it(monkeypatch):
         (of["pca"], ("cpu", "CPU")),
         (nli, ("cuda", "CPU; vectors by a GPU")),
     ):
-        found = plan.device_type(spec, "cuda:0"), plan.device_names(spec, "cuda:0")
+        found = devices.device_type(spec, "cuda:0"), devices.device_names(spec, "cuda:0")
         assert found == expected
-        assert plan.device_type(spec, "cpu") == "cpu"
+        assert devices.device_type(spec, "cpu") == "cpu"
 
 
 def test_versions_name_what_computes_the_vectors():

@@ -88,10 +88,10 @@ HEAVY = {"torch", "sklearn", "scipy", "spacy", "transformers", "pandas", "joblib
 LOADED = """
 import sys
 from snnl_book import __main__
-from snnl_book.experiments import plan
+from snnl_book.experiments import devices
 
 # With NVIDIA's driver, torch is asked whether it can use the GPU.
-plan.gpu_driver = lambda: False
+devices.gpu_driver = lambda: False
 for command in ("list", "missing", "data"):
     __main__.main([command])
 print("loaded:", *sys.modules)

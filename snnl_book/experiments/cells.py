@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from snnl_lib import SnnlError
 from snnl_lib.seeds import BATCH_SIZE  # noqa: F401 - families import it from here
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
@@ -22,6 +23,11 @@ DRAWN = "gaussian"
 """The data set of ``annealing``: points that each run draws with its own seed."""
 TEXTS = "texts"
 """Takes the place of an embedding for methods that read the texts themselves."""
+
+
+class ExperimentError(SnnlError):
+    """An unknown experiment, profile, seed, data set or device."""
+
 
 _SHORTEST_RECIPE = {
     "batch_size": 16,

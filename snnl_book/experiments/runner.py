@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_book import data, results
-from snnl_book.experiments import draws, packing, plan, short_texts
+from snnl_book.experiments import devices, draws, packing, plan, short_texts
 from snnl_book.experiments.cells import DRAWN, TEXTS
 from snnl_book.experiments.tasks import Parameters, load_task
 from snnl_book.results import Outcome, Record, Spec
@@ -54,7 +54,7 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
     The status of the record says whether the run diverged, collapsed or ended with an error. Sets
     torch to one thread.
     """
-    device = plan.check_device(device)
+    device = devices.check_device(device)
     experiment = plan.EXPERIMENTS[spec.experiment]
     with one_thread():
         reads_texts = spec.model in short_texts.TRAINED or spec.experiment == "retrieval"
@@ -99,7 +99,7 @@ def _run_in_processes(specs, device, jobs, folder):
     from joblib.externals.loky import get_reusable_executor
 
     _prepare_shared(specs, device)
-    jobs = jobs_that_fit(jobs, plan.check_device(device))
+    jobs = jobs_that_fit(jobs, devices.check_device(device))
     calls = (joblib.delayed(_run_and_write)(spec, device, False, folder) for spec in specs)
     options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _ignore_ctrl_c}
     parallel = joblib.Parallel(jobs, **options)(calls)
@@ -197,7 +197,7 @@ def _record(spec, task, outcome, seconds, device):
     }
     if outcome.shared_seconds is not None:
         scores["shared_seconds"] = round(outcome.shared_seconds, 2)
-    devices = plan.device_names(spec, device) + draws.weights_remark(spec.embedding)
+    device_names = devices.device_names(spec, device) + draws.weights_remark(spec.embedding)
     return Record(
         spec,
         plan.fingerprint_of(spec),
@@ -205,7 +205,7 @@ def _record(spec, task, outcome, seconds, device):
         n_train=len(task.train_x),
         n_test=len(task.test_x),
         seconds=seconds,
-        device=devices,
+        device=device_names,
         status=outcome.status,
         reason=outcome.reason,
         curve=outcome.curve,
@@ -213,6 +213,6 @@ def _record(spec, task, outcome, seconds, device):
         answers=outcome.answers,
         rows=task.test_rows,
         labels=task.test_y,
-        device_type=plan.device_type(spec, device),
+        device_type=devices.device_type(spec, device),
         commit=packing.commit(),
     )

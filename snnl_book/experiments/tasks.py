@@ -9,9 +9,9 @@ import numpy as np
 
 from snnl_book import data, embeddings, results
 from snnl_book.experiments import plan
-from snnl_book.experiments.cells import DRAWN, PAPER_SEEDS, PROFILES, TEXTS
+from snnl_book.experiments.cells import DRAWN, PAPER_SEEDS, PROFILES, TEXTS, ExperimentError
+from snnl_book.experiments.devices import check_device
 from snnl_book.experiments.images import DIMENSIONS
-from snnl_book.experiments.plan import ExperimentError
 from snnl_lib.seeds import named_seed
 
 
@@ -52,7 +52,7 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     plan.known_value("profile", profile, PROFILES)
     dataset = data.resolve(namespace["dataset"], kind)
     _check_kind(dataset, kind)
-    device = plan.check_device(namespace["device"])
+    device = check_device(namespace["device"])
     if seeds in ([], "", "[]"):
         return Parameters(profile, PAPER_SEEDS[:1], dataset, device)
     seeds = plan.parse_seeds(seeds)

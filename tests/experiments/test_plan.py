@@ -11,8 +11,8 @@ import pytest
 
 from snnl_book import data
 from snnl_book.experiments import images
-from snnl_book.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES, Cell
-from snnl_book.experiments.plan import EXPERIMENTS, FAMILIES, ExperimentError, parse_seeds, specs
+from snnl_book.experiments.cells import FIFTEEN_SEEDS, PAPER_SEEDS, PROFILES, Cell, ExperimentError
+from snnl_book.experiments.plan import EXPERIMENTS, FAMILIES, parse_seeds, specs
 from snnl_lib import SnnlError
 
 

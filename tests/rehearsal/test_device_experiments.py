@@ -7,7 +7,7 @@ import pretend
 import pytest
 
 from snnl_book.embeddings import backbones
-from snnl_book.experiments import EXPERIMENTS, check_device, plan, specs
+from snnl_book.experiments import EXPERIMENTS, check_device, devices, specs
 from snnl_book.experiments.short_texts import TRAINED
 from snnl_book.experiments.tasks import Task
 from snnl_book.methods import deep_clustering
@@ -24,7 +24,7 @@ def planned():
     for name in EXPERIMENTS:
         for spec in (*specs(name, "tiny", "newsgroups4", 42), *specs(name, "tiny", "auto", 42)):
             is_idec = spec.get("clusterer") == "idec"
-            if plan.trains_on(spec, "cuda") == "cuda" and (spec.model != "plain" or is_idec):
+            if devices.trains_on(spec, "cuda") == "cuda" and (spec.model != "plain" or is_idec):
                 chosen.setdefault((name, spec.model), spec)
     return chosen
 
@@ -93,11 +93,11 @@ def test_auto_takes_the_accelerator_and_records_name_it():
     (lda,) = (spec for spec in rival if spec.model == "lda" and spec.seed == 42)
     with pretend.accelerator() as device:
         assert check_device("auto") == check_device(device) == device
-        assert plan.device_type(trained, device) == device
-        assert plan.device_names(trained, device) == device
-        assert plan.device_type(lda, device) == "cpu"
+        assert devices.device_type(trained, device) == device
+        assert devices.device_names(trained, device) == device
+        assert devices.device_type(lda, device) == "cpu"
 
 
 def test_all_models_that_train_are_rehearsed():
     models = {spec.model for name in EXPERIMENTS for spec in specs(name, "tiny", "auto", 42)}
-    assert models - {model for _, model in RUNS} <= plan.ON_CPU
+    assert models - {model for _, model in RUNS} <= devices.ON_CPU
