@@ -102,14 +102,15 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 def listed(judged: pd.DataFrame) -> str:
     """List rows of ``judge`` in Markdown, one line per claim.
 
-    A line has the verdict, the claim, where the paper makes it, the paper's number and ours.
+    A line has the verdict, the claim, and how its comparisons came out. The verdict links to the
+    claims of its paper on the page *The claims*.
     """
-    lines = [
-        f"- **{row.verdict.split('; ')[0].capitalize()}**: {row.claim} ({row.where})."
-        f" The paper: {row.reported}. Ours: {_ours(row)}."
-        for row in judged.itertuples()
-    ]
-    link = "[The claims](claims.md) has every comparison behind them, with intervals and grades."
+    lines = []
+    for row in judged.itertuples():
+        verdict = f"**[{word(row.kind).capitalize()}](claims.md#{_HEADINGS[row.paper]})**"
+        claim = f"{row.claim[0].upper()}{row.claim[1:]}"
+        lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
+    link = "[The claims](claims.md) gives the papers' numbers and ours for each comparison."
     return "\n".join([*lines, "", link])
 
 
@@ -228,6 +229,39 @@ def earlier(rule: str) -> dict[str, str]:
     path = Path(declared.__file__).with_name("claims") / RULES[rule]
     table = pd.read_csv(path, comment="#", dtype=str, keep_default_na=False)
     return dict(zip(table["claim"], table["verdict"], strict=True))
+
+
+_HEADINGS = {"text": "The-text-paper", "image": "The-image-paper", "ClusterBERT": "ClusterBERT"}
+_DIRECTIONS = {
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "open": ("is open", "are open"),
+    "unfair": ("is unfair", "are unfair"),
+    "not tested": ("is not tested", "are not tested"),
+}
+
+
+def _came_out(claim):
+    """Say in one sentence how the comparisons of a claim came out, or what its only one measured.
+
+    Comparisons whose reading was chosen afterwards do not count.
+    """
+    directions = [contrast["direction"] for contrast in claim.contrasts]
+    directions = [direction for direction in directions if direction in _DIRECTIONS]
+    if {*directions} <= {"not tested"}:
+        return "No recorded run tests it."
+    if len(directions) == 1:
+        if not claim.contrasts[0]["units"]:
+            return "There are too few runs."
+        if claim.interval == "–":
+            return f"We measured {claim.ours}."
+        return f"We measured {claim.ours.removesuffix(')')}, 95 % interval {claim.interval})."
+    counts = {name: directions.count(name) for name in dict.fromkeys(directions)}
+    parts = [f"{count} {_DIRECTIONS[name][count > 1]}" for name, count in counts.items()]
+    if len(parts) == 1:
+        number = "Both" if len(directions) == 2 else f"All {len(directions)}"
+        return f"{number} comparisons {_DIRECTIONS[directions[0]][1]}."
+    return f"Of {len(directions)} comparisons, {_and(parts)}."
 
 
 _WORDS_OF_RULE_2 = {

@@ -1,10 +1,15 @@
 """The papers' claims as chapters and pages take them: all judged once, shown in parts."""
 
+import re
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from snnl_book.paper import ClaimError, registered_claims
 from snnl_book.report import claims
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +38,21 @@ def test_a_chapter_takes_the_claims_that_it_tells(judged, monkeypatch):
 
 def test_a_list_of_claims_has_a_line_for_each(judged):
     lines = claims.listed(judged).splitlines()
-    for row, line in zip(judged.itertuples(), lines, strict=False):
-        assert line.lower().startswith(f"- **{row.kind}") and row.claim in line
-        assert row.reported in line
-    assert "claims.md" in lines[-1]
+    assert len(lines) == len(judged) + 2 and "claims.md" in lines[-1]
+    page = (ROOT / "book" / "claims.md").read_text()
+    for row, line in zip(judged.itertuples(), lines[:-2], strict=True):
+        assert line.lower().startswith(f"- **[{claims.word(row.kind)}](") and row.claim[1:] in line
+        heading = re.search(r"claims\.md#([\w-]+)", line)[1].replace("-", " ")
+        assert f"\n## {heading}\n" in page
+    by_claim = dict(zip(judged["name"], lines, strict=False))
+    assert by_claim["entangling-classifies-worse"].endswith(
+        "(acc, 95 % interval +0.026 to +0.052)."
+    )
+    assert by_claim["disentangling-classifies-better"].endswith(
+        "Of 5 comparisons, 2 are open and 3 fail."
+    )
+    untested = judged.loc[judged["kind"] == "not tested", "name"]
+    assert all(by_claim[name].endswith("No recorded run tests it.") for name in untested)
 
 
 def test_every_verdict_is_one_of_seven(judged):
