@@ -123,7 +123,7 @@ def fits(x, seed):
     yield (
         "DEC",
         "snnl_lib",
-        ours.DEC(K, seed=seed, **steps).fit(x, autoencoder=normalized).predict(x),
+        ours.DEC(K, seed=seed, **steps).fit(x, autoencoder=normalized).labels_,
     )
     yield (
         "DEC",
@@ -136,7 +136,7 @@ def fits(x, seed):
         ).dec_labels_,
     )
     idec = ours.IDEC(K, seed=seed, gamma=0.1, **steps)
-    yield "IDEC", "snnl_lib", idec.fit(x, autoencoder=normalized).predict(x)
+    yield "IDEC", "snnl_lib", idec.fit(x, autoencoder=normalized).labels_
     weights = {
         "clustering_loss_weight": 0.1,
         "ssl_loss_weight": 1.0,
@@ -152,7 +152,7 @@ def fits(x, seed):
     yield (
         "VaDE",
         "snnl_lib",
-        ours.VaDE(K, seed=seed, epochs=CLUSTERING).fit(x, autoencoder=own).predict(x),
+        ours.VaDE(K, seed=seed, epochs=CLUSTERING).fit(x, autoencoder=own).labels_,
     )
     trained["initial_clustering_params"] = mixture | {"covariance_type": "diag"}
     bound = {

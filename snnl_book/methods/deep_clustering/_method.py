@@ -23,6 +23,17 @@ from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import batches, forward, named_seed
 
 
+class _Encoder(nn.Module):
+    """The encoder of an autoencoder as a model of its own, to compute codes without the decoder."""
+
+    def __init__(self, autoencoder):
+        super().__init__()
+        self.autoencoder = autoencoder
+
+    def forward(self, x):
+        return self.autoencoder.encode(x)
+
+
 @dataclass(eq=False, repr=False)
 class DeepClustering(ClusterMixin, Estimator):
     """The base of the four methods. A subclass fits, and assigns points by ``_assign``."""
@@ -127,7 +138,7 @@ class DeepClustering(ClusterMixin, Estimator):
 
     def _codes(self, X):
         features = scale_features(X, self.autoencoder)
-        return forward(self.autoencoder.eval(), features, layer="code")
+        return forward(_Encoder(self.autoencoder).eval(), features)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
