@@ -45,6 +45,17 @@ def test_changes_are_those_of_the_score_without_each_document(n_classes, n_clust
         np.testing.assert_allclose(found, wanted, atol=1e-12, err_msg=name)
 
 
+def test_a_class_of_a_single_document_counts_in_macro_f1_until_that_document_is_left_out():
+    labels, predictions = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 1, 1, 0])
+    score = OF_CLASSES["f1_macro"]
+    wanted = [
+        score(np.delete(labels, row), np.delete(predictions, row)) - score(labels, predictions)
+        for row in range(5)
+    ]
+    found = documents.changes(labels, predictions, "f1_macro", classes=True)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
 def test_the_matching_of_accuracy_is_made_again_without_a_document():
     # Two matchings are equally good, so that leaving out one matched document costs nothing.
     labels, given = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -65,11 +76,11 @@ def test_units_with_the_same_documents_move_together():
 
 
 def test_units_that_share_at_most_half_of_their_documents_have_them_in_their_spread():
-    change = np.array([0.1, -0.1, 0.1, -0.1])
+    change = np.array([0.3, -0.1, 0.1, -0.1])
     first, half, most = np.arange(4), np.arange(2, 6), np.arange(1, 5)
     assert documents.half_width([[(0.5, (first, change))], [(0.5, (half, change))]]) == 0
-    found = documents.half_width([[(0.5, (first, change))], [(0.5, (most, -change))]])
-    total = np.array([0.05, -0.05 - 0.05, 0.05 + 0.05, -0.05 - 0.05, 0.05])
+    found = documents.half_width([[(1.0, (first, change))], [(0.5, (most, -change))]])
+    total = np.array([0.3, -0.1 - 0.15, 0.1 + 0.05, -0.1 - 0.05, 0.05])
     wanted = 1.959964 * np.sqrt(4 / 5 * np.square(total - total.mean()).sum())
     assert found == pytest.approx(wanted)
 
@@ -84,3 +95,12 @@ def test_a_recorded_run_has_the_influences_of_its_test_documents():
     wanted = {round(-(1 - accuracy) / 7599, 12), round(accuracy / 7599, 12)}
     assert {*change.round(12)} == wanted
     assert documents.influences("classification", key, "head_acc", classes=True) is None
+
+
+def test_the_influence_of_a_query_is_the_change_of_the_mean_without_it(monkeypatch):
+    values = np.array([0.2, 0.5, 1.0])
+    monkeypatch.setattr(results, "load_answers", lambda *run: {"map": values})
+    rows, change = documents.influences("retrieval", "made up", "map", classes=False)
+    wanted = [np.delete(values, query).mean() - values.mean() for query in range(3)]
+    assert rows.tolist() == [0, 1, 2] and change == pytest.approx(wanted)
+    assert documents.influences("retrieval", "made up", "mrr", classes=False) is None

@@ -10,6 +10,7 @@ import pytest
 from snnl_book import experiments, report, results
 from snnl_book.experiments.cells import ALL
 from snnl_book.report.judgement import judge_value
+from snnl_book.report.statistics import within_range
 
 pytestmark = pytest.mark.usefixtures("without_answers")
 
@@ -35,6 +36,15 @@ def test_the_interval_is_students():
     low, high = report.interval([1, 2, 3, 4, 5])
     half = 2.776445 * np.sqrt(2.5 / 5)
     assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("metric", "least", "most"),
+    [("acc", 0, 1), ("head_nmi", 0, 1), ("ari", -1, 1), ("sil", -1, 1), ("dbi", 0, 9)],
+)
+def test_an_interval_ends_where_the_metric_does(metric, least, most):
+    assert within_range(-2.0, 9.0, metric) == (least, most)
+    assert within_range(0.2, 0.8, metric) == (0.2, 0.8)
 
 
 def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
