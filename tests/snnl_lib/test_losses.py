@@ -1317,8 +1317,13 @@ def test_several_classes_that_do_not_fit_are_refused():
         soft_nearest_neighbor_loss(x, classes + torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="ignore_index must be None"):
         soft_nearest_neighbor_loss(x, classes, ignore_index=-1)
-    with pytest.raises(ValueError, match="reference_labels"):
-        soft_nearest_neighbor_loss(x, classes, references=x, reference_labels=classes[:, 0])
+    for reference_labels, problem in (
+        (classes[:, 0], r"reference_labels must be \[\.\.\., R, 2\], got \(4,\)"),
+        (classes[:, :1], r"reference_labels must be \[\.\.\., R, 2\], got \(4, 1\)"),
+        (2 * classes, "0 or 1, got values from 2 to 2"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            soft_nearest_neighbor_loss(x, classes, references=x, reference_labels=reference_labels)
 
 
 def test_an_empty_batch_gives_zero_with_a_gradient():
