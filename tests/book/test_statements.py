@@ -53,7 +53,8 @@ def test_every_score_of_a_record_has_its_name_in_the_notation(records):
     named = in_code(section("equations", "Names of scores")) | in_code(
         section("equations", "Other columns")
     )
-    about = r"^(train|head|pretrained)_|_[0-3]$"
+    places = r"train|head|pretrained|predictions|hidden[12](_normalized|_neighbours)?"
+    about = rf"^({places})_|_[0-3]$"
     scores = {re.sub(about, "", name) for name in records["metric"].unique()}
     assert (
         scores
