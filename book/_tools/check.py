@@ -111,8 +111,11 @@ def record(name: str) -> dict[str, float] | None:
 
     It is read without the library, so that mistakes in the library are noticed.
     """
-    path = ROOT / "results" / f"{name}.csv"
-    return {row["metric"]: float(row["value"]) for row in read(path)} if path.exists() else None
+    for device in ("", ".cuda", ".mps", ".xpu"):
+        path = ROOT / "results" / f"{name}{device}.csv"
+        if path.exists():
+            return {row["metric"]: float(row["value"]) for row in read(path)}
+    return None
 
 
 def differences(pages: dict[str, Links]) -> list[str]:

@@ -167,7 +167,7 @@ def _values(judged):
         "mnist-svm-ahead": _ahead("mnist"),
         "cells": f"{len(classified)}",
         "cells-decided": f"{sum(cell['direction'] == 'fails' for cell in classified)}",
-        "own-questions": f"{sum(claim.named == {} for claim in registered_claims())}",
+        "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
         "start-interval": start["interval"],
         "cells-lower": f"{sum(cell['mean'] < 0 for cell in classified)}",
         "start-gain": f"{start['mean']:+.3f}",

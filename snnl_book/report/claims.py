@@ -110,7 +110,7 @@ def listed(judged: pd.DataFrame) -> str:
         verdict = f"**[{word(row.kind).capitalize()}](claims.md#{_HEADINGS[row.paper]})**"
         claim = f"{row.claim[0].upper()}{row.claim[1:]}"
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
-    link = "[The claims](claims.md) gives the papers' numbers and ours for each comparison."
+    link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
     return "\n".join([*lines, "", link])
 
 
