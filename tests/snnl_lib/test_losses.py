@@ -1346,3 +1346,17 @@ def test_a_learnable_temperature_starts_where_it_is_told_to():
     assert loss.current_temperature().item() == pytest.approx(0.2)
     with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
         SoftNearestNeighborLoss("learnable", initial_temperature=0)
+
+
+def test_rows_that_share_two_classes_and_a_table_of_two_blocks():
+    generator = torch.Generator().manual_seed(0)
+    several = torch.randint(2, (30, 3), generator=generator)
+    assert (several @ several.T > 1).sum() > 30, "rows share two classes"
+    for count, labels in ((30, several), (700, torch.arange(700) % 3)):
+        x = torch.randn(count, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+        gradients = []
+        for loss in (soft_nearest_neighbor_loss, reference_loss):
+            value = loss(x, labels, 0.3)
+            gradients.append((value, *torch.autograd.grad(value, x)))
+        for ours, exact in zip(*gradients, strict=True):
+            assert torch.allclose(ours, exact, rtol=1e-10)
