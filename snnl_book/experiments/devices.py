@@ -73,7 +73,7 @@ def device_type(spec: Spec, device: str) -> str:
 
 
 def device_names(spec: Spec, device: str) -> str:
-    """Describe the device of a run's model, and that of its vectors if it is another."""
+    """Describe the device of a run's model, and the device of its vectors if it differs."""
     trained, embedded = trains_on(spec, device), embeds_on(spec, device)
     name = results.device_name(trained)
     if embedded in (trained, "cpu"):

@@ -18,7 +18,7 @@ from snnl_book.results import Outcome, Record, Spec
 
 GIGABYTE = 2**30
 MEMORY_OF_A_RUN = 5 * GIGABYTE
-"""What we reserve for a run on an accelerator: on an H200 the largest took 4.7 GB."""
+"""What we reserve for a run on an accelerator: on an H200 the largest took 4.6 GB."""
 FAILURES = (RuntimeError, ValueError, ArithmeticError, MemoryError)
 """Errors that a run can meet, which are recorded as its reason; others are mistakes in the code."""
 

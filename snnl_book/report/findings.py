@@ -141,7 +141,7 @@ def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) 
     """
     names, full, renamed = _SOURCES[dataset]
     runs = pd.concat([recorded(name, dataset, embedding, seeds=seeds) for name, embedding in names])
-    again = runs["model"] == "ffn-hidden"  # its last layer is that of "ffn-layer"
+    again = runs["model"] == "ffn-hidden"  # "ffn-layer" has the same last layer
     runs = runs[runs["metric"].isin(metrics) & ~runs["stale"] & ~again].reset_index(drop=True)
     parts = runs["label"].str.extract(_PATTERN)
     groups = pd.Series(NONE, runs.index).mask(runs["model"].isin(_LABELLED), LABELS)

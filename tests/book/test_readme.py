@@ -159,6 +159,8 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     assert own.loc["before-its-start", "contrasts"][0]["direction"] == "holds"
     means = pages._means_of_labels("ag_news", 20_000)
     assert max(means, key=means.get).startswith("support vector machine")
+    assert numbers["own-questions"] == "4"
+    assert "Four of the claims are questions" in (ROOT / "book" / "claims.md").read_text()
     page = (ROOT / "book" / "index.md").read_text()
     for sentence in re.findall(r"\*\*([^*]+)\*\*", answer):
         assert sentence in page

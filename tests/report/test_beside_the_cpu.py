@@ -3,8 +3,9 @@
 import pytest
 from conftest import ROOT
 
-from snnl_book import results
+from snnl_book import report, results
 from snnl_book.experiments import specs
+from snnl_book.experiments.runner import GIGABYTE, MEMORY_OF_A_RUN
 from snnl_book.report.devices import beside_the_cpu
 
 
@@ -45,5 +46,10 @@ def test_what_the_page_on_running_says_of_the_gpu(recorded):
     table = beside_the_cpu()
     shown = sum(len(names.split()) for names in table["records"])
     assert shown == results.load_results(device_type="cuda")["key"].nunique() == 67
+    memory = report.benchmark("memory")["mebibytes"] / 1024
+    page = " ".join((ROOT / "book" / "running.md").read_text().split())
+    small, tuned, encoder = memory
+    assert f"took {small:.1f} GB" in page and f"at most {tuned:.1f} GB" in page
+    assert f"`infersent-nli` {encoder:.0f} GB" in page and tuned * GIGABYTE < MEMORY_OF_A_RUN
     several = table.dropna(subset="low")
     assert len(several) >= 9 and ((several["low"] <= 0) & (several["high"] >= 0)).all()
