@@ -124,7 +124,8 @@ class Checkpoint:
             raise CacheError(f"the checkpoint {self.path} {problem}") from error
         except Exception as error:  # a damaged file can raise nearly any other exception
             raise self._unusable(f"is damaged ({type(error).__name__})") from error
-        if not isinstance(saved, dict) or not saved.keys() >= ENTRIES:
+        known = isinstance(saved, dict) and saved.keys() >= ENTRIES
+        if not known or len(saved["random, GPUs"]) > 1:  # earlier versions kept those of all GPUs
             raise self._unusable("is not a checkpoint, or one of another version of this library")
         if saved["of"] != self.of:
             raise self._unusable("is of another training")

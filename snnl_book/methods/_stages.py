@@ -74,20 +74,29 @@ def save(path: Path, *, weights: dict, rows, seconds, embeddings: dict, clusters
 def load(path: Path, parameters: dict) -> dict:
     """Put the weights of a finished stage into ``parameters``, and return its other results.
 
-    The results have the names that ``save`` takes. Raises CacheError if the file is damaged.
+    The results have the names that ``save`` takes. Raises CacheError if the file cannot be read, is
+    damaged, or holds the weights of another model.
     """
-    try:  # a damaged file can raise nearly any error
+    advice = "remove it, and the stage runs again"
+    try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(saved["weights"][name])
-        clusters = saved["clusters"]
-        return {
+        weights, clusters = saved["weights"], saved["clusters"]
+        results = {
             "rows": saved["rows"],
             "seconds": saved.get("seconds", math.nan),  # older checkpoints lack it
             "embeddings": {name: tensor.numpy() for name, tensor in saved["embeddings"].items()},
             "clusters": None if clusters is None else clusters.numpy(),
         }
-    except Exception as error:
+    except (PermissionError, IsADirectoryError) as error:
+        raise CacheError(f"the checkpoint {path} could not be read ({error.strerror})") from error
+    except Exception as error:  # a damaged file can raise nearly any other exception
         reason = f"the checkpoint {path} is damaged ({type(error).__name__})"
-        raise CacheError(f"{reason}: remove it, and the stage runs again") from error
+        raise CacheError(f"{reason}: {advice}") from error
+    try:
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+    except (KeyError, RuntimeError) as error:
+        reason = f"the checkpoint {path} holds the weights of another model ({error})"
+        raise CacheError(f"{reason}: {advice}") from error
+    return results

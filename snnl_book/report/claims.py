@@ -76,16 +76,18 @@ def judge(
 
 
 def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
-    """Return the rows of ``judge`` that belong to a chapter.
+    """Judge the claims of one chapter alone, which takes a part of the time of ``judge``.
 
-    ``seeds`` are those to judge by (default: all that are recorded). Raises ClaimError if no claim
-    belongs to the chapter.
+    ``seeds`` are those to judge by (default: all that are recorded). Returns the rows that ``judge``
+    has for these claims, except that ``adjusted p`` counts their comparisons alone. Raises
+    ClaimError if no claim belongs to the chapter.
     """
-    judged = judge(seeds=seeds)
-    if chapter not in set(judged["chapter"]):
-        choice = ", ".join(sorted(set(judged["chapter"])))
+    claims = registered_claims()
+    own = [claim for claim in claims if claim.chapter == chapter]
+    if not own:
+        choice = ", ".join(sorted({claim.chapter for claim in claims}))
         raise ClaimError(f"no claim belongs to the chapter {chapter!r}: choose one of {choice}")
-    return judged[judged["chapter"] == chapter].reset_index(drop=True)
+    return judge(seeds=seeds, claims=own)
 
 
 def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
