@@ -78,9 +78,9 @@ def judge(
 def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
     """Judge the claims of one chapter alone, which takes a part of the time of ``judge``.
 
-    ``seeds`` are those to judge by (default: all that are recorded). Returns the rows that ``judge``
-    has for these claims, except that ``adjusted p`` counts their comparisons alone. Raises
-    ClaimError if no claim belongs to the chapter.
+    ``seeds`` are those to judge by (default: all that are recorded). Returns the rows of ``judge``
+    for these claims, except that ``adjusted p`` counts their comparisons alone. Raises ClaimError
+    if no claim belongs to the chapter.
     """
     claims = registered_claims()
     own = [claim for claim in claims if claim.chapter == chapter]

@@ -21,7 +21,7 @@ def test_a_finished_stage_is_read_back_and_a_file_that_does_not_serve_is_named(t
     assert (loaded["embeddings"]["texts"] == np.eye(2)).all() and [*loaded["clusters"]] == [0, 1]
 
     for other in ({"weight": torch.zeros(3)}, {"bias": torch.zeros(2, 3)}):
-        with pytest.raises(CacheError, match="weights of another model .*: remove it"):
+        with pytest.raises(CacheError, match=r"weights of another model .*: remove it"):
             _stages.load(path, other)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CacheError, match=r"stage\.pt is damaged .*: remove it"):
