@@ -11,6 +11,8 @@ LOCK ?= requirements/lock.txt
 # Byte code is made of what is imported, when it is: of everything it takes longer than to download it.
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check --no-compile
 export OMP_NUM_THREADS = 1
+# Images of containers often switch byte code off: each process would then compile every module that it imports.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help env book chromium check-book check-chapters lab test test-slow lint format reproduce codecheck bench missing picture lock clean

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from spacy.util import get_lang_class
 
 from snnl_book import own_texts
 from snnl_book.own_texts import TextsError, number, page, words
@@ -383,6 +384,14 @@ def test_stop_words_are_those_of_the_texts_languages():
     assert "the" in english and "wurde" not in english
     both = [text.lower().split() for text in [*GERMAN, "this is the list", "a list of the wines"]]
     assert {"the", "wurde"} <= words.stop_words(both)
+
+
+def test_the_lists_of_stop_words_are_those_of_spacys_languages():
+    lists = words._stop_words_by_language()
+    assert lists.keys() == {*words.LANGUAGES}
+    for language in ("de", "fr", "uk"):
+        expected = get_lang_class(language).Defaults.stop_words
+        assert lists[language] == {word.lower() for word in expected}
 
 
 def test_a_list_of_ones_own_replaces_the_stop_words(tmp_path):

@@ -20,8 +20,6 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import pandas as pd
-
 from snnl_book import data, results
 from snnl_lib import SnnlError
 from snnl_lib.checkpoint import whole_file
@@ -138,11 +136,12 @@ def announcement(jobs: list[tuple[str, str | None]], cores: int | None) -> str:
     names = [chapter for _, chapter in jobs if chapter]
     parts = [_counted(rules.count("run"), "group", " of runs")] if "run" in rules else []
     if names:
-        costs = pd.read_csv(ROOT / "results" / "bench" / "chapters-cpu.csv", index_col="chapter")
-        seconds = costs["seconds"].reindex(names)
+        with (ROOT / "results" / "bench" / "chapters-cpu.csv").open(newline="") as file:
+            seconds = {row["chapter"]: float(row["seconds"]) for row in csv.DictReader(file)}
+        measured = [seconds[name] for name in names if name in seconds]
         parts.append(_counted(len(names), "chapter", " to execute"))
-        if cores and seconds.notna().any():
-            minutes = seconds.fillna(seconds.mean()).sum() / cores / 60
+        if cores and measured:
+            minutes = sum(measured) / len(measured) * len(names) / cores / 60
             parts[-1] += f" (about {math.ceil(minutes)} min)"
     if "render" in rules:
         parts.append("pages to render")

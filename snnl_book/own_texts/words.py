@@ -1,6 +1,8 @@
 """Describe clusters by their sizes, words and texts, in any language."""
 
+import importlib.util
 import re
+import runpy
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from snnl_book import lacks
 from snnl_book.own_texts.tables import TextsError
 
 if TYPE_CHECKING:  # importing pandas would slow down the command line
@@ -123,11 +124,11 @@ def _stop_words_by_language():
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     lists = {"en": set(ENGLISH_STOP_WORDS)}
-    if not lacks("spacy"):
-        from spacy.util import get_lang_class
-
+    if spacy := importlib.util.find_spec("spacy"):
+        # Importing spaCy and these languages takes seconds; each list is a file of its own.
+        folder = Path(spacy.origin).parent / "lang"
         for language in LANGUAGES:
-            words = get_lang_class(language).Defaults.stop_words
+            words = runpy.run_path(str(folder / language / "stop_words.py"))["STOP_WORDS"]
             lists.setdefault(language, set()).update(word.lower() for word in words)
     return lists
 
