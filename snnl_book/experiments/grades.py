@@ -57,9 +57,9 @@ def notes(spec: Spec) -> dict[str, tuple[str, float | None]]:
 def grade(specs: Iterable[Spec]) -> str:
     """Return the grades of some runs, the lowest first, each with its differences in parentheses.
 
-    An example is ``distant (MiniLM for RoBERTa; 2,000 texts of a corpus, 5 to 18 %), close (batches
-    of 32 in place of 8)``. Runs without a difference are graded ``as published``. Settings that the
-    paper does not print come last, as ``our choice (...)``.
+    An example is ``distant (MiniLM instead of RoBERTa; 2,000 texts of each corpus, 5 to 18 % of the
+    data), close (batches of 32 instead of 8)``. Runs without a difference are graded ``as
+    published``. Settings that the paper does not print come last, as ``our choice (...)``.
     """
     shares_of: dict[str, dict[str, set]] = {level: {} for level in (*GRADES[:2], CHOICE)}
     for spec in specs:
@@ -78,7 +78,7 @@ def grade(specs: Iterable[Spec]) -> str:
 def lowest(grades: str) -> str:
     """Return the lowest of the grades that ``grade`` returned, without the differences.
 
-    >>> lowest("distant (MiniLM for RoBERTa), close (batches of 32 in place of 8)")
+    >>> lowest("distant (MiniLM instead of RoBERTa), close (batches of 32 instead of 8)")
     'distant'
     """
     return grades.partition(" (")[0].partition(",")[0]
@@ -88,4 +88,4 @@ def _percent(shares):
     """Return the range of some shares of a data set as text, empty if none is known."""
     known = [f"{100 * share:.0f}" for share in sorted(filter(None, shares))]
     ends = " to ".join(dict.fromkeys(known[:1] + known[-1:]))
-    return f", {ends} %" if known else ""
+    return f", {ends} % of the data" if known else ""

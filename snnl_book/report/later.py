@@ -11,7 +11,9 @@ from snnl_book.report.select import short_texts
 from snnl_book.report.tables import QUOTED, behind
 
 PAPER = "https://openreview.net/forum?id=oja19FZn5Y"
-GRID = "best of a grid that the classes choose among; NMI's geometric mean"
+GRID = "The settings are the best of a grid, chosen by the true classes."
+GEOMETRIC = "NMI uses the geometric mean."
+NO_RUNS = "The paper does not give the number of runs."
 OURS = {  # method and way to cluster: the backbone
     ("TF-IDF", "kmeans"): "word counts",
     ("SIF, own vectors", "kmeans"): "word vectors trained on the corpus",
@@ -24,13 +26,9 @@ THEIRS = {  # a label in the paper's Table 2: what the row is, and its backbone
     "SCCL+kmeans": (
         "SCCL, as the ClusterBERT paper ran it",
         "distilbert-base-nli-stsb-mean-token",
-        "NMI's geometric mean; number of runs not given",
+        NO_RUNS,
     ),
-    "VaSCL+kmeans": (
-        "VaSCL, as the ClusterBERT paper ran it",
-        "vascl-roberta-large",
-        "NMI's geometric mean; number of runs not given",
-    ),
+    "VaSCL+kmeans": ("VaSCL, as the ClusterBERT paper ran it", "vascl-roberta-large", NO_RUNS),
 }
 CORPORA = {
     name: title for name, title in experiment.DATASETS.items() if name != "newsgroups20_openings"
@@ -80,7 +78,11 @@ def _ours():
         many = few if len(texts) == 1 else f"{few} to {texts.max():,}"
         seeds = runs.groupby("dataset")["seed"].nunique()
         counted = " to ".join(f"{count}" for count in sorted({seeds.min(), seeds.max()}))
-        counted = "one seed" if counted == "1" else f"mean of {counted} seeds"
+        counted = (
+            "The score is from one seed."
+            if counted == "1"
+            else f"Scores are means of {counted} seeds."
+        )
         way = experiment.CLUSTERERS[clusterer]
         yield {
             "method": f"ours: {method}, {way}, {'all' if whole else few} texts",
@@ -89,9 +91,9 @@ def _ours():
                 for name, title in CORPORA.items()
             },
             "labels": "none",
-            "texts": f"all of each corpus, {many}" if whole else f"{few} of each corpus",
+            "texts": f"all texts of each corpus ({many})" if whole else f"{few} of each corpus",
             "backbone": backbone,
-            "protocol": f"k is the number of classes; {counted}; NMI's geometric mean",
+            "protocol": f"k is the number of classes. {counted} {GEOMETRIC}",
             "source": "our records",
             "address": "–",
             "records": behind(runs),
@@ -125,10 +127,10 @@ def _papers():
                 for name, title in CORPORA.items()
             },
             "labels": "to choose the settings" if protocol == GRID else "none",
-            "texts": "all texts of its copies of the corpora",
+            "texts": "all texts of the paper's copies of the corpora",
             "backbone": backbone,
-            "protocol": f"k-means, k the number of classes; {protocol}",
-            "source": "the ClusterBERT paper (2023), its Table 2",
+            "protocol": f"k-means, with k equal to the number of classes. {protocol} {GEOMETRIC}",
+            "source": "Table 2 of the ClusterBERT paper (2023)",
             "address": PAPER,
             "records": QUOTED,
         }
@@ -158,7 +160,7 @@ def _others(later):
             "texts": one,
             "backbone": first["backbone"],
             "protocol": first["protocol"],
-            "source": f"{first['source']} ({first['year']}): {first['read']}",
+            "source": f"{first['source']} ({first['year']}). We read {first['read']}.",
             "address": address,
             "records": QUOTED,
         }

@@ -136,7 +136,7 @@ def slips() -> pd.DataFrame:
 
 
 def _text_against_tables(paper):
-    """Yield what the paper's text says of its own Tables 2 and 3, next to the tables."""
+    """Yield what the paper's text says about its Tables 2 and 3, next to what they print."""
     nmi = paper[paper["metric"] == "nmi_geometric"]
     table = 100 * nmi[nmi["clusterer"] == "kmeans"].pivot_table("value", "dataset", "method")
     by_way = nmi[nmi["method"] != "ClusterBERT"].pivot_table("value", "method", "clusterer")
@@ -144,16 +144,19 @@ def _text_against_tables(paper):
     acc = 100 * acc.pivot_table("value", "dataset", "clusterer")
     for rival, points in (("RoBERTa", 39.2), ("TSDAE", 16.3)):
         gain = (table["ClusterBERT"] - table[rival]).mean()
-        what = f"The text says {points} points of NMI on average, Table 2 {gain:.1f}."
+        what = (
+            f"The text gives an average gain of {points} points of NMI; Table 2 gives {gain:.1f}."
+        )
         yield f"ClusterBERT against {rival}", what
     largest = (table["ClusterBERT"] - table["RoBERTa"]).max()
-    yield "the largest gain", f"The text says up to 65 points of NMI, Table 2 {largest:.1f}."
+    what = f"The text says up to 65 points of NMI; the largest gain in Table 2 is {largest:.1f}."
+    yield "the largest gain", what
     lead = (table["TSDAE"] - table["TF-IDF"]).mean()
-    what = f"The text has TSDAE behind TF-IDF, Table 2 {lead:.1f} points of NMI ahead."
+    what = f"The text places TSDAE behind TF-IDF; in Table 2 it is {lead:.1f} points of NMI ahead."
     yield "TF-IDF against TSDAE", what
     better, counted = (by_way["idec"] > by_way["kmeans"]).sum(), by_way["idec"].count()
-    what = f"The text has most methods gain, Table 3 {better} of {counted} in NMI, on average."
-    yield "IDEC in place of k-means", what
+    what = "The text says that most methods gain. In Table 3, the average NMI rises for "
+    yield "IDEC instead of k-means", what + f"{better} of {counted} methods."
     drop = (acc["kmeans"] - acc["umap"]).max()
-    what = f"The text calls ClusterBERT stable, Table 3 has it lose {drop:.1f} points."
-    yield "UMAP in place of k-means, ACC", what
+    what = f"The text calls ClusterBERT stable; in Table 3 it loses up to {drop:.1f} points."
+    yield "UMAP instead of k-means, ACC", what

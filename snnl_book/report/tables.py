@@ -429,8 +429,8 @@ def behind(rows: pd.DataFrame) -> str:
 def choices(made: dict[str, str], about: Sequence[str]) -> pd.DataFrame:
     """Return the choices that a paper leaves open, from an experiment's ``CHOICES``, by subject.
 
-    >>> choices(images.CHOICES, ["epochs"])["our choice"].str[:9].tolist()
-    ['30 epochs']
+    >>> choices(images.CHOICES, ["epochs"])["our choice"].str[:22].tolist()
+    ['We train for 30 epochs']
     """
     rows = [(subject, made[subject]) for subject in about]
     return pd.DataFrame(rows, columns=["about", "our choice"]).assign(records=COMPUTED)

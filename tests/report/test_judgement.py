@@ -432,12 +432,12 @@ def test_a_claim_declared_after_seeing_is_judged_on_the_new_seeds_alone():
 
 def test_the_grade_is_the_lowest_of_its_rows_and_printed_with_the_verdict():
     found = judged([made(AED, UP), BASE], BEATS)
-    assert found["grade"].startswith("close (spaCy's vectors of 2023 for GloVe; ")
+    assert found["grade"].startswith("close (spaCy's vectors of 2023 instead of GloVe; ")
     images = {"experiment": "images", "dataset": "mnist"}
     a = images | {"model": "ae-d", "alpha": 1, "reading": "alpha 1"}
     b = images | {"model": "original"}
     found = judged([made(a, UP), made(b, [0.0] * 5)], contrast((1, a), (-1, b)))
-    assert found["grade"].endswith("our choice (10,000 training images, 17 %)")
+    assert found["grade"].endswith("our choice (10,000 training images, 17 % of the data)")
     found = judged([made(b, UP)], contrast((1, b), value=0.01))
     assert (found["grade"], found["kind"]) == ("as published", "holds")
 
