@@ -23,11 +23,14 @@ FALLING, ANNEALED = "falling T, constant strength", "falling T, growing strength
 """The four conditions. The gradient of the loss has a factor 1/T, so that annealing (Eq. 6) does
 two things at once: the temperature falls, and the loss grows stronger by 1/T.
 """
+LOW = "T = 0.15 throughout"
+"""A low temperature that stays fixed, for the autoencoders."""
 CHANGES = {
     "a growing strength alone": (STRONGER, FIXED),
     "a falling temperature alone": (FALLING, FIXED),
     "both: annealing": (ANNEALED, FIXED),
     "a falling temperature, with growing strength": (ANNEALED, STRONGER),
+    "annealing instead of a low fixed temperature": (ANNEALED, LOW),
 }
 """What is compared with what: change -> (condition with it, condition without it)."""
 _POINTS = {
@@ -47,6 +50,7 @@ _CODES = {
     FIXED: "AE(D), fixed temperature 1",
     STRONGER: "AE(D), weight divided by the falling T",
     FALLING: "AE(D), weight times the falling T",
+    LOW: "AE(D), fixed temperature 0.15",
 }
 EPOCH = 20
 """The epoch of the points at which the article compares."""
@@ -62,7 +66,7 @@ def annealing_effects() -> pd.DataFrame:
 
     >>> rows = annealing_effects()
     >>> rows["setting"].nunique(), rows["label"].nunique()
-    (4, 4)
+    (4, 5)
     """
     parts = []
     for setting, (records, metric) in _conditions().items():
@@ -72,8 +76,25 @@ def annealing_effects() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns]
 
 
+def annealing_runs() -> pd.DataFrame:
+    """Return the runs behind ``annealing_effects``, one row per run.
+
+    Columns: ``setting``, ``label`` (the condition), ``seed``, ``metric``, ``value``, ``experiment``
+    and ``key``.
+
+    >>> annealing_runs().query("label == @LOW")["setting"].unique().tolist()
+    ['AG News, AE(D)', 'MNIST, AE(D)']
+    """
+    columns = ["setting", "label", "seed", "metric", "value", "experiment", "key"]
+    parts = [
+        records[records["metric"] == metric].assign(setting=setting)[columns]
+        for setting, (records, metric) in _conditions().items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
 def _conditions():
-    """Return the records of the four conditions, labelled as these, and the metric, by setting."""
+    """Return the labelled records of all conditions, and the metric, by setting."""
     points = recorded("annealing", "gaussian", "points")
     texts = [recorded(name, "ag_news") for name in ("clustering", "clustering-readings")]
     images = recorded("images", "mnist", "pixels")
