@@ -251,7 +251,9 @@ def _came_out(claim):
     directions = [contrast["direction"] for contrast in claim.contrasts]
     directions = [direction for direction in directions if direction in _DIRECTIONS]
     if {*directions} <= {"not tested"}:
-        return "No recorded run tests it."
+        seen = "declared after seeing" in claim.verdict
+        after = "We declared it after seeing our runs, so only new seeds count."
+        return after if seen else "No recorded run tests it."
     if len(directions) == 1:
         if not claim.contrasts[0]["units"]:
             return "There are too few runs."
