@@ -54,7 +54,7 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one
     "more_epochs": (3, 12, 100),
     "pretrain_epochs": (2, 20, 200),
     "vade_epochs": (2, 5, 200),
-    "deep_steps": (4, 80, 20_000),
+    "deep_steps": (4, 560, 20_000),
     "image_tsne_iterations": (300, 500, 5000),
     "image_labels": ((100,), (100,), (100, 300, 1000, 3000)),
     "annealing_epochs": (3, 50, 50),
