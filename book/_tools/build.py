@@ -69,8 +69,15 @@ def digest_of_records() -> str:
 
 
 def fitting(chapter: Path, dataset: str) -> str:
-    """Return the data set for a chapter: ``dataset``, or the default if that is of another kind."""
-    match = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', chapter.read_text())
+    """Return the data set for a chapter: ``dataset``, or the default if that is of another kind.
+
+    A chapter may name a default of its own, which takes the place of ``auto``.
+    """
+    source = chapter.read_text()
+    own = re.search(r'dataset = \\"(\w+)\\" if dataset == \\"auto\\"', source)
+    if own and dataset == "auto":
+        return own[1]
+    match = re.search(r'parameters\(globals\(\), kind=\\"([a-z ]+)\\"\)', source)
     kind = match[1] if match else "texts"
     resolved = data.resolve(dataset, kind)
     return resolved if data.describe(resolved).kind == kind else data.resolve("auto", kind)

@@ -411,7 +411,7 @@ def status_made(
     """
     executed, machines = _executed(folder, chapters)
     runs, reasons = _status_of_runs(records)
-    unmet = reasons.most_common() or [("nothing is out of reach", 0)]
+    unmet = reasons.most_common() or [("nothing is unavailable", 0)]
     tables = {
         "status-chapters": pd.DataFrame(executed),
         "status-runs": pd.DataFrame(runs),
@@ -419,7 +419,7 @@ def status_made(
         .value_counts(sort=False)
         .rename("chapters")
         .reset_index(),
-        "status-reasons": pd.DataFrame(unmet, columns=["why a run is out of reach here", "runs "]),
+        "status-reasons": pd.DataFrame(unmet, columns=["why a run is unavailable here", "runs "]),
     }
     tables = {name: table.assign(records=BUILT) for name, table in tables.items()}
     return tables | {"status-orphans": _table_of_orphans(report.orphans())}
@@ -463,7 +463,7 @@ def _status_of_runs(records):
                 "revision": experiment.revision,
                 "stale": report.stale(runs).sum(),
                 "missing": sum(not run.unmet and run.verdict != "stale" for run in todo),
-                "out of reach": len(unmet),
+                "unavailable": len(unmet),
             }
         )
     return rows, reasons

@@ -597,5 +597,5 @@ def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
     assert verdicts() == {"missing"}
     found["trecqa"] = None
     assert verdicts() == {"done"}, (
-        "where the ranking task is out of reach, a record made elsewhere counts"
+        "where the ranking task is unavailable, a record made elsewhere counts"
     )
