@@ -9,7 +9,7 @@ import numpy as np
 
 from snnl_book import results
 from snnl_book.own_texts.tables import TextsError, TextsWarning, whole_characters
-from snnl_book.recipes import STAGES, Recipe
+from snnl_book.recipes import STAGES
 from snnl_lib.seeds import named_seed
 
 PIECES = 256  # as MiniLM was published; experiments keep 128
@@ -64,13 +64,13 @@ def cluster_texts(  # noqa: PLR0913 - a public name
 ) -> Clustering:
     """Cluster N texts into k clusters by one of ``METHODS``.
 
-    ClusterBERT starts from the mean of MiniLM's pieces, because MiniLM was trained so. Its
-    checkpoints are saved in ``folder``, from which an interrupted call continues, and ``progress``
-    names its progress bar. ``seed`` determines k-means and everything random in ClusterBERT. A
-    transformer runs on ``device`` and reads at most ``pieces`` word pieces of a text. Texts that
-    are cut, and fewer clusters than k, cause a warning. Raises TextsError for an unknown method,
-    empty texts, texts without a word to count or a training that diverges, and ValueError for a k
-    that is not a whole number from 1 to N.
+    ClusterBERT fine-tunes MiniLM by its published recipe. Its checkpoints are saved in ``folder``,
+    from which an interrupted call continues, and ``progress`` names its progress bar. ``seed``
+    determines k-means and everything random in ClusterBERT. A transformer runs on ``device`` and
+    reads at most ``pieces`` word pieces of a text. Texts that are cut, and fewer clusters than k,
+    cause a warning. Raises TextsError for an unknown method, empty texts, texts without a word to
+    count or a training that diverges, and ValueError for a k that is not a whole number from 1 to
+    N.
 
     >>> texts = ["sort a list", "a sorted list", "red wine", "a red wine"]
     >>> a, b, c, d = cluster_texts(texts, 2, "tfidf").clusters
@@ -92,7 +92,7 @@ def cluster_texts(  # noqa: PLR0913 - a public name
     if method == "clusterbert":
         _warn_of_cut_texts(texts, pieces)
         settings |= {"progress": progress, "folder": folder}
-        model = ClusterBERT(k, "minilm", Recipe(pooling="mean"), **settings).fit(texts)
+        model = ClusterBERT(k, "minilm", **settings).fit(texts)
         if model.diverged:
             raise TextsError(f"the training diverged ({model.diverged}): take another seed")
         vectors = model.embeddings[STAGES[-1]]
