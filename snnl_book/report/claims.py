@@ -1,5 +1,6 @@
 """The papers' claims, judged by rule 3 from the records."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from snnl_book.experiments import EXPERIMENTS, PAPER_SEEDS
 from snnl_book.experiments.cells import DRAWN, NEW_SEEDS
 from snnl_book.experiments.grades import grade
 from snnl_book.paper import PAPERS, Claim, ClaimError, Reading, declared, registered_claims
+from snnl_book.paper.declared import WORDS
 from snnl_book.report import contrasts
-from snnl_book.report.judgement import Judged, Setting, judge_contrast
+from snnl_book.report.judgement import NOT_RECORDED, Judged, Setting, judge_contrast
 from snnl_book.report.rows import Book
 from snnl_book.report.select import select
 from snnl_book.report.tables import show_ends
@@ -246,26 +248,69 @@ _DIRECTIONS = {
 def _came_out(claim):
     """Say in one sentence how the comparisons of a claim came out, or what its only one measured.
 
-    Comparisons whose reading was chosen afterwards do not count.
+    It ends with why comparisons are open, unfair or not tested. Comparisons whose reading was
+    chosen afterwards do not count.
     """
-    directions = [contrast["direction"] for contrast in claim.contrasts]
-    directions = [direction for direction in directions if direction in _DIRECTIONS]
+    counted = [contrast for contrast in claim.contrasts if contrast["direction"] in _DIRECTIONS]
+    directions = [contrast["direction"] for contrast in counted]
     if {*directions} <= {"not tested"}:
         seen = "declared after seeing" in claim.verdict
         after = "We declared it after seeing our runs, so only new seeds count."
-        return after if seen else "No recorded run tests it."
+        return after if seen else f"No recorded run tests it{_reasons(counted, 'not tested')}."
     if len(directions) == 1:
-        if not claim.contrasts[0]["units"]:
-            return "There are too few runs."
-        if claim.interval == "–":
-            return f"We measured {claim.ours}."
-        return f"We measured {claim.ours.removesuffix(')')}, 95 % interval {claim.interval})."
+        return _measured(claim, counted[0])
     counts = {name: directions.count(name) for name in dict.fromkeys(directions)}
-    parts = [f"{count} {_DIRECTIONS[name][count > 1]}" for name, count in counts.items()]
-    if len(parts) == 1:
+    if len(counts) == 1:
         number = "Both" if len(directions) == 2 else f"All {len(directions)}"
-        return f"{number} comparisons {_DIRECTIONS[directions[0]][1]}."
+        end = f"{_DIRECTIONS[directions[0]][1]}{_reasons(counted, directions[0])}"
+        return f"{number} comparisons {end}."
+    parts = [
+        f"{count} {_DIRECTIONS[name][count > 1]}{_reasons(counted, name)}"
+        for name, count in counts.items()
+    ]
     return f"Of {len(directions)} comparisons, {_and(parts)}."
+
+
+def _measured(claim, contrast):
+    """Say what the only comparison of a claim measured."""
+    if not contrast["units"]:
+        return "There are too few runs."
+    ours = claim.ours.replace("(sil)", "(silhouette)").replace("(nmi_geometric)", "(NMI)")
+    interval = "" if claim.interval == "–" else f", 95 % interval {claim.interval}"
+    reason = f"; {_reason(contrast)}" if _reason(contrast) else ""
+    says = "In the claimed direction we" if contrast["test"].startswith("> 0") else "We"
+    return f"{says} measured {ours.removesuffix(')')}{interval}{reason})."
+
+
+def _reasons(contrasts_of_claim, direction):
+    """Return why comparisons have a direction, each reason once and in parentheses, or nothing."""
+    chosen = [contrast for contrast in contrasts_of_claim if contrast["direction"] == direction]
+    reasons = dict.fromkeys(filter(None, map(_reason, chosen)))
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def _reason(contrast):
+    """Return why a comparison is open, unfair or not tested; an empty text for others."""
+    note = contrast["note"]
+    if contrast["direction"] == "open":
+        return _why_open(contrast)
+    if contrast["direction"] == "unfair":
+        is_weak = "below its published" in note
+        return "our run of the rival scores below its published value" if is_weak else note
+    return note if contrast["direction"] == "not tested" and note != NOT_RECORDED else ""
+
+
+def _why_open(contrast):
+    """Return why the interval of a comparison decides nothing."""
+    if contrast["units"] < contrasts.FEWEST:
+        return f"fewer than three {UNITS[contrast['unit']]}"
+    if contrast["test"] == "more than half":
+        return contrast["note"].replace("above 0", "a clear gain")
+    if contrast["test"] == "> 0":
+        return "the interval contains 0"
+    words = re.sub("^(> 0|at least v) ?", "", contrast["test"])
+    limit = f"the limit for *{words}*" if words in WORDS else "the limit"
+    return f"the interval crosses {limit}"
 
 
 _WORDS_OF_RULE_2 = {

@@ -11,6 +11,7 @@ from snnl_book.report.rows import Book, Run, runs_of
 from snnl_book.results import Spec
 
 LOST = ("diverged", "failed")
+NOT_RECORDED = "no run is recorded"
 BELOW_PUBLISHED = 0.03  # a rival of ours this far below its published score is not a fair one
 
 
@@ -260,7 +261,7 @@ def _judged(contrast, all_blocks, runs=1):
     unfair = next((block.unfair for block in all_blocks if block.unfair), "")
     blocks = [block for block in all_blocks if block.pairs and not block.unfair]
     if not blocks:
-        note = contrast.not_attempted or "no run is recorded"
+        note = contrast.not_attempted or NOT_RECORDED
         if any(block.mixed for block in all_blocks):
             note = "one run of each pair is stale"
         direction = "unfair" if unfair else "not tested"
