@@ -112,9 +112,12 @@ def listed(judged: pd.DataFrame) -> str:
     lines = []
     for row in judged.itertuples():
         verdict = f"**[{word(row.kind).capitalize()}](claims.md#{_HEADINGS[row.paper]})**"
+        verdict += " (provisional)" * row.provisional
         claim = f"{row.claim[0].upper()}{row.claim[1:]}"
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
     link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
+    if judged["provisional"].any():
+        link += " The interval of a *provisional* verdict leaves out the choice of test documents."
     return "\n".join([*lines, "", link])
 
 
