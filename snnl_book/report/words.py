@@ -1,5 +1,7 @@
 """Differences in words: "0.015 below LDA (95 % interval 0.035 below to 0.004 above)"."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from snnl_book.report.tables import show_number
@@ -23,6 +25,16 @@ def in_words(count: int) -> str:
     ('none', 'three', '12')
     """
     return _COUNTS[count] if count < len(_COUNTS) else f"{count:,}"
+
+
+def listing(words: Sequence[str]) -> str:
+    """Join words as a sentence does.
+
+    >>> listing(["red"]), listing(["red", "blue", "green"])
+    ('red', 'red, blue and green')
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def distance(value: float, metric: str = "acc") -> str:

@@ -13,7 +13,7 @@ from conftest import ROOT
 from snnl_book.__main__ import main
 from snnl_book.experiments.cells import MORE_SEEDS, NEW_SEEDS, PAPER_SEEDS
 from snnl_book.paper import Claim, ClaimError, Contrast, Reading, registered_claims
-from snnl_book.report import claims, documents
+from snnl_book.report import claims, documents, judged_claims
 from snnl_book.report.rows import Book, named_cells
 from snnl_book.results import Outcome, Record, write_record
 
@@ -884,10 +884,10 @@ def test_every_row_of_a_reading_names_one_cell_of_the_plan():
 def two_claims(monkeypatch):
     """Two claims and their records in place of the papers'."""
     other = replace(claim(contrast((1, PCA), (-1, AE)), name="other"), paper="image")
-    monkeypatch.setattr(claims, "registered_claims", lambda: (claim(BEATS), other))
+    monkeypatch.setattr(judged_claims, "registered_claims", lambda: (claim(BEATS), other))
     records = pd.concat([made(AED, UP), BASE])
-    monkeypatch.setattr(claims, "select", lambda experiment, seeds: records)
-    monkeypatch.setattr(claims, "earlier", lambda rule: {"words": "partly"})
+    monkeypatch.setattr(judged_claims, "select", lambda experiment, seeds: records)
+    monkeypatch.setattr(judged_claims, "earlier", lambda rule: {"words": "partly"})
 
 
 def test_the_command_prints_contrasts_seeds_corpora_grade_and_both_verdicts(two_claims, capsys):

@@ -1,0 +1,339 @@
+"""The papers' claims, judged by rule 3 from the records."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from snnl_book.experiments import EXPERIMENTS, PAPER_SEEDS
+from snnl_book.experiments.cells import DRAWN, NEW_SEEDS
+from snnl_book.experiments.grades import grade
+from snnl_book.paper import Claim, ClaimError, Reading, declared, registered_claims
+from snnl_book.report import contrasts
+from snnl_book.report.judgement import Judged, Setting, judge_contrast
+from snnl_book.report.rows import Book
+from snnl_book.report.select import select
+from snnl_book.report.tables import show_ends
+from snnl_book.report.words import listing
+
+VERDICTS = ("holds", "holds in part", "mixed", "open", "fails in part", "fails", "not tested")
+"""All verdicts there are."""
+LIMITED = {"paper": frozenset(PAPER_SEEDS), "new": frozenset(NEW_SEEDS)}
+"""The seeds that a claim or a reading may be limited to."""
+UNITS = {"seed": "seeds", "encoder": "encoders", "corpus": "corpora"}
+COLLAPSED = Reading("collapsed", "without collapsed runs")
+ALL_SEEDS = Reading("all-seeds", "by all seeds, those seen before the declaration too")
+RULES = {"rule 1": "rule-1.csv", "rule 2": "rule-2.csv", "rule 3 before": "rule-3-before.csv"}
+"""Earlier verdicts, frozen; ``rule 3 before`` judges the records that rule 2 was judged on."""
+COLUMNS = [
+    *("name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"),
+    *("seeds", "corpora", "grade", "size", "verdict", "kind", "readings", "provisional"),
+    *(*RULES, "changes", "changed", "records", "contrasts"),
+]
+
+
+def judge(
+    records: pd.DataFrame | None = None,
+    seeds: Sequence[int] | None = None,
+    claims: Sequence[Claim] | None = None,
+) -> pd.DataFrame:
+    """Judge all claims by rule 3, one row per claim.
+
+    Args:
+        records: as ``select`` returns them (default: all of the experiments that claims name).
+        seeds: take these alone (default: all that are recorded).
+        claims: as ``registered_claims`` returns them (default: those of the papers).
+
+    Returns the columns of ``COLUMNS``: ``kind`` is the verdict, one of ``VERDICTS`` with its
+    counts; ``verdict`` adds what it depends on; ``readings`` maps each reading to its verdict;
+    ``contrasts`` holds a dictionary per comparison. Raises ClaimError if a declaration names no
+    cell of the plan, or several.
+    """
+    claims = registered_claims() if claims is None else claims
+    book = Book(_records_of(claims, seeds) if records is None else records)
+    chosen = None if seeds is None else frozenset(seeds)
+    verdicts = [_judged(claim, book, Setting(_seeds(claim.seeds, chosen))) for claim in claims]
+    adjusted = _adjusted(verdicts)
+    frozen = {name: earlier(name) for name in RULES}
+    rows = []
+    for claim, judged in zip(claims, verdicts, strict=True):
+        readings = _by_readings(claim, judged, book, chosen)
+        rows.append(_row(claim, judged, readings, adjusted, frozen))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+    """Judge the claims of one chapter alone, which takes a part of the time of ``judge``.
+
+    ``seeds`` are those to judge by (default: all that are recorded). Returns the rows of ``judge``
+    for these claims, except that ``adjusted p`` counts their comparisons alone. Raises ClaimError
+    if no claim belongs to the chapter.
+    """
+    claims = registered_claims()
+    own = [claim for claim in claims if claim.chapter == chapter]
+    if not own:
+        choice = ", ".join(sorted({claim.chapter for claim in claims}))
+        raise ClaimError(f"no claim belongs to the chapter {chapter!r}: choose one of {choice}")
+    return judge(seeds=seeds, claims=own)
+
+
+def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None) -> pd.DataFrame:
+    """Return the comparisons of one claim as numbers, by all seeds: what ``figures.forest`` draws.
+
+    Args:
+        name: the claim's, as ``registered_claims`` has it.
+        reading: one of the claim's readings (default: as it is declared).
+        seeds: take these alone (default: all that are recorded).
+
+    Returns a row per comparison: label (what it compares), mean, low and high (its interval by rule
+    3), paper (the paper's own value), direction, size, units, counted (the units in words) and
+    records. Raises ClaimError if there is no such claim or reading.
+
+    >>> differences("before-lda", "squared-error")["label"].iloc[0]
+    'acc, averaged vectors: AE(D) against linear discriminant analysis'
+    """
+    claims = {claim.name: claim for claim in registered_claims()}
+    if name not in claims:
+        raise ClaimError(f"there is no claim {name!r}: see report.claims.judge()['name']")
+    claim = claims[name]
+    known = {each.name: each for each in claim.readings}
+    if reading and reading not in known:
+        raise ClaimError(f"{name} has no reading {reading!r}: choose one of {', '.join(known)}")
+    chosen = None if seeds is None else frozenset(seeds)
+    book = Book(_records_of([claim], seeds))
+    rows = []
+    for judged in _judged(claim, book, Setting(chosen), known.get(reading)):
+        row = comparison_row(judged, None)
+        printed = judged.contrast.printed
+        row["paper"] = np.nan if printed is None else printed
+        rows.append(row | {"label": row["says"]})
+    columns = ["label", "mean", "low", "high", "paper", "direction", "size", "units", "counted"]
+    return pd.DataFrame(rows)[[*columns, "records"]]
+
+
+def earlier(rule: str) -> dict[str, str]:
+    """Read the frozen verdicts of one of ``RULES``, by the claim's name (rule 1: or sentence)."""
+    path = Path(declared.__file__).with_name("claims") / RULES[rule]
+    table = pd.read_csv(path, comment="#", dtype=str, keep_default_na=False)
+    return dict(zip(table["claim"], table["verdict"], strict=True))
+
+
+def word(verdict: str) -> str:
+    """Return a verdict without its counts and what it depends on.
+
+    >>> word("holds in part (2 of 3)"), word("not tested; provisional")
+    ('holds in part', 'not tested')
+    """
+    return verdict.split(" (")[0].split(";")[0]
+
+
+def _counts(words):
+    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+
+
+def _records_of(claims, seeds):
+    """Return the records of all experiments that the claims and their readings name."""
+    rows = [row for claim in claims for contrast in claim.contrasts for _, row in contrast.cells]
+    for reading in [reading for claim in claims for reading in claim.readings]:
+        rows += [changes for _, changes in reading.rows if "experiment" in changes]
+    names = dict.fromkeys(row["experiment"] for row in rows)
+    records = [select(name, seeds=seeds) for name in names if name in EXPERIMENTS]
+    return pd.concat(records, ignore_index=True) if records else select("clustering", seeds=())
+
+
+def _seeds(limit, chosen):
+    """Return the seeds that are among the chosen ones and within a limit of ``LIMITED``.
+
+    None stands for all seeds.
+    """
+    limited = LIMITED.get(limit)
+    if chosen is None or limited is None:
+        return limited if chosen is None else chosen
+    return limited & chosen
+
+
+def _judged(claim, book, setting, reading=None):
+    """Judge a claim's comparisons, under a reading if one is given."""
+    judged = []
+    for contrast in claim.contrasts:
+        changed = reading.applied(contrast) if reading else contrast
+        try:
+            judged.append(judge_contrast(changed, book, setting, claim.runs or 1))
+        except ClaimError as error:
+            raise ClaimError(f"{claim.name}, {contrast.says!r}: {error}") from None
+    return judged
+
+
+def _by_readings(claim, judged, book, chosen):
+    """Return the verdict on a claim under each reading that has runs, by the reading's words."""
+    verdicts = {}
+    seeds = _seeds(claim.seeds, chosen)
+    if any(run.status == "collapsed" for comparison in judged for run in comparison.runs):
+        without_collapsed = Setting(seeds, collapsed=False)
+        verdicts[COLLAPSED.says] = _whole(_judged(claim, book, without_collapsed))
+    if claim.seeds:
+        verdicts[ALL_SEEDS.says] = _whole(_judged(claim, book, Setting(chosen)))
+    for reading in claim.readings:
+        setting = Setting(_seeds(reading.seeds, chosen) if reading.seeds else seeds)
+        judged_anew = _judged(claim, book, setting, reading)
+        changed = [
+            new
+            for new, main in zip(judged_anew, judged, strict=True)
+            if new.contrast != main.contrast or reading.seeds
+        ]
+        if any(comparison.runs for comparison in changed):
+            # The other comparisons would mix two readings in one verdict.
+            part = f" ({len(changed)} of {len(judged)} comparisons)"
+            verdicts[reading.says] = _whole(changed) + part * (len(changed) < len(judged))
+    return verdicts
+
+
+def _adjusted(judged_claims):
+    """Return the Benjamini-Hochberg p-values of all ``> 0`` comparisons, by their identity."""
+    tests = [
+        comparison
+        for judged in judged_claims
+        for comparison in _counted(judged)
+        if comparison.contrast.test == "> 0"
+        and np.isfinite(comparison.estimate.p)
+        and comparison.estimate.units >= contrasts.FEWEST
+    ]
+    if not tests:
+        return {}
+    adjusted = stats.false_discovery_control([test.estimate.p for test in tests])
+    return {id(test): float(p) for test, p in zip(tests, adjusted, strict=True)}
+
+
+def _counted(judged: list[Judged]) -> list[Judged]:
+    """Leave out the comparisons whose reading was chosen afterwards."""
+    return [comparison for comparison in judged if not comparison.contrast.chosen_afterwards]
+
+
+def _whole(judged):
+    """Combine the comparisons of a claim into its verdict."""
+    directions = [comparison.direction for comparison in _counted(judged)]
+    return contrasts.combine(directions or ["not tested"])
+
+
+def _row(claim, judged, readings, adjusted, frozen):
+    """Make the row of a claim in ``judge``'s table."""
+    counted = _counted(judged)
+    verdict = _whole(judged)
+    rows = [comparison_row(comparison, adjusted.get(id(comparison))) for comparison in judged]
+    runs = [run for comparison in judged for run in comparison.runs]
+    changed = claim.changed
+    if claim.replaced:
+        before = "Tested with `{encoder}`, the claim had the verdict *{verdict}*."
+        changed = f"{changed} {before.format(**claim.replaced)}".strip()
+    directions = _counts([comparison.direction for comparison in counted])
+    sizes = _counts([comparison.size for comparison in counted if comparison.size])
+    return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
+        "ours": rows[0]["ours"] if len(rows) == 1 else directions or "–",
+        "interval": rows[0]["interval"] if len(rows) == 1 else "–",
+        "units": ", ".join(dict.fromkeys(row["counted"] for row in rows)),
+        "seeds": show_ends([count for comparison in judged for count in comparison.seeds]),
+        "corpora": ", ".join(sorted(_corpora(judged))),
+        "grade": _grade(judged) if counted and verdict != "not tested" else "–",
+        "size": sizes,
+        "verdict": "; ".join([verdict, *_depends(claim, counted, verdict, readings)]),
+        "kind": verdict,
+        "readings": readings,
+        "provisional": any(comparison.provisional for comparison in counted),
+        "changed": changed,
+        "records": _named(runs),
+        "contrasts": rows,
+        **{
+            name: table.get(claim.claim, table.get(claim.name, "–"))
+            for name, table in frozen.items()
+        },
+    }
+
+
+def _depends(claim, counted, verdict, readings):
+    """List what a verdict depends on, and what weakens it."""
+    conditions = []
+    for other in dict.fromkeys(map(word, readings.values())):
+        if other != word(verdict):
+            names = [name for name, of_reading in readings.items() if word(of_reading) == other]
+            conditions.append(f"{other} {listing(names)}")
+    conditions += _untested(claim, counted)
+    if any(run.stale for comparison in counted for run in comparison.runs):
+        conditions.append("from stale records")
+    if claim.after_seeing:
+        conditions.append("declared after seeing")
+    if any(comparison.provisional for comparison in counted):
+        conditions.append("provisional")
+    return conditions
+
+
+def _untested(claim, counted):
+    """List which comparisons of a claim are unfair, or lack all runs or those of some corpora."""
+    gaps = [claim.not_attempted] if claim.not_attempted else []
+    reasons = [comparison.note for comparison in counted if comparison.direction == "unfair"]
+    if reasons:
+        gaps.append(f"not a fair comparison: {listing([*dict.fromkeys(reasons)])}")
+    untested = [comparison for comparison in counted if comparison.direction == "not tested"]
+    if untested:
+        share = f"{len(untested)} of {len(counted)} comparisons not tested"
+        gaps.append(share if len(untested) < len(counted) else untested[0].note)
+    for comparison in counted:
+        corpora = comparison.contrast.corpora
+        if comparison.runs and len(comparison.corpora) < len(corpora):
+            gaps.append(f"{len(comparison.corpora)} of {len(corpora)} corpora")
+            break
+    return gaps
+
+
+def _recorded_specs(judged):
+    return [spec for comparison in judged if comparison.runs for spec in comparison.specs]
+
+
+def _corpora(judged):
+    return {spec.dataset for spec in _recorded_specs(judged)} - {DRAWN}
+
+
+def _grade(judged):
+    all_specs = [spec for comparison in judged for spec in comparison.specs]
+    return grade(_recorded_specs(_counted(judged)) or all_specs)
+
+
+def _named(runs):
+    return " ".join(dict.fromkeys(run.record for run in runs))
+
+
+def comparison_row(judged, adjusted):
+    """Describe a judged comparison for tables: numbers as they are, and as they are printed."""
+    contrast, ours = judged.contrast, judged.estimate
+    sign = "" if contrast.test in ("= v", "at least v") else "+"
+    digits = 3 if contrasts.base(contrast.metric) in contrasts.FRACTIONS else 2
+    mean, low, high = (f"{number:{sign},.{digits}f}" for number in ours[:3])
+    remark = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
+    reason = "too few runs" if judged.runs else "not recorded"  # too few: for the best of several
+    reported = contrast.printed if contrast.printed is not None else contrast.value
+    return {
+        "says": contrast.says,
+        "metric": contrast.metric,
+        "value": contrast.value,
+        "unit": contrast.unit,
+        "mean": ours.mean,
+        "low": ours.low,
+        "high": ours.high,
+        "units": ours.units,
+        "p": ours.p,
+        "test": " ".join(filter(None, (contrast.test, contrast.words))),
+        "ours": f"{mean} ({contrast.metric})" if ours.units else reason,
+        "interval": f"{low} to {high}" if ours.units > 1 else "–",
+        "the paper": "–" if reported is None else f"{reported:{sign},.{digits}f}",
+        "counted": f"{ours.units} {UNITS[contrast.unit] if ours.units != 1 else contrast.unit}",
+        "seeds": show_ends(judged.seeds),
+        "corpora": judged.corpora,
+        "wins": sum(mean > 0 for mean in judged.corpora.values()),
+        "direction": judged.direction + remark,
+        "size": judged.size,
+        "adjusted p": "–" if adjusted is None else f"{adjusted:.3f}",
+        "note": judged.note,
+        "provisional": judged.provisional,
+        "records": _named(judged.runs),
+    }
