@@ -129,6 +129,12 @@ def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
     assert build.announcement([("records", None)], 2) == "everything is up to date"
 
 
+def test_a_chapter_may_name_a_data_set_that_takes_the_place_of_auto():
+    chapter = ROOT / "book" / "15_cluster_your_own_texts.ipynb"
+    assert build.fitting(chapter, "auto") == "newsgroups20"
+    assert build.fitting(chapter, "newsgroups4") == "newsgroups4"
+
+
 def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches(small_book):
     shutil.copyfile(ROOT / "Makefile", small_book / "Makefile")
     there = [part for name in (".venv/.ready", "_build/.data") for part in ("-o", name)]
@@ -330,9 +336,9 @@ def test_an_experiment_whose_data_are_out_of_reach_does_not_keep_the_others(
 
 
 def snapshot(place):
-    """What a folder holds, without the engine's own notes."""
+    """What a folder holds, without the engine's own notes and byte code."""
     return {
-        path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
+        path: path.is_file() and (path.stat().st_mtime_ns, path.read_bytes())
         for path in place.rglob("*")
         if not {".snakemake", "__pycache__"} & {*path.parts}
     }

@@ -19,7 +19,7 @@ from conftest import ROOT
 
 from snnl_book import own_texts
 from snnl_book.__main__ import main
-from snnl_book.own_texts import clusters
+from snnl_book.methods import clusterbert
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_a_saved_model_gives_new_texts_their_clusters(
     command, packages, own_cache, wines, tmp_path, monkeypatch
 ):
     brief = {"warm_up": 0, "adaptation_epochs": 1, "clustering_epochs": 1, "hardening_epochs": 1}
-    brief = functools.partial(clusters.Recipe, reclusterings=1, **brief)
-    monkeypatch.setattr(clusters, "Recipe", brief)
+    brief = functools.partial(clusterbert.Recipe, reclusterings=1, **brief)
+    monkeypatch.setattr(clusterbert, "Recipe", brief)
     model, asked = tmp_path / "model", ("--column", "title", "--out")
     outs = [str(tmp_path / name) for name in ("first.csv", "later.csv")]
     made = ("--k", "2", "--method", "clusterbert", "--save", str(model))
