@@ -64,7 +64,8 @@ def listed(judged: pd.DataFrame) -> str:
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
     link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
     if judged["provisional"].any():
-        link += " The interval of a *provisional* verdict leaves out the choice of test documents."
+        link += " The interval behind a *provisional* verdict does not include the uncertainty"
+        link += " from the choice of test documents."
     return "\n".join([*lines, "", link])
 
 
@@ -145,7 +146,7 @@ def _came_out(claim):
     directions = [contrast["direction"] for contrast in counted]
     if {*directions} <= {"not tested"}:
         seen = "declared after seeing" in claim.verdict
-        after = "We declared it after seeing our runs, so only new seeds count."
+        after = "We added this claim after seeing our runs: only runs with new seeds can test it."
         return after if seen else f"No recorded run tests it{_reasons(counted, 'not tested')}."
     if len(directions) == 1:
         return _measured(claim, counted[0])

@@ -24,7 +24,7 @@ LIMITED = {"paper": frozenset(PAPER_SEEDS), "new": frozenset(NEW_SEEDS)}
 """The seeds that a claim or a reading may be limited to."""
 UNITS = {"seed": "seeds", "encoder": "encoders", "corpus": "corpora"}
 COLLAPSED = Reading("collapsed", "without collapsed runs")
-ALL_SEEDS = Reading("all-seeds", "by all seeds, those seen before the declaration too")
+ALL_SEEDS = Reading("all-seeds", "by all seeds, including those seen before the declaration")
 RULES = {"rule 1": "rule-1.csv", "rule 2": "rule-2.csv", "rule 3 before": "rule-3-before.csv"}
 """Earlier verdicts, frozen; ``rule 3 before`` judges the records that rule 2 was judged on."""
 COLUMNS = [
@@ -130,7 +130,11 @@ def word(verdict: str) -> str:
 
 
 def _counts(words):
-    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    counts = {word: words.count(word) for word in dict.fromkeys(words)}
+    plural = {"holds": "hold", "fails": "fail"}
+    return ", ".join(
+        f"{n} {plural.get(word, word) if n > 1 else word}" for word, n in counts.items()
+    )
 
 
 def _records_of(claims, seeds):
@@ -225,7 +229,7 @@ def _row(claim, judged, readings, adjusted, frozen):
     runs = [run for comparison in judged for run in comparison.runs]
     changed = claim.changed
     if claim.replaced:
-        before = "Tested with `{encoder}`, the claim had the verdict *{verdict}*."
+        before = 'Tested with {encoder}, the claim had the verdict "{verdict}".'
         changed = f"{changed} {before.format(**claim.replaced)}".strip()
     directions = _counts([comparison.direction for comparison in counted])
     sizes = _counts([comparison.size for comparison in counted if comparison.size])

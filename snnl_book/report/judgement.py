@@ -82,7 +82,7 @@ class _Block:
                 for run in runs.values()
             )
             if 2 * void > len(runs):
-                return f"most runs of {label} collapsed or broke off"
+                return f"most runs of {label} collapsed or ended early"
             published_score = published.get(dataset) if weight < 0 else None
             values = [run.value for run in runs.values() if not math.isnan(run.value)]
             if published_score and values and np.mean(values) < published_score - BELOW_PUBLISHED:
@@ -263,7 +263,7 @@ def _judged(contrast, all_blocks, runs=1):
     if not blocks:
         note = contrast.not_attempted or NOT_RECORDED
         if any(block.mixed for block in all_blocks):
-            note = "one run of each pair is stale"
+            note = "one run of each pair was made by an earlier version of the code"
         direction = "unfair" if unfair else "not tested"
         return Judged(contrast, direction, note=unfair or note)
     is_about_score = contrast.test in ("= v", "at least v")  # not about a distance from the value

@@ -58,7 +58,8 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
     untested = judged[judged["kind"] == "not tested"]
     after_seeing = {claim.name for claim in registered_claims() if claim.after_seeing}
     for name in untested["name"]:
-        reason = "so only new seeds count." if name in after_seeing else "No recorded run tests it"
+        after = "only runs with new seeds can test it."
+        reason = after if name in after_seeing else "No recorded run tests it"
         assert reason in by_claim[name], name
     assert by_claim["before-sccl"].endswith(
         "No recorded run tests it (a run of SCCL takes about ten hours on a CPU core)."

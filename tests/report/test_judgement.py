@@ -461,7 +461,7 @@ def test_the_grade_is_that_of_the_rows_with_runs_or_of_all_where_there_are_none(
 
 def test_a_stale_run_is_not_compared_with_one_that_is_not():
     found = judged([made(AED, UP, stale=True), BASE], BEATS)
-    assert found["verdict"].startswith("not tested; one run of each pair is stale")
+    assert found["verdict"].startswith("not tested; one run of each pair was made by an earlier")
     assert found["records"] == ""
     old = made(AED, UP)
     old["stale"] = old["seed"] == old["seed"].iloc[0]  # one pair of them
@@ -492,7 +492,7 @@ def test_means_of_one_metric_are_shown_by_their_ends_and_others_by_their_verdict
         "+0.120 (nmi), +0.100 to +0.140": [BEATS],
         "from -0.120 to +0.120 (nmi): 1 holds, 1 fails": [BEATS, down],
         "+0.120 (nmi): 1 holds, 1 not tested": [BEATS, unrecorded],
-        "2 holds": [BEATS, ari],
+        "2 hold": [BEATS, ari],
         "not recorded": [unrecorded],
         "2 not tested": [unrecorded, unrecorded],
     }
