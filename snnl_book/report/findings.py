@@ -110,7 +110,7 @@ def _conditions():
 
 
 def _labelled(records, label_of):
-    """Keep the records of the four conditions and label them by condition."""
+    """Keep the records of the conditions in ``label_of`` and label them by condition."""
     condition_of = {label: condition for condition, label in label_of.items()}
     labels = records["label"].map(condition_of)
     return records.assign(label=labels).dropna(subset="label")
