@@ -2,9 +2,9 @@
 
 ``results/bench/row-order-cpu.csv`` has the NMI (geometric mean) of UMAP and k-means on TF-IDF, for
 2,000 texts of each available corpus of short texts. The first row of a corpus is the mistake: rows
-in the corpus's order, plain UMAP and the Euclidean distance. Each of the next four changes one thing,
-and the last two change two and three. TF-IDF counts the present words in every row. About three
-minutes a corpus and seed on one core.
+in the corpus's order, plain UMAP and the Euclidean distance. Each of the next four changes one
+thing, and the last two change two and three. Every row uses the current vocabulary of TF-IDF. It
+takes about three minutes per corpus and seed on one core.
 """
 
 import argparse
