@@ -1,5 +1,5 @@
 """Prepare the chapters for Jupyter and Colab: write the hidden cell that makes a chapter run
-outside a checkout, with the address in _config.yml, and fold the solutions of the exercises.
+outside a checkout, with the address in _config.yml, and fold solutions and details.
 """
 
 import json
@@ -54,11 +54,11 @@ def cell(address: str) -> dict:
     }
 
 
-def fold_solutions(notebook: dict) -> None:
-    """Fold what follows each heading ``#### Solution``, for JupyterLab and for Colab."""
+def fold_parts(notebook: dict) -> None:
+    """Fold what follows each heading of level four, for JupyterLab and for Colab."""
     folded = []
     for cell in notebook["cells"]:
-        if "".join(cell["source"]).startswith("#### Solution"):
+        if "".join(cell["source"]).startswith("#### "):
             cell["metadata"] = {"id": cell["id"], "jp-MarkdownHeadingCollapsed": True}
             folded.append(cell["id"])
     if folded:
@@ -74,7 +74,7 @@ def main() -> None:
             i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])
         )
         notebook["cells"] = [*cells[:first], wanted, *cells[first:]]
-        fold_solutions(notebook)
+        fold_parts(notebook)
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 

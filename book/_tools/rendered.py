@@ -2,8 +2,9 @@
 
 The title gets the number of the chapter's file. Tables, figures and sentences in the outputs become
 text of the page: a table gets links to its runs and a download, a figure gets a number, and an
-equation the number of its paper. What follows a heading ``#### Solution`` goes into a dropdown,
-code and outputs included. The page offers the executed chapter itself for download.
+equation the number of its paper. What follows a heading of level four, such as ``#### Solution``,
+goes into a dropdown, code and outputs included. The page offers the executed chapter itself for
+download.
 """
 
 import base64
@@ -19,7 +20,7 @@ from snnl_book.report.show import FIGURE, PLOTLY, TABLE
 ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")
 RUN = re.compile(r"-s\d+-n\d+-[0-9a-f]{8}\b")
-SOLUTION = "#### Solution"
+FOLDED = "#### "
 QUOTED_EQUATION = re.compile(r"\[Eq\. (\d+)\]\((\w+)\.ipynb\)")
 
 
@@ -57,22 +58,24 @@ def page_of(notebook: dict, chapter: str, folder: Path) -> dict:
         if texts and "remove-cell" not in tags:
             below = {"cell_type": "markdown", "id": f"{cell['id']}-text", "metadata": {}}
             cells.append(below | {"source": "\n\n".join(texts)})
-    return notebook | {"cells": _with_folded_solutions(cells)}
+    return notebook | {"cells": _with_folded_parts(cells)}
 
 
-def _with_folded_solutions(cells):
-    """Return the cells of a page with each solution, up to the next heading, in one dropdown."""
-    page, parts = [], None
+def _with_folded_parts(cells):
+    """Return the cells of a page with each folded part, up to the next heading, in one dropdown."""
+    page, parts, title = [], None, ""
     for cell in cells:
         text, prose = _text(cell["source"]), cell["cell_type"] == "markdown"
         if prose and text.startswith("#"):
-            parts = [] if text.startswith(SOLUTION) else None
+            parts = [] if text.startswith(FOLDED) else None
         if not parts:
             page.append(cell)
+        if parts == []:
+            title, _, text = text.removeprefix(FOLDED).partition("\n")
         if parts is not None:
-            parts += [text.removeprefix(SOLUTION).strip()] if prose else _code_as_text(cell)
+            parts += [text.strip()] if prose else _code_as_text(cell)
             inside = "\n\n".join(part for part in parts if part)
-            folded = f":::::{{dropdown}} Solution\n{inside}\n:::::"
+            folded = f":::::{{dropdown}} {title}\n{inside}\n:::::"
             page[-1] = page[-1] | {"metadata": {}, "source": folded}
     return page
 

@@ -61,14 +61,12 @@ def test_a_chapter_has_the_cell_before_its_parameters_with_the_address_of_the_bo
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=[path.stem for path in CHAPTERS])
-def test_the_solutions_of_a_chapter_are_folded_in_jupyterlab_and_colab(path):
+def test_solutions_and_details_are_folded_in_jupyterlab_and_colab(path):
     notebook = json.loads(path.read_text())
-    solutions = [
-        cell for cell in notebook["cells"] if "".join(cell["source"]).startswith("#### Solution")
-    ]
-    assert all(cell["metadata"]["jp-MarkdownHeadingCollapsed"] for cell in solutions)
+    parts = [cell for cell in notebook["cells"] if "".join(cell["source"]).startswith("#### ")]
+    assert all(cell["metadata"]["jp-MarkdownHeadingCollapsed"] for cell in parts)
     folded = notebook["metadata"].get("colab", {}).get("collapsed_sections", [])
-    assert folded == [cell["metadata"]["id"] for cell in solutions]
+    assert folded == [cell["metadata"]["id"] for cell in parts]
 
 
 def test_writing_the_cell_again_changes_nothing_and_a_new_address_changes_it_alone(tmp_path):

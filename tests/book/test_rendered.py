@@ -107,6 +107,17 @@ def test_a_solution_is_folded_with_its_code_and_what_the_code_printed(tmp_path):
     )
 
 
+def test_details_are_folded_under_their_heading_with_tables(tmp_path):
+    table = bundle(show_table(pd.DataFrame({"n": [1]}), "c2-n", "A caption.", "quoted"))
+    cells = [markdown("#### How we counted"), code(table), markdown("### Another question")]
+    details, last = rendered.page_of(notebook(*cells), CHAPTER, tmp_path)["cells"]
+    assert last == cells[2]
+    assert details["source"] == (
+        ":::::{dropdown} How we counted\n```{run-table} c2-n\n:name: c2-n\n\n"
+        "**Table 2.1.** A caption.\n```\n:::::"
+    )
+
+
 def test_a_file_is_a_link_without_its_table(tmp_path):
     table = pd.DataFrame({"n": [1], "records": ["quoted"]})
     shown = bundle(show_file(table, "c2-all", "Every number.", "All numbers"))
