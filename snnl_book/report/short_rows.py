@@ -43,31 +43,29 @@ def every_row(runs: pd.DataFrame) -> pd.DataFrame:
     >>> every_row(short_texts().query("model == 'clusterbert'"))["StackOverflow"].iloc[0]
     '81.2±0.3 [75.6]'
     """
-    paper, rows = paper_rows(), []
+    paper, rows = _values(paper_rows()), []
     for (asked, method, way), group in runs.groupby(["asked", "method", "clusterer"], sort=False):
         texts = "all" if asked == PROFILES["full"]["short_all"] else f"{asked:,}"
+        ours = _values(group)
         for metric, score in SCORES.items():
             row = {"method": method, "clustered by": WAYS[way], "texts": texts, "score": score}
             for name, title in TITLES.items():
-                theirs = _value(paper, method, way, name, metric)
-                ours = _value(group, method, way, name, metric)
-                row[title] = ours + (f" [{theirs}]" if theirs != "–" else "")
+                cell = method, way, name, metric
+                row[title] = ours.get(cell, "–") + (f" [{paper[cell]}]" if cell in paper else "")
             rows.append(row | {"records": behind(group)})
     return pd.DataFrame(rows, columns=None if rows else ["method", "records"])
 
 
-def _value(rows, method, way, dataset, metric):
-    """Return mean and standard deviation of a cell times 100, with an asterisk if a run is stale; a
-    dash if there is no run.
+def _values(rows):
+    """Return mean and standard deviation times 100 as text, with an asterisk if a run is stale, by
+    method, clustering, data set and score.
     """
-    cell = rows.query(
-        "method == @method and clusterer == @way and dataset == @dataset and metric == @metric"
-    )
-    if cell.empty:
-        return "–"
-    stale = "stale" in cell and bool(cell["stale"].any())
-    spread = f"±{100 * cell['value'].std():.1f}" if len(cell) > 1 else ""
-    return f"{100 * cell['value'].mean():.1f}{spread}" + "*" * stale
+    values = {}
+    for cell, runs in rows.groupby(["method", "clusterer", "dataset", "metric"]):
+        stale = "stale" in runs and bool(runs["stale"].any())
+        spread = f"±{100 * runs['value'].std():.1f}" if len(runs) > 1 else ""
+        values[cell] = f"{100 * runs['value'].mean():.1f}{spread}" + "*" * stale
+    return values
 
 
 def reported(runs: pd.DataFrame) -> pd.DataFrame:
@@ -78,7 +76,7 @@ def reported(runs: pd.DataFrame) -> pd.DataFrame:
     >>> reported(short_texts())[["method", "corpus", "NMI, reported"]].iloc[0].tolist()
     ['TF-IDF', 'StackOverflow', '15.6']
     """
-    full, paper, rows = PROFILES["full"], paper_rows(), []
+    full, paper, rows = PROFILES["full"], _values(paper_rows()), []
     for (method, dataset), group in literature("short-texts").groupby(
         ["method", "dataset"], sort=False
     ):
@@ -86,13 +84,14 @@ def reported(runs: pd.DataFrame) -> pd.DataFrame:
         texts = full["short_all" if method in ("TF-IDF", "SIF") else "short_documents"]
         records = runs[(runs["dataset"] == dataset) & (runs["asked"] == texts)]
         records = records[(records["method"] == ours) & (records["clusterer"] == way)]
+        found = _values(records)
         row = {"method": method, "corpus": TITLES[dataset]}
         row["reported by"] = group["note"].iloc[0].removeprefix("of ")
         for metric, score in SCORES.items():
             value = group.loc[group["metric"] == score.lower(), "value"].mean()
             row[f"{score}, reported"] = f"{100 * value:.1f}".replace("nan", "–")
-            row[f"{score}, the paper"] = _value(paper, theirs, way, dataset, metric)
-            row[f"{score}, ours"] = _value(records, ours, way, dataset, metric)
+            row[f"{score}, the paper"] = paper.get((theirs, way, dataset, metric), "–")
+            row[f"{score}, ours"] = found.get((ours, way, dataset, metric), "–")
         rows.append(row | {"records": behind(records)})
     return pd.DataFrame(rows)
 
