@@ -3,8 +3,8 @@
 The title gets the number of the chapter's file. Tables, figures and sentences in the outputs become
 text of the page: a table gets links to its runs and a download, a figure gets a number, and an
 equation the number of its paper. What follows a heading of level four, such as ``#### Solution``,
-goes into a dropdown, code and outputs included. The page offers the executed chapter itself for
-download.
+goes into a dropdown, code and outputs included, and so does the text in ``<details>``. The page
+offers the executed chapter itself for download.
 """
 
 import base64
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")
 RUN = re.compile(r"-s\d+-n\d+-[0-9a-f]{8}\b")
 FOLDED = "#### "
+DETAILS = re.compile(r"<details><summary>(.*?)</summary>\n\n(.*?)\n\n</details>", re.DOTALL)
 QUOTED_EQUATION = re.compile(r"\[Eq\. (\d+)\]\((\w+)\.ipynb\)")
 
 
@@ -148,7 +149,8 @@ def _directive(directive, argument, facts, numbers, options=""):
 
 
 def _numbered(text, chapter, labels):
-    """Give equations, and links to them, the labels by which the book knows them."""
+    """Give equations and links to them the labels by which the book knows them; fold parts."""
+    text = DETAILS.sub(r"::::{dropdown} \1\n\2\n::::", text)
     try:
         text = EQUATION.sub(lambda match: f"\n$$ ({labels[chapter, match[1]]})", text)
         return QUOTED_EQUATION.sub(lambda match: f"{{eq}}`{labels[match[2], match[1]]}`", text)

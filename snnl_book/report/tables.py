@@ -322,12 +322,12 @@ def gain_row(gains: pd.DataFrame, points: bool = False) -> dict[str, str]:
 
     >>> gains = pd.DataFrame({"gain": [0.1, 0.3], "seeds": [5, 3]})
     >>> [*gain_row(gains, points=True).values()]
-    ['+20.0', '-107.1 to 147.1', '2 of 2', '3 to 5']
+    ['+20.0', '-107.1 to +147.1', '2 of 2', '3 to 5']
     """
     gain = gains["gain"] * (100 if points else 1)
     digits = 1 if points else 3
     low, high = interval(gain)
-    spread = f"{low:.{digits}f} to {high:.{digits}f}" if len(gain) > 1 else "–"
+    spread = f"{low:+.{digits}f} to {high:+.{digits}f}" if len(gain) > 1 else "–"
     return {
         "gain": f"{gain.mean():+.{digits}f}",
         "95 % interval over corpora": spread,

@@ -92,6 +92,17 @@ def test_equations_get_the_labels_by_which_the_book_knows_them(tmp_path):
     assert cell["source"] == "$$\nx\n\n$$ (eq-4)\n\nSee {eq}`cb-5`."
 
 
+def test_a_folded_part_becomes_a_dropdown(tmp_path):
+    folded = "<details><summary>More</summary>\n\n- One.\n\nTwo.\n\n</details>"
+    cells = markdown(f"Before.\n\n{folded}"), code({"text/markdown": folded})
+    page = rendered.page_of(notebook(*cells), CHAPTER, tmp_path)["cells"]
+    dropdown = "::::{dropdown} More\n- One.\n\nTwo.\n::::"
+    assert [cell["source"] for cell in page if cell["cell_type"] == "markdown"] == [
+        f"Before.\n\n{dropdown}",
+        dropdown,
+    ]
+
+
 def test_a_solution_is_folded_with_its_code_and_what_the_code_printed(tmp_path):
     first = {"output_type": "stream", "name": "stdout", "text": ["1\n"]}
     computed = code({"text/plain": "3"}, {"text/markdown": "It is 3."}, tags=())

@@ -276,10 +276,10 @@ def test_a_row_of_gains_has_its_interval_over_corpora():
     low, high = report.interval(gains["gain"])
     said = report.gain_row(gains)
     assert said["gain"] == "+0.010" and said["better in"] == "2 of 3" and said["seeds"] == "3 to 5"
-    assert said["95 % interval over corpora"] == f"{low:.3f} to {high:.3f}"
+    assert said["95 % interval over corpora"] == f"{low:+.3f} to {high:+.3f}"
     points = report.gain_row(gains, points=True)
     assert points["gain"] == "+1.0"
-    assert points["95 % interval over corpora"] == f"{100 * low:.1f} to {100 * high:.1f}"
+    assert points["95 % interval over corpora"] == f"{100 * low:+.1f} to {100 * high:+.1f}"
     one = report.gain_row(gains[:1])
     assert one["95 % interval over corpora"] == "–" and one["seeds"] == "5"
 
