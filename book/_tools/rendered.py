@@ -2,15 +2,9 @@
 
 The title gets the number of the chapter's file. Tables, figures and sentences in the outputs become
 text of the page: a table gets links to its runs and a download, a figure gets a number, and an
-<<<<<<< HEAD
 equation the number of its paper. What follows a heading of level four, such as ``#### Solution``,
 goes into a dropdown, code and outputs included, and so does the text in ``<details>``. The page
 offers the executed chapter itself for download.
-=======
-equation the number of its paper. ``<details>`` becomes a dropdown, and so does what follows a
-heading ``#### Solution``, code and outputs included. The page offers the executed chapter itself
-for download.
->>>>>>> 10b3225 (Chapter 11: shorter; the temperature in a few sentences, the missing runs in one, a sentence for each table)
 """
 
 import base64
