@@ -38,6 +38,7 @@ from snnl_book.report.tables import (
     means,
     missing_runs,
     paper_tables,
+    plus_minus,
     positive_controls,
     provenance,
     show_difference,
