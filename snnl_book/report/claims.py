@@ -17,7 +17,7 @@ from snnl_book.report.judged_claims import earlier as earlier
 from snnl_book.report.judged_claims import judge as judge
 from snnl_book.report.judged_claims import of as of
 from snnl_book.report.judgement import NOT_RECORDED
-from snnl_book.report.words import listing
+from snnl_book.report.words import in_words, listing
 
 _HEADINGS = {"text": "The-text-paper", "image": "The-image-paper", "ClusterBERT": "ClusterBERT"}
 _DIRECTIONS = {
@@ -134,6 +134,17 @@ def in_short(judged: pd.DataFrame) -> str:
     """Count the verdicts of rows of ``judge``, the most frequent first: "5 holds, 3 open"."""
     counts = judged["kind"].map(word).value_counts()
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+
+def tally(judged: pd.DataFrame) -> str:
+    """Count the verdicts of rows of ``judge`` in a sentence, the most frequent first.
+
+    >>> tally(pd.DataFrame({"kind": ["open", "holds", "open"]}))
+    'Of the three verdicts, two are *open* and one is *holds*.'
+    """
+    counts = judged["kind"].map(word).value_counts()
+    parts = [f"{in_words(n)} {'are' if n > 1 else 'is'} *{name}*" for name, n in counts.items()]
+    return f"Of the {in_words(len(judged))} verdicts, {listing(parts)}."
 
 
 def _came_out(claim):
