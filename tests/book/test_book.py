@@ -237,7 +237,7 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
         assert "the data set stackoverflow is not on this machine" in tables["c14-missing"]
         assert "the weights of roberta-base are not on this machine" in tables["c14-missing"]
         assert "nothing recorded yet" in tables["c14-order-then"]
-    assert "**Not tested**" in (tmp_path / "out.ipynb").read_text()
+    assert "**[Not tested](claims.md" in (tmp_path / "out.ipynb").read_text()
 
 
 @pytest.mark.slow  # what is said where data are missing is tested with the runs
