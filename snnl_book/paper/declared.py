@@ -11,6 +11,8 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 from snnl_book.paper.tables import literature, paper_short_texts, paper_table
 from snnl_lib import SnnlError
 
@@ -475,9 +477,10 @@ def _published(table, location) -> dict[str, float]:
 
 def _matching(numbers, values):
     """Return the rows of a frame that have these values, by column."""
+    keep = np.ones(len(numbers), bool)
     for column, value in values.items():
-        numbers = numbers[numbers[column] == value]
-    return numbers
+        keep &= (numbers[column] == value).to_numpy()
+    return numbers[keep]
 
 
 def _source_of(reference, location):

@@ -194,10 +194,16 @@ def telling(folder):
     return [notebook(folder, name, f'told = claims.of("{name}")') for name in names]
 
 
-@pytest.fixture
-def made(tmp_path, judged, monkeypatch, records):
-    monkeypatch.setattr(claims, "judge", lambda: judged)
-    return pages.claims_made(tmp_path, telling(tmp_path), records)
+@pytest.fixture(scope="module")
+def folder_of_claims(tmp_path_factory):
+    return tmp_path_factory.mktemp("claims")
+
+
+@pytest.fixture(scope="module")
+def made(folder_of_claims, judged, records):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "judge", lambda: judged)
+        return pages.claims_made(folder_of_claims, telling(folder_of_claims), records)
 
 
 def test_every_claim_of_the_book_is_shown_in_the_chapter_that_it_names():
@@ -232,8 +238,10 @@ def test_each_claim_has_a_row_in_the_table_of_its_paper_and_one_in_the_table_bel
     assert len(comparisons) == sum(map(len, judged["contrasts"]))
 
 
-def test_the_picture_of_all_claims_names_each_and_leads_to_its_chapter(made, judged, tmp_path):
-    svg = (tmp_path / "tables" / "claims-picture.html").read_text()
+def test_the_picture_of_all_claims_names_each_and_leads_to_its_chapter(
+    made, judged, folder_of_claims
+):
+    svg = (folder_of_claims / "tables" / "claims-picture.html").read_text()
     words = unescape(" ".join(re.findall(r">([^<]*)</text>", svg)))  # a long one has two lines
     for row in judged.itertuples():
         assert row.claim in words
