@@ -11,15 +11,15 @@ from snnl_book.recipes import STAGES
 from snnl_book.results import Outcome, Spec
 from snnl_lib.seeds import named_seed
 
-LABELS = {"original": "Orig."} | text_clustering.LABELS
+LABELS = {"original": "Orig.", "lda": "linear discriminant analysis"} | text_clustering.LABELS
 ALPHAS = {"original": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
 
 
 def lexicon_cells(profile: dict) -> Iterator[Cell]:
-    """Yield the cells of Figure 1."""
+    """Yield the cells of Figure 1, and of another use of the same labels."""
     profile = profile | {"clustering_epochs": profile["lexicon_epochs"]}
-    for model, alpha in ALPHAS.items():
-        if model == "original":
+    for model, alpha in (ALPHAS | {"lda": 0}).items():
+        if model in ("original", "lda"):
             settings = {"kmeans_starts": profile["kmeans_starts"]}
         else:
             settings = text_clustering.settings_of(profile, model)
@@ -89,14 +89,22 @@ def run_lexicon(spec: Spec, task, device, progress):
     word's 10 nearest words that have its polarity. They are those of the held-out words; with the
     prefix ``train_`` they are those of the others. The points are words of both parts, as many as
     the spec shows and half of them positive, on their two principal components. ``row`` is the row
-    of the word in its part of the lexicon.
+    of the word in its part of the lexicon. The codes of ``lda`` are the one coordinate of linear
+    discriminant analysis with shrinkage, and their second component is 0.
     """
     import pandas as pd
     from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     from snnl_lib import metrics
 
-    train_codes, test_codes, curve = make_codes(spec, task, device, progress)
+    if spec.model == "lda":
+        analysis = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+        analysis.fit(task.train_x, task.train_y)
+        train_codes, test_codes = (analysis.transform(x) for x in (task.train_x, task.test_x))
+        curve = None
+    else:
+        train_codes, test_codes, curve = make_codes(spec, task, device, progress)
     scores = {}
     points = []
     answers = {}
@@ -116,7 +124,8 @@ def run_lexicon(spec: Spec, task, device, progress):
             [order[labels[order] == label][:per_class] for label in range(task.classes)]
         )
         pca = PCA(2, random_state=named_seed(spec.seed, "pca"))
-        x, y = pca.fit_transform(codes[shown]).T
+        flat = np.pad(codes[shown], ((0, 0), (0, int(codes.shape[1] == 1))))
+        x, y = pca.fit_transform(flat).T
         words = {"row": rows[shown], "label": labels[shown], "held_out": held_out}
         points.append(pd.DataFrame(words | {"x": x, "y": y}))
     status, reason = collapse(test_codes)

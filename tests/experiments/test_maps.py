@@ -84,6 +84,18 @@ def test_the_points_are_as_many_words_of_each_polarity_with_the_places_of_the_ri
             assert plane[:, 0].var() >= plane[:, 1].var()
 
 
+def test_linear_discriminant_analysis_learns_the_words_that_are_trained_on_alone():
+    task = words_task(width=3)
+    outcome = carried_out(run_lexicon, made_up("lda", shown=20), task)
+    assert outcome.metrics["train_acc"] == outcome.metrics["train_neighbours"] == 1
+    assert outcome.metrics["acc"] < 0.65 and outcome.curve is None
+    assert (outcome.points["y"].abs() < 1e-9).all() and outcome.points["x"].nunique() > 30
+    swapped = replace(task, test_y=1 - task.test_y)
+    assert carried_out(run_lexicon, made_up("lda", shown=20), swapped).metrics == pytest.approx(
+        outcome.metrics
+    )
+
+
 def test_held_out_words_are_not_trained_on(trainings):
     task = words_task()
     first = carried_out(run_lexicon, made_up("ae-d", 100, shown=20), task)
