@@ -141,8 +141,12 @@ def tally(judged: pd.DataFrame) -> str:
 
     >>> tally(pd.DataFrame({"kind": ["open", "holds", "open"]}))
     'Of the three verdicts, two are *open* and one is *holds*.'
+    >>> tally(pd.DataFrame({"kind": ["open", "open"]}))
+    'Both verdicts are *open*.'
     """
     counts = judged["kind"].map(word).value_counts()
+    if len(judged) == 2 and len(counts) == 1:
+        return f"Both verdicts are *{counts.index[0]}*."
     parts = [f"{in_words(n)} {'are' if n > 1 else 'is'} *{name}*" for name, n in counts.items()]
     return f"Of the {in_words(len(judged))} verdicts, {listing(parts)}."
 
