@@ -140,15 +140,15 @@ def tally(judged: pd.DataFrame) -> str:
     """Count the verdicts of rows of ``judge`` in a sentence, the most frequent first.
 
     >>> tally(pd.DataFrame({"kind": ["open", "holds", "open"]}))
-    'Of the three verdicts, two are *open* and one is *holds*.'
+    'The three claims get these verdicts: two *open* and one *holds*.'
     >>> tally(pd.DataFrame({"kind": ["open", "open"]}))
-    'Both verdicts are *open*.'
+    'Both claims get the verdict *open*.'
     """
     counts = judged["kind"].map(word).value_counts()
     if len(judged) == 2 and len(counts) == 1:
-        return f"Both verdicts are *{counts.index[0]}*."
-    parts = [f"{in_words(n)} {'are' if n > 1 else 'is'} *{name}*" for name, n in counts.items()]
-    return f"Of the {in_words(len(judged))} verdicts, {listing(parts)}."
+        return f"Both claims get the verdict *{counts.index[0]}*."
+    parts = [f"{in_words(count)} *{verdict}*" for verdict, count in counts.items()]
+    return f"The {in_words(len(judged))} claims get these verdicts: {listing(parts)}."
 
 
 def _came_out(claim):
@@ -181,11 +181,14 @@ def _measured(claim, contrast):
     """Say what the only comparison of a claim measured."""
     if not contrast["units"]:
         return "There are too few runs."
-    ours = claim.ours.replace("(sil)", "(silhouette)").replace("(nmi_geometric)", "(NMI)")
+    ours = claim.ours
+    for name, words in {"sil": "silhouette", "nmi_geometric": "NMI", "acc": "accuracy"}.items():
+        ours = ours.replace(f"({name})", f"({words})")
     interval = "" if claim.interval == "–" else f", 95 % interval {claim.interval}"
     reason = f"; {_reason(contrast)}" if _reason(contrast) else ""
-    says = "In the claimed direction we" if contrast["test"].startswith("> 0") else "We"
-    return f"{says} measured {ours.removesuffix(')')}{interval}{reason})."
+    is_difference = contrast["test"].startswith("> 0")
+    says = "Our difference in the claimed direction is" if is_difference else "We measured"
+    return f"{says} {ours.removesuffix(')')}{interval}{reason})."
 
 
 def _reasons(contrasts_of_claim, direction):

@@ -8,11 +8,11 @@ from snnl_book.report.tables import show_number
 
 _COUNTS = "none one two three four five six seven eight nine".split()
 SIZES = {
-    "as reported": "which agrees with the paper within the noise of both",
+    "as reported": "an effect whose size agrees with the paper's within the noise of both",
     "smaller": "so an effect as large as the paper's is ruled out",
     "larger": "a larger effect than the paper reports",
     "opposite": "the opposite of what the paper reports",
-    "not resolved": "too wide an interval to confirm or exclude the paper's effect",
+    "not resolved": "but the interval is too wide to confirm or exclude the paper's effect",
     "": "and the paper reports no number for it",
 }
 """What the size of a comparison under rule 3 means, as the end of a sentence."""

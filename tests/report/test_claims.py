@@ -49,7 +49,7 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         assert f"\n## {heading}\n" in page
     by_claim = dict(zip(judged["name"], lines, strict=False))
     assert by_claim["entangling-classifies-worse"].endswith(
-        "(acc, 95 % interval +0.026 to +0.052)."
+        "(accuracy, 95 % interval +0.026 to +0.052)."
     )
     assert by_claim["disentangling-classifies-better"].endswith(
         "Of 5 comparisons, 2 are open (the interval crosses the limit for *marginal*; fewer than "
@@ -65,8 +65,8 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         "No recorded run tests it (a run of SCCL takes about ten hours on a CPU core)."
     )
     assert by_claim["stage-1-silhouette"].endswith(
-        "In the claimed direction we measured +0.009 (silhouette, 95 % interval -0.022 to +0.039; "
-        "the interval crosses the limit for *slim*)."
+        "Our difference in the claimed direction is +0.009 (silhouette, 95 % interval -0.022 to "
+        "+0.039; the interval crosses the limit for *slim*)."
     )
     assert "unfair (our run of the rival scores below" in by_claim["before-dec-vade-n2d"]
 
