@@ -63,8 +63,9 @@ def show_playground(seed: int):
         "Two scatter plots of forty points in four classes. On the left the classes are mixed, and "
         "lines lead from one ringed point to nearly all others. On the right each class lies on a "
         "ray of its own, and the lines lead to the class mates of the ringed point.",
-        "Forty points before and after 200 steps of training on the loss alone, at $T = 1$. Lines "
-        "show whom the ringed point picks, wider where a pick is likelier.",
+        "Forty points before and after 200 steps of training on the loss alone, at a temperature "
+        "of 1. Lines show which points the ringed point picks; the wider the line, the likelier "
+        "the pick.",
     )
     facts = json.dumps(_facts(points))
     return HTML(f"""<link rel="stylesheet" href="../_static/playground.css">
