@@ -1038,8 +1038,9 @@ def test_a_majority_of_anchors_without_a_class_mate_is_reported_once():
         (warning,) = warnings_of([0, 0, 1, 2, 3], **options)
         assert str(warning.message).startswith(ALONE) and warning.category is UserWarning
         assert not warnings_of([0, 0, 1, 2], **options)  # a half is not more than that
-    assert warnings_of([[0, 0, 0], [0, 1, 2], [0, 1, 2]])  # counted over all batches
-    assert not warnings_of([[0, 0, 0], [0, 0, 0], [0, 1, 2]])
+    for reduction in REDUCTIONS:  # counted over all batches
+        assert warnings_of([[0, 0, 0], [0, 1, 2], [0, 1, 2]], reduction=reduction)
+        assert not warnings_of([[0, 0, 0], [0, 0, 0], [0, 1, 2]], reduction=reduction)
 
 
 @pytest.mark.parametrize(
@@ -1306,6 +1307,11 @@ def test_one_class_per_row_gives_the_loss_of_its_number():
         x[:6], y[:6], 0.3, references=x[6:], reference_labels=y[6:]
     )
     assert halves == pytest.approx(numbers.item())
+    batches = [part.reshape(2, -1, 3) for part in (x[:6], x[6:], one_hot[:6], one_hot[6:])]
+    both = soft_nearest_neighbor_loss(
+        batches[0], batches[2], 0.3, references=batches[1], reference_labels=batches[3]
+    )
+    assert both.shape == (2,)  # with leading axes, three rows and two references
     hidden, primary = {"a": x.reshape(10, 3, 1)}, torch.tensor(1.0)
     joint = composite_loss(primary, hidden, one_hot.bool(), alpha=2, temperature=0.3)
     assert joint.item() == pytest.approx(1 + 2 * expected.item())
@@ -1333,6 +1339,12 @@ def test_an_empty_batch_gives_zero_with_a_gradient():
         (gradient,) = torch.autograd.grad(loss, x)
         assert gradient.shape == (0, 3)
     assert soft_nearest_neighbor_loss(x, y, reduction="none").shape == (0,)
+    references, temperature = torch.ones(2, 3, requires_grad=True), torch.tensor(0.5)
+    bank = {"references": references, "reference_labels": torch.tensor([0, 1])}
+    loss = soft_nearest_neighbor_loss(x, y, temperature.requires_grad_(), **bank)
+    assert loss.item() == 0
+    for gradient in torch.autograd.grad(loss, (references, temperature)):
+        assert not gradient.any()
 
 
 def test_a_last_batch_of_one_row_does_not_warn():
@@ -1344,8 +1356,9 @@ def test_a_last_batch_of_one_row_does_not_warn():
 def test_a_learnable_temperature_starts_where_it_is_told_to():
     loss = SoftNearestNeighborLoss("learnable", initial_temperature=0.2)
     assert loss.current_temperature().item() == pytest.approx(0.2)
-    with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
-        SoftNearestNeighborLoss("learnable", initial_temperature=0)
+    for number in (0, math.inf):
+        with pytest.raises(ValueError, match="temperature must be a finite number above 0"):
+            SoftNearestNeighborLoss("learnable", initial_temperature=number)
 
 
 def test_rows_that_share_two_classes_and_a_table_of_two_blocks():
