@@ -158,8 +158,12 @@ def _values(judged):
     codes = report.recorded("clustering", "ag_news").query("metric == 'acc'")
     codes = codes.groupby("label")["value"].mean()
     text_uses = _means_of_labels("ag_news", 20_000)
+    final = judged.loc[~judged["provisional"], "kind"].map(claims.word)
     values = {
         "claims": f"{len(judged)}",
+        "final": f"{len(final)}",
+        "hold": f"{(final == 'holds').sum()}",
+        "untested": f"{(final == 'not tested').sum()}",
         "smallest": _smallest(judged),
         "acc-ae": f"{codes['AE']:.3f}",
         "acc-ae-d": f"{codes['AE(D)']:.3f}",

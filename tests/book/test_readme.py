@@ -184,6 +184,11 @@ def test_the_pictures_show_what_the_records_say(judged):
     assert provisional > total / 2 and "More than half are provisional" in said(README)
     assert provisional == judged["provisional"].sum()
     assert f"Verdicts on {total} claims" in said(README)
+    untested, hold = (
+        sum(row[kind] for row in counted.values()) for kind in ("not tested", "holds")
+    )
+    others = f"Of the other {total - provisional}, {untested} were not tested and {hold} hold."
+    assert others in said(README)
 
 
 def test_the_moving_points_end_with_neighbours_of_their_class():
