@@ -40,7 +40,6 @@ from snnl_book.report.tables import (
     paper_tables,
     plus_minus,
     positive_controls,
-    provenance,
     show_difference,
     show_interval,
     show_number,

@@ -7,10 +7,9 @@ import pandas as pd
 
 from snnl_book import experiments, results
 from snnl_book.experiments import images, short_texts
-from snnl_book.experiments.grades import grade
 from snnl_book.paper import paper_table
 from snnl_book.report.judgement import judge_value
-from snnl_book.report.select import asked_by, recorded, stale
+from snnl_book.report.select import recorded
 from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, paired, within_range
 
 _INFERSENT = ("infersent-nli", "infersent-random", "infersent")
@@ -375,40 +374,6 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 # ---------------------------------------------------------------- where numbers come from
-
-
-def provenance(records: pd.DataFrame, clustered: str = "") -> str:
-    """Describe in a line the runs behind a table, with their flaws and their grade.
-
-    ``records`` are those behind the table. If the same documents were trained on and scored,
-    ``clustered`` is their name, such as ``texts``. Only runs of the full profile have a grade.
-
-    >>> from snnl_book.report.select import recorded
-    >>> provenance(recorded("clustering", "ag_news"), clustered="texts").split(",")[0]
-    '20 runs of the full profile on ag_news: 20'
-    >>> provenance(recorded("images", "mnist", "pixels")).partition("computing. ")[2][:15]
-    'Grade: distant '
-    """
-    if records.empty:
-        return "No runs are recorded."
-    runs = records.drop_duplicates("key").reset_index(drop=True)  # of tables put together
-    if "stale" not in runs:
-        runs = runs.assign(stale=stale(runs))
-
-    def spell(column, form="{}"):
-        return " and ".join(form.format(value) for value in sorted(runs[column].unique()))
-
-    counts = f"{spell('n_train', '{:,}')} {clustered or 'training'}"
-    if not clustered:
-        counts += f" and {spell('n_test', '{:,}')} test documents"
-    flaws = f" ({', '.join(_flaws(runs))})" if _flaws(runs) else ""
-    cells = asked_by(runs[runs["profile"] == "full"])
-    graded = f" Grade: {grade(cells)}." if cells else ""
-    return (
-        f"{len(runs)} run{'s' * (len(runs) > 1)}{flaws} of the {spell('profile')} profile on"
-        f" {spell('dataset')}: {counts}, seeds {', '.join(map(str, runs['seed'].unique()))};"
-        f" {spell('device')}; {computing_seconds(records) / 60:,.1f} minutes of computing.{graded}"
-    )
 
 
 def computing_seconds(records: pd.DataFrame) -> float:

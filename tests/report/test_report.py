@@ -63,31 +63,6 @@ def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
     assert not paper.duplicated(["embedding", "model", "clusterer", "dataset", "metric"]).any()
 
 
-def test_a_provenance_says_what_was_clustered_whole_and_what_is_wrong_with_runs():
-    rows = results.load_results("images").query("dataset == 'mnist'").drop_duplicates("key").head(6)
-    rows = rows.assign(n_train=60, n_test=60, seed=42, seconds=30.0, status="ok", revision=99)
-    said = report.provenance(rows, "texts")
-    assert "6 runs of the full profile on mnist: 60 texts, seeds 42; CPU, one thread (" in said
-    assert "60 training and 60 test documents" in report.provenance(rows[:2])
-    rows.iloc[0, rows.columns.get_loc("revision")] = 0
-    rows.iloc[1:3, rows.columns.get_loc("status")] = "diverged"
-    assert "6 runs (2 diverged, stale) of the full profile" in report.provenance(rows)
-
-
-def test_minutes_of_computing_count_a_training_once_that_runs_share():
-    rows = report.select("annealing").drop_duplicates("key").head(4)
-    rows = rows.assign(seconds=6.0, seed=[1, 1, 2, 2])
-    shared = rows.assign(metric="shared_seconds", value=[600.0, 600.0, 600.0, 900.0])
-    for records, minutes in ((rows, 0.4), (pd.concat([rows, shared]), 35.4)):
-        assert f" {minutes} minutes of computing" in report.provenance(records)
-
-
-def test_runs_that_stand_beside_no_paper_have_no_grade():
-    rows = report.select("clustering", dataset="ag_news")
-    for odd in (rows.assign(profile="quick"), rows.assign(alpha=0.5)):
-        assert report.provenance(odd).endswith("minutes of computing.")
-
-
 def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(
     tmp_path, monkeypatch
 ):
