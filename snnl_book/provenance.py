@@ -10,6 +10,7 @@ from pathlib import Path
 
 from snnl_lib import SnnlError
 
+_PACKAGE = Path(__file__).resolve().parent
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "spacy", "transformers", "umap-learn")
 """Packages that can change a score."""
 
@@ -40,8 +41,7 @@ def commit() -> str:
     Returns ``unknown`` outside a checkout of this project. An installed package may lie inside
     another repository, whose commit would be wrong.
     """
-    package = Path(__file__).resolve().parent
-    root = package.parent
+    root = _PACKAGE.parent
     if not ((root / ".git").exists() and (root / "pyproject.toml").exists()):
         return "unknown"
 
@@ -52,7 +52,7 @@ def commit() -> str:
 
     try:
         head = git("rev-parse", "--short=12", "HEAD")
-        changed = git("status", "--porcelain", "--", package.name, "snnl_lib")
+        changed = git("status", "--porcelain", "--", _PACKAGE.name, "snnl_lib")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}+changes" if changed else head
@@ -88,17 +88,16 @@ def results_dir(profile: str = "full") -> Path:
     >>> results_dir("quick").name
     'quick'
     """
-    package = Path(__file__).resolve().parent
     if os.environ.get("SNNL_RESULTS"):
         full = Path(os.environ["SNNL_RESULTS"])
         if full.exists() and not (full.is_dir() and os.access(full, os.R_OK | os.X_OK)):
             advice = "set SNNL_RESULTS to a folder that you can write to"
             raise RecordError(f"SNNL_RESULTS names {full}, not a readable folder: {advice}")
         others = full / "_build"
-    elif (package.parent / "pyproject.toml").exists():
-        full, others = package.parent / "results", package.parent / "_build" / "results"
+    elif (_PACKAGE.parent / "pyproject.toml").exists():
+        full, others = _PACKAGE.parent / "results", _PACKAGE.parent / "_build" / "results"
     else:
-        full, others = package / "results", Path.cwd() / "_build" / "results"
+        full, others = _PACKAGE / "results", Path.cwd() / "_build" / "results"
     return full if profile == "full" else others / profile
 
 

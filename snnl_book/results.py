@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,7 +194,15 @@ def load_rows(
     if not names:
         return None
     path = _answers_path(experiment, key, profile).parent.parent / "rows" / f"{names[0]}.csv"
+    return _read_rows_file(path)
+
+
+@cache
+def _read_rows_file(path):
+    """Read row numbers and labels, once: the file is named by its content, so it never changes."""
     rows, labels = (line["values"] for line in answers.read(path))
+    for values in (rows, labels):
+        values.flags.writeable = False  # all callers share them
     return rows, labels
 
 

@@ -66,12 +66,15 @@ def changes(labels, predictions, score: str, classes: bool = False) -> np.ndarra
     array([-0.083, -0.083, -0.083,  0.25 ])
     """
     if classes:  # rows and columns of the table have the same names
-        row_names = column_names = np.unique(np.concatenate([labels, predictions]))
+        names, numbers = np.unique(np.stack([labels, predictions]), return_inverse=True)
+        cell_of = tuple(numbers.reshape(2, -1))
+        shape = len(names), len(names)
     else:
-        row_names, column_names = np.unique(labels), np.unique(predictions)
-    cell_of = np.searchsorted(row_names, labels), np.searchsorted(column_names, predictions)
-    table = np.zeros((len(row_names), len(column_names)))
-    np.add.at(table, cell_of, 1)
+        named = [np.unique(values, return_inverse=True) for values in (labels, predictions)]
+        cell_of = tuple(numbers for _, numbers in named)
+        shape = tuple(len(names) for names, _ in named)
+    table = np.bincount(np.ravel_multi_index(cell_of, shape), minlength=math.prod(shape))
+    table = table.reshape(shape).astype(float)
     full, without = _scores(table, score, classes)
     return (without - full)[cell_of]
 
@@ -181,14 +184,16 @@ def half_width(weighted: list[list[tuple[float, tuple[np.ndarray, np.ndarray]]]]
     >>> round(half_width([[(0.5, (rows, one))], [(0.5, (rows, one))]]), 3)  # two equal units
     0.339
     """
-    rows_of = [np.unique(np.concatenate([rows for _, (rows, _) in unit])) for unit in weighted]
-    common = set(rows_of[0].tolist()).intersection(*(rows.tolist() for rows in rows_of[1:]))
-    if len(common) <= min(len(rows) for rows in rows_of) / 2:
-        return 0.0
-    documents = np.unique(np.concatenate(rows_of))
-    total = np.zeros(len(documents))
-    for unit in weighted:
+    all_rows = [rows for unit in weighted for _, (rows, _) in unit]
+    size = 1 + max(rows.max(initial=0) for rows in all_rows)
+    total = np.zeros(size)
+    in_unit = np.zeros((len(weighted), size), dtype=bool)
+    for documents, unit in zip(in_unit, weighted, strict=True):
         for weight, (rows, change) in unit:
-            total[np.searchsorted(documents, rows)] += weight * change
-    count = len(documents)
+            total[rows] += weight * change  # a run has each document once
+            documents[rows] = True
+    if in_unit.all(0).sum() <= in_unit.sum(1).min() / 2:
+        return 0.0
+    total = total[in_unit.any(0)]
+    count = len(total)
     return NORMAL * math.sqrt((count - 1) / count * np.square(total - total.mean()).sum())
