@@ -135,16 +135,15 @@ def test_experiments_whose_scores_count_no_documents_are_not_asked_for_answers(e
     assert not plan.has_answers(experiment) and plan.has_answers("clustering")
 
 
-def test_run_answers_repeats_finished_runs_without_answers_and_no_others(results_folder):
-    command = [sys.executable, "-m", "snnl_book", "run", "clustering", "--profile", "tiny"]
-    command += ["--dataset", "newsgroups4", "--models", "pca", "--seeds", "42"]
-    command += ["--device", "cpu"]
-
+def test_run_answers_repeats_finished_runs_without_answers_and_no_others(
+    packages, command, results_folder
+):
     def count():
-        ran = subprocess.run(
-            [*command, "--answers"], check=True, capture_output=True, text=True, cwd=ROOT
-        )
-        return ran.stdout
+        asked = ["--profile", "tiny", "--dataset", "newsgroups4", "--models", "pca"]
+        asked += ["--seeds", "42", "--device", "cpu", "--answers"]
+        status, output, error = command("run", "clustering", *asked)
+        assert status == 0, error
+        return output
 
     assert "1 runs to do" in count()
     (path,) = (results_folder / "_build" / "tiny" / "clustering").glob("*.answers.csv")

@@ -70,7 +70,7 @@ def small_book(packages, tmp_path, results_folder):
     """A copy of the project with two short chapters, and no records."""
     place = tmp_path / "project"
     for name in ("snnl_lib", "snnl_book", "profiles", "book/_tools/_ext"):
-        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, place / name)  # with its byte code
     for name in (
         "Snakefile",
         "_config.yml",
@@ -274,8 +274,8 @@ def test_just_the_runs_without_a_good_record_are_made_and_a_dry_run_changes_noth
     digest.write_text("of other records")
     before = snapshot(small_book)
     said = finish(snakemake(small_book, "all", *RUNS[1:], "-n"))
-    assert (done(said, "run"), done(said, "chapter"), done(said, "render")) == (1, 2, 1)
-    assert done(finish(snakemake(small_book, *BOOK, "--dry-run")), "records") == 1
+    asked = {rule: done(said, rule) for rule in ("run", "records", "chapter", "render")}
+    assert asked == {"run": 1, "records": 1, "chapter": 2, "render": 1}
     assert snapshot(small_book) == before and not paths[0].exists()
 
     said = finish(snakemake(small_book, *RUNS))

@@ -57,8 +57,7 @@ def carried_out(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("contributing")
     copy = scratch / "checkout"
     for package in ("snnl_lib", "snnl_book"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, copy / package, ignore=ignored)
+        shutil.copytree(ROOT / package, copy / package)  # with its byte code
     for name in ("pyproject.toml", "requirements/data.txt"):
         (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy / name)

@@ -60,6 +60,7 @@ def test_the_trainer_of_sentence_transformers_disentangles_texts(newsgroups4):
     assert len(scope["trainer"].state.log_history) > 0
 
 
+@pytest.mark.slow  # two ranks that gather are tested with the integrations
 def test_several_processes_disentangle_rows(tmp_path):
     (tmp_path / "train.py").write_text(code_of("Several processes"))
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]

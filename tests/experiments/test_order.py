@@ -62,7 +62,8 @@ VECTORS |= {"DEC": deep(DEC, max_steps=60), "IDEC": deep(IDEC, max_steps=60)}
 VECTORS |= {"VaDE": deep(VaDE, epochs=10), "N2D": deep(N2D)}
 
 
-LONG = {"idec", "umap-idec"}  # IDEC and UMAP are looked at alone, too
+LONG = {"idec", "umap-idec", "umap of minilm", "umap of sif-corpus", "rival umap"}
+"""Left to the long lane: IDEC and UMAP are looked at alone, too."""
 EACH_WAY = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in VECTORS]
 
 

@@ -465,6 +465,7 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
     assert again.status == "ok"
 
 
+@pytest.mark.slow  # maps of texts have tests of their own
 def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(
     openings, trained_once, monkeypatch
 ):

@@ -90,7 +90,8 @@ asked for."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "N2D")) for name in ARRAYS]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("IDEC", "N2D"))) for name in ARRAYS],
 )
 def test_scikit_learns_checks_hold_but_for_the_deviations_that_are_listed(name, small):
     expected = DEVIATIONS.keys() - NONE_FOR.get(name, set())

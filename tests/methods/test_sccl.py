@@ -64,10 +64,10 @@ def test_the_curve_has_a_row_every_100_steps_and_one_at_the_end_each_the_mean_si
         "contrastive_loss",
         lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0],
     )
-    curve = fit(roberta, steps=250).curve
-    assert curve["step"].tolist() == [100, 200, 250]
+    curve = fit(roberta, steps=105).curve
+    assert curve["step"].tolist() == [100, 105]
     assert curve["contrastive"].tolist() == pytest.approx(
-        [np.mean(seen[:100]), np.mean(seen[100:200]), np.mean(seen[200:])], rel=1e-5
+        [np.mean(seen[:100]), np.mean(seen[100:])], rel=1e-5
     )
 
 

@@ -79,7 +79,7 @@ def test_deep_clustering(method, on_both, tmp_path, monkeypatch):
     on_both(compute)
 
 
-@pytest.mark.parametrize("assign", ["kmeans", "head"])
+@pytest.mark.parametrize("assign", ["kmeans", pytest.param("head", marks=pytest.mark.slow)])
 def test_clusterbert(assign, on_both, tmp_path, backbone):
     def compute(device):
         settings = {"recipe": SHORT, "seed": 0, "device": device, "assign": assign}

@@ -70,7 +70,14 @@ def small_world(small_roberta, tmp_path, monkeypatch):
     backbones._tokenizer.cache_clear()
 
 
-@pytest.mark.parametrize(("experiment", "model"), RUNS)
+STAGES_AGAIN = {run for run in RUNS if run[1] in ("tsdae", "clusterbert")}
+STAGES_AGAIN -= {("clusterbert", "clusterbert")}  # whose stages the others only carry out again
+
+
+@pytest.mark.parametrize(
+    ("experiment", "model"),
+    [pytest.param(*run, marks=[pytest.mark.slow] * (run in STAGES_AGAIN)) for run in RUNS],
+)
 def test_a_run_of(experiment, model, small_world, on_both):
     spec = RUNS[experiment, model]
     settings = {name: SMALLER.get(name, value) for name, value in spec.settings}
