@@ -64,8 +64,8 @@ def listed(judged: pd.DataFrame) -> str:
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
     link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
     if judged["provisional"].any():
-        link += " The interval behind a *provisional* verdict does not include the uncertainty"
-        link += " from the choice of test documents."
+        link += " A verdict is *provisional* if its interval does not allow for the choice of test"
+        link += " documents or images. Such an interval is too narrow."
     return "\n".join([*lines, "", link])
 
 
