@@ -140,15 +140,18 @@ def tally(judged: pd.DataFrame) -> str:
     """Count the verdicts of rows of ``judge`` in a sentence, the most frequent first.
 
     >>> tally(pd.DataFrame({"kind": ["open", "holds", "open"]}))
-    'The three claims get these verdicts: two *open* and one *holds*.'
+    'Of the three claims, two get the verdict *open* and one *holds*.'
     >>> tally(pd.DataFrame({"kind": ["open", "open"]}))
     'Both claims get the verdict *open*.'
     """
     counts = judged["kind"].map(word).value_counts()
-    if len(judged) == 2 and len(counts) == 1:
-        return f"Both claims get the verdict *{counts.index[0]}*."
-    parts = [f"{in_words(count)} *{verdict}*" for verdict, count in counts.items()]
-    return f"The {in_words(len(judged))} claims get these verdicts: {listing(parts)}."
+    if len(counts) == 1:
+        number = "Both" if len(judged) == 2 else f"All {in_words(len(judged))}"
+        return f"{number} claims get the verdict *{counts.index[0]}*."
+    (first, most), *others = counts.items()
+    parts = [f"{in_words(most)} {'get' if most > 1 else 'gets'} the verdict *{first}*"]
+    parts += [f"{in_words(count)} *{verdict}*" for verdict, count in others]
+    return f"Of the {in_words(len(judged))} claims, {listing(parts)}."
 
 
 def _came_out(claim):
