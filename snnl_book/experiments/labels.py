@@ -8,9 +8,9 @@ from snnl_book.experiments.cells import BATCH_SIZE, FIFTEEN_SEEDS, Cell, Experim
 from snnl_book.results import Outcome, Spec
 
 CLASSIFIERS = {
-    "svm": "support vector machine, its own classes",
-    "knn": "5 nearest neighbours, their class",
-    "ffn": "plain classifier, its own classes",
+    "svm": "support vector machine",
+    "knn": "5 nearest neighbours",
+    "ffn": "plain network",
 }
 """Other uses of the same labels: the class that each gives a document is its cluster."""
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen

@@ -22,19 +22,19 @@ ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
 LAYERS = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}
 RIVALS = {
     "lda": "linear discriminant analysis",
-    "logreg": "logistic regression",
-    "logreg-predictions": "logistic regression, its own classes",
+    "logreg": "logistic regression, then k-means",
+    "logreg-predictions": "logistic regression",
     "kmeans": "k-means on all dimensions",
     "spherical-kmeans": "spherical k-means",
     "umap": "UMAP",
     "gmm": "Gaussian mixture",
 }
 SAME_NETWORK = {
-    ("ffn-layer", 0): "plain classifier's last hidden layer",
-    ("ffn-layer", 100): "last hidden layer of a classifier with Eq. 4",
+    ("ffn-layer", 0): "plain network's last hidden layer",
+    ("ffn-layer", 100): "last hidden layer of a network with Eq. 4",
     ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
-    ("ffn-hidden", 0): "each hidden layer of a plain classifier",
-    ("ffn-hidden", 100): "each hidden layer of a classifier with Eq. 4",
+    ("ffn-hidden", 0): "each hidden layer of a plain network",
+    ("ffn-hidden", 100): "each hidden layer of a network with Eq. 4",
 }
 """Codes of similar networks that were trained on the same labels in another way."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5

@@ -158,7 +158,7 @@ def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) 
     >>> runs = uses_of_labels("ag_news")
     >>> best = runs[runs["labels"] == 20_000].groupby("method")["value"].mean().idxmax()
     >>> best
-    'support vector machine, its own classes'
+    'support vector machine'
     """
     names, full, renamed = _SOURCES[dataset]
     runs = pd.concat([recorded(name, dataset, embedding, seeds=seeds) for name, embedding in names])
@@ -167,7 +167,7 @@ def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) 
     parts = runs["label"].str.extract(_PATTERN)
     groups = pd.Series(NONE, runs.index).mask(runs["model"].isin(_LABELLED), LABELS)
     groups = groups.mask(runs["alpha"] != 0, LOSS).mask(runs["model"].isin(_LABELLED), LABELS)
-    groups = groups.mask(runs["label"].str.startswith("plain classifier"), LABELS)
+    groups = groups.mask(runs["label"].str.startswith("plain network"), LABELS)
     counts = parts["labels"].replace("no", "0").str.replace(",", "").astype(float)
     counts = counts.fillna((groups != NONE) * full).astype(int)
     methods = parts["method"].replace(renamed)

@@ -16,13 +16,13 @@ KINDS = {"loss": "labels, our loss", "labels": "the same labels", "none": "no la
 BASE = "AE(D), alpha 1"
 USES = {
     "AE(D)": "AE(D), then k-means",
-    "support vector machine, its own classes": "support vector machine",
-    "plain classifier, its own classes": "plain network",
-    "5 nearest neighbours, their class": "5 nearest neighbours",
     "SupCon": "SupCon, then k-means",
-    "logistic regression, its own classes": "logistic regression",
-    "logistic regression": "logistic regression, then k-means",
     "linear discriminant analysis": "linear discriminants, then k-means",
+    "support vector machine": "support vector machine",
+    "plain network": "plain network",
+    "5 nearest neighbours": "5 nearest neighbours",
+    "logistic regression": "logistic regression",
+    "logistic regression, then k-means": "logistic regression, then k-means",
 }
 """The chapter's name for each use of the labels, by its name in ``uses_of_labels``."""
 

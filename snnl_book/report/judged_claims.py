@@ -310,7 +310,8 @@ def _named(runs):
 def comparison_row(judged, adjusted):
     """Describe a judged comparison for tables: numbers as they are, and as they are printed."""
     contrast, ours = judged.contrast, judged.estimate
-    sign = "" if contrast.test in ("= v", "at least v") else "+"
+    difference = any(weight < 0 for weight, _ in contrast.cells)
+    sign = "+" if difference or contrast.test not in ("= v", "at least v") else ""
     digits = 3 if contrasts.base(contrast.metric) in contrasts.FRACTIONS else 2
     mean, low, high = (f"{number:{sign},.{digits}f}" for number in ours[:3])
     remark = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""

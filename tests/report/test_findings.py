@@ -33,7 +33,7 @@ def test_every_use_of_labels_is_in_the_right_group_with_its_number_of_labels(dat
     assert not runs.duplicated(["experiment", "key"]).any()
     groups = runs.groupby("method")["group"].unique()
     assert list(groups["AE(D)"]) == [findings.LOSS]
-    assert list(groups["support vector machine, its own classes"]) == [findings.LABELS]
+    assert list(groups["support vector machine"]) == [findings.LABELS]
     assert (runs.loc[runs["group"] == findings.NONE, "labels"] == 0).all()
     assert (runs.loc[runs["group"] != findings.NONE, "labels"] >= 100).all()
     of_100 = runs.query("method == 'AE(D)' and labels == 100")
@@ -67,7 +67,7 @@ def test_a_summary_puts_the_best_mean_first_and_has_the_interval_of_its_runs():
 @pytest.fixture
 def run_with_answers():
     runs = findings.uses_of_labels("ag_news").query("labels == 10000")
-    return runs[runs["method"] == "support vector machine, its own classes"].head(1)
+    return runs[runs["method"] == "support vector machine"].head(1)
 
 
 def test_the_share_of_right_answers_is_the_recorded_accuracy(run_with_answers):
