@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from snnl_book import data, experiments, own_texts
-from snnl_book.own_texts.clusters import check_options
+from snnl_book.own_texts.clusters import RETURNS, check_options
 from snnl_book.own_texts.tables import counted, map_values
 from snnl_lib import SnnlError
 from snnl_lib.checkpoint import whole_file
@@ -170,10 +170,22 @@ def _clustered(texts, args, device, seed, other_seeds):
     )
     clustering = cluster(seed=seed)
     for other in other_seeds:
-        agreement = adjusted_rand_score(clustering.clusters, cluster(seed=other).clusters)
+        others = cluster(seed=other).clusters
+        agreement = adjusted_rand_score(clustering.clusters, others)
         doubt = "" if is_clear else ", which does not show that the clusters are real"
         lines.append(f"seed {other}: adjusted Rand index with seed {seed}: {agreement:.2f}{doubt}")
+        lines.append(f"seed {other}: {_returning(clustering.clusters, others)}")
     return clustering, lines
+
+
+def _returning(clusters, others):
+    """Say which clusters another seed does not find again."""
+    numbers = sorted(set(clusters.tolist()))
+    shares = dict(zip(numbers, own_texts.shared_texts(clusters, others), strict=True))
+    lost = [f"{number} ({share:.2f})" for number, share in shares.items() if share < RETURNS]
+    if not lost:
+        return "every cluster returns"
+    return f"not found again (share of texts in common below {RETURNS}): {', '.join(lost)}"
 
 
 def _best_k(texts, args, device, seed):

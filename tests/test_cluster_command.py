@@ -13,11 +13,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
 
-from snnl_book import own_texts
+from snnl_book import cluster_command, own_texts
 from snnl_book.__main__ import main
 from snnl_book.methods import clusterbert
 
@@ -54,6 +55,13 @@ def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
         r"^k: \d, which has the largest silhouette of those tried \(2: 0\.\d+", output, re.M
     )
     assert re.search(r"^seed 2: adjusted Rand index with seed 1: ", output, re.M)
+    assert re.search(r"^seed 2: (every cluster returns|not found again .*: \d)", output, re.M)
+
+
+def test_clusters_that_another_seed_splits_are_named():
+    first, second = np.array([0] * 8 + [3] * 8), np.array([5] * 8 + [1] * 4 + [2] * 4)
+    assert cluster_command._returning(first, first) == "every cluster returns"
+    assert cluster_command._returning(first, second).endswith("below 0.75): 3 (0.50)")
 
 
 TITLE = ("--column", "title")

@@ -6,10 +6,12 @@
 from snnl_book.own_texts.clusters import (
     METHODS,
     PIECES,
+    RETURNS,
     Clustering,
     cluster_texts,
     embed_texts,
     predict_clusters,
+    shared_texts,
     typical_minutes,
 )
 from snnl_book.own_texts.number import CANDIDATES, best_k, silhouettes, stands_out
@@ -21,6 +23,7 @@ __all__ = [
     "CANDIDATES",
     "METHODS",
     "PIECES",
+    "RETURNS",
     "Clustering",
     "TextsError",
     "TextsWarning",
@@ -31,6 +34,7 @@ __all__ = [
     "predict_clusters",
     "read_stop_words",
     "read_table",
+    "shared_texts",
     "silhouettes",
     "stands_out",
     "typical_minutes",

@@ -23,6 +23,9 @@ METHODS = {
 }
 """The methods of ``cluster_texts``."""
 
+RETURNS = 0.75
+"""A cluster returns with another seed if it shares so much with a cluster there (Hennig, 2007)."""
+
 
 @dataclass(frozen=True)
 class Clustering:
@@ -192,3 +195,23 @@ def typical_minutes(count: int, method: str) -> float:
         return np.nan
     took = pd.read_csv(path).query("method == @method").nlargest(1, "texts")
     return float((took["seconds"] / took["texts"]).mean() * count / 60)
+
+
+def shared_texts(clusters: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return how well another clustering of the same texts repeats each cluster.
+
+    Args:
+        clusters, others: the cluster of each text, int [N].
+
+    Returns float [k] between 0 and 1, in the order of the clusters' numbers: the largest Jaccard
+    index with a cluster of ``others``, which is the texts in both as a share of the texts in
+    either. It is 1 if the other clustering has the same cluster.
+
+    >>> shared_texts(np.array([0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 2])).round(2).tolist()
+    [1.0, 0.67]
+    """
+    from sklearn.metrics.cluster import contingency_matrix
+
+    both = contingency_matrix(clusters, others)
+    either = both.sum(axis=1, keepdims=True) + both.sum(axis=0, keepdims=True) - both
+    return (both / either).max(axis=1)
