@@ -45,7 +45,7 @@ def text_cells(profile: dict) -> Iterator[Cell]:
         yield cell("AE(D)", "spacy", "ae-d", reading, **size, steps_per_epoch=steps)
         yield cell("AE(D)", "spacy", "ae-d", f"{reading}, one pass an epoch", **size)
         for embedding in ("spacy", "minilm"):
-            yield cell("linear discriminant analysis", embedding, "lda", reading, **size)
+            yield cell(text_clustering.RIVALS["lda"], embedding, "lda", reading, **size)
         yield cell("LC(D)", "spacy", "lc-d", reading, 3, **size, steps_per_epoch=steps)
     label = text_clustering.RIVALS["kmeans"]
     for embedding in (*short_texts.WORD_VECTORS, "minilm", short_texts.START):

@@ -21,7 +21,7 @@ LABELS = {"pca": "Orig.", "ae": "AE", "lc-d": "LC(D)", "ae-d": "AE(D)"}
 ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
 LAYERS = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}
 RIVALS = {
-    "lda": "linear discriminant analysis",
+    "lda": "linear discriminant analysis, then k-means",
     "logreg": "logistic regression, then k-means",
     "logreg-predictions": "logistic regression",
     "kmeans": "k-means on all dimensions",
@@ -32,7 +32,7 @@ RIVALS = {
 SAME_NETWORK = {
     ("ffn-layer", 0): "plain network's last hidden layer",
     ("ffn-layer", 100): "last hidden layer of a network with Eq. 4",
-    ("ae-supcon", 100): "AE(D) with the supervised contrastive loss",
+    ("ae-supcon", 100): "AE with the supervised contrastive loss",
     ("ffn-hidden", 0): "each hidden layer of a plain network",
     ("ffn-hidden", 100): "each hidden layer of a network with Eq. 4",
 }

@@ -17,7 +17,7 @@ BASE = "AE(D), alpha 1"
 USES = {
     "AE(D)": "AE(D), then k-means",
     "SupCon": "SupCon, then k-means",
-    "linear discriminant analysis": "linear discriminants, then k-means",
+    "linear discriminant analysis, then k-means": "linear discriminants, then k-means",
     "support vector machine": "support vector machine",
     "plain network": "plain network",
     "5 nearest neighbours": "5 nearest neighbours",
