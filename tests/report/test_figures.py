@@ -178,7 +178,7 @@ def test_dots_have_a_diamond_at_their_mean_and_one_group_may_stand_out():
     groups = {"first": pd.Series([0.1, 0.3]), "second": pd.Series([0.5])}
     figures.draw_dots(axis, groups, "first")
     marks = [marks.get_offsets().tolist() for marks in axis.collections]
-    assert marks == [[[0.5, 0]], [[0.5, 0]], [[0.1, 1], [0.3, 1]], [[0.2, 1]]]
+    assert marks == [[[0.5, 0]], [[0.5, 0.22]], [[0.1, 1], [0.3, 1]], [[0.2, 1.22]]]
     colours = [marks.get_facecolor()[0, :3].tolist() for marks in axis.collections]
     assert colours[1] != colours[3]
     assert [text.get_text() for text in axis.get_yticklabels()] == ["second", "first"]
