@@ -8,7 +8,7 @@ from snnl_book.report.tables import show_number
 
 _COUNTS = "none one two three four five six seven eight nine".split()
 SIZES = {
-    "as reported": "an effect of the same size as in the paper, within the noise of both",
+    "as reported": "an effect that agrees with the paper's, if its runs vary as much as ours",
     "smaller": "so an effect as large as the paper's is ruled out",
     "larger": "a larger effect than the paper reports",
     "opposite": "the opposite of what the paper reports",
