@@ -6,8 +6,7 @@ which is no dependency of the project, and umap-learn; about 20 minutes of one c
 results/bench/clustering-cpu.csv when all is done. Each trains an autoencoder of its own, which
 k-means on the codes compares. The four methods then start from *our* autoencoder (DEC and IDEC from
 one of normalised pixels with a linear output, VaDE and N2D from one of pixels in [0, 1]), with one
-seed for the first centroids: what differs is how they go on. The committed table was made before
-DEC and IDEC had an autoencoder of their own and IDEC's loss was summed over pixels.
+seed for the first centroids: what differs is how they go on.
 
 Equal: architecture, losses and their weights, batches, epochs, optimisers and rates, starts of
 k-means and mixtures, UMAP's settings. What ClustPy's arguments cannot make equal: the targets of
@@ -43,7 +42,7 @@ from snnl_book.data import load_dataset
 from snnl_book.methods import deep_clustering as ours
 from snnl_lib.metrics import clustering_accuracy
 from snnl_lib.seeds import BATCH_SIZE
-from snnl_lib.training import named_seed
+from snnl_lib.training import forward, named_seed
 
 SEEDS, K, MNIST_IMAGES, PRETRAINING, CLUSTERING = (
     (42, 1234, 73),
@@ -102,7 +101,7 @@ def fits(x, seed):
     yield (
         "k-means on codes",
         "snnl_lib",
-        KMeans(K, **kmeans).fit_predict(ours.forward(own, x, layer="code")),
+        KMeans(K, **kmeans).fit_predict(forward(own, x, layer="code")),
     )
     other = theirs(x, seed).fit(PRETRAINING, {"lr": 1e-3}, BATCH_SIZE, x, ssl_loss_fn=nn.BCELoss())
     yield "k-means on codes", THEIRS, KMeans(K, **kmeans).fit_predict(other.transform(x))
