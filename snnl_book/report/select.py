@@ -163,8 +163,8 @@ def recorded(
     Adds ``label``, ``reading`` and ``stale`` as ``select`` does.
 
     >>> records = recorded("clustering", "ag_news", model="ae-d")
-    >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())
-    (['AE(D)'], [42, 73, 1024, 1234, 31415926])
+    >>> list(records["label"].unique()), sorted(records["seed"].unique().tolist())[-3:]
+    (['AE(D)'], [1024, 1234, 31415926])
     """
     records = select(experiment, profile, dataset, embedding, None if seeds == "all" else seeds)
     if seeds is None:

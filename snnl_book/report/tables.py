@@ -207,7 +207,7 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
     >>> from snnl_book.report.select import recorded
     >>> table = in_papers_shape(beside_paper(4, recorded("clustering", "ag_news")))
     >>> table[["model", "nmi", "acc"]].to_numpy().tolist()[:2]
-    [['Orig.', '0.475 ± 0.001 ≠', '0.781 ± 0.001'], ['the paper', '0.51', '0.78']]
+    [['Orig.', '0.475 ± 0.000 ≠', '0.781 ± 0.000'], ['the paper', '0.51', '0.78']]
     """
     columns = [*table.columns[: table.columns.get_loc("model") + 1]]
     rows = []
@@ -235,7 +235,7 @@ def positive_controls(seeds=None) -> pd.DataFrame:
     are those of ``recorded``. Embeddings without records are left out, except averaged vectors.
 
     >>> positive_controls()[["vectors", "model", "acc"]].to_numpy().tolist()[:2]
-    [['spacy', 'Orig.', '0.781 ± 0.001'], ['', 'the paper', '0.78']]
+    [['spacy', 'Orig.', '0.781 ± 0.000'], ['', 'the paper', '0.78']]
     """
     parts = []
     for form in FORMS:
@@ -289,7 +289,7 @@ def differences(
     >>> from snnl_book.report.select import recorded
     >>> rows = differences(recorded("clustering", "ag_news"), [("AE(D)", "AE")], "nmi")
     >>> rows[["label", "mean", "seeds"]].round(3).to_numpy().tolist()
-    [['AE(D)', 0.143, 5]]
+    [['AE(D)', 0.142, 15]]
     """
     rows = []
     scored = records[records["metric"] == metric]
@@ -359,7 +359,7 @@ def means(records: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     >>> from snnl_book.report.select import recorded
     >>> table = means(recorded("clustering", "ag_news"), ["acc"])
     >>> table[["model", "acc"]].to_numpy().tolist()
-    [['Orig.', '0.781'], ['AE', '0.791'], ['LC(D)', '0.856'], ['AE(D)', '0.861']]
+    [['Orig.', '0.781'], ['AE', '0.789'], ['LC(D)', '0.856'], ['AE(D)', '0.860']]
     """
     rows = []
     for label in records.loc[records["metric"].isin(metrics), "label"].unique():

@@ -52,7 +52,7 @@ def table():
     return {k: v for name in codecheck.TABLES for k, v in recorded_seconds(name).items()}
 
 
-def test_a_tenth_is_chosen_that_fits_into_an_hour_of_two_cores(table, at_hand):
+def test_a_tenth_is_chosen_that_fits_into_the_recorded_seconds(table, at_hand):
     words = {spec: took for spec, took in table.items() if spec.embedding == "spacy"}
     count = math.ceil(len(table) / codecheck.SHARE_OF_RUNS)
     chosen = codecheck.choose(words, count)
