@@ -1,5 +1,6 @@
 """Which of a chapter's code its reader sees, and how wide it is."""
 
+import ast
 import json
 from pathlib import Path
 
@@ -32,3 +33,13 @@ def test_a_cell_that_is_collapsed_in_one_front_end_is_so_in_all(path):
         hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
         if "parameters" not in cell["metadata"].get("tags", []):
             assert bool(tags) == hidden == ("cellView" in cell["metadata"]), cell["id"]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=NAMES)
+def test_a_table_or_figure_is_the_last_expression_of_its_cell(path):
+    # Jupyter shows nothing else: a table made in a loop, or before the end, is lost.
+    for code, _ in code_cells(path):
+        tree = ast.parse(code)
+        lost = [part for part in ast.walk(tree) if isinstance(part, ast.Expr)]
+        lost = [ast.unparse(part) for part in lost if part is not tree.body[-1]]
+        assert not [part for part in lost if part.startswith("report.show_")]
