@@ -65,7 +65,7 @@ lab: _build/.data  ## open the chapters in JupyterLab; LAB='--no-browser --port 
 	$(PYTHON) -m jupyterlab book $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB)
 
 test: _build/.data  ## run the tests
-	@echo "the tests, in $(JOBS) processes: about 10 minutes on two cores"
+	@echo "the tests, in $(JOBS) processes: about 7 minutes on two cores"
 	@$(PYTEST)
 
 test-slow: _build/.data  ## run the tests, the long ones too
