@@ -190,7 +190,7 @@ def _measured(claim, contrast):
     interval = "" if claim.interval == "–" else f", 95 % interval {claim.interval}"
     reason = f"; {_reason(contrast)}" if _reason(contrast) else ""
     is_difference = contrast["test"].startswith("> 0")
-    says = "Our difference in the claimed direction is" if is_difference else "We measured"
+    says = "Counted in the direction of the claim, our difference is" if is_difference else "We measured"
     return f"{says} {ours.removesuffix(')')}{interval}{reason})."
 
 
