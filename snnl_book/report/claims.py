@@ -189,8 +189,8 @@ def _measured(claim, contrast):
         ours = ours.replace(f"({name})", f"({words})")
     interval = "" if claim.interval == "–" else f", 95 % interval {claim.interval}"
     reason = f"; {_reason(contrast)}" if _reason(contrast) else ""
-    is_difference = contrast["test"].startswith("> 0")
-    says = "Counted in the direction of the claim, our difference is" if is_difference else "We measured"
+    in_direction = "Counted in the direction of the claim, our difference is"
+    says = in_direction if contrast["test"].startswith("> 0") else "We measured"
     return f"{says} {ours.removesuffix(')')}{interval}{reason})."
 
 
