@@ -130,7 +130,7 @@ def test_what_is_going_to_be_made_is_said_with_minutes_from_what_was_measured():
 
 
 def test_a_chapter_may_name_a_data_set_that_takes_the_place_of_auto():
-    chapter = ROOT / "book" / "15_cluster_your_own_texts.ipynb"
+    chapter = ROOT / "book" / "16_cluster_your_own_texts.ipynb"
     assert build.fitting(chapter, "auto") == "newsgroups20"
     assert build.fitting(chapter, "newsgroups4") == "newsgroups4"
 

@@ -197,7 +197,7 @@ _RESOURCES = {
 
 def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if dataset != DRAWN and data.locate(dataset) is None:
-        running_time = f"; and it takes about {cost}" if cost else ""
+        running_time = f", and it takes about {cost}" if cost else ""
         return f"the data set {dataset} is not on this machine{running_time}"
     if fingerprint(dataset, embedding) is None:
         return f"{_RESOURCES.get(embedding, 'the word vectors')} are not on this machine"
@@ -206,7 +206,7 @@ def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if absent := next(filter(None, map(lacks, modules)), ""):
         return absent
     if cost and not costly and check_device(device) == "cpu":
-        return f"left out: about {cost} (`run --costly`, or a GPU, makes it)"
+        return f"it takes about {cost}; `run --costly` starts it all the same, as does a GPU"
     return ""
 
 

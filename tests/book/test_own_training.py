@@ -15,7 +15,7 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.losses import NCALoss
 
 ROOT = Path(__file__).resolve().parents[2]
-CHAPTER = json.loads((ROOT / "book" / "16_the_loss_in_practice.ipynb").read_text())
+CHAPTER = json.loads((ROOT / "book" / "17_the_loss_in_practice.ipynb").read_text())
 PAGE = "\n\n".join(
     "".join(cell["source"])
     if cell["cell_type"] == "markdown"
