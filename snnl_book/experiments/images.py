@@ -30,7 +30,8 @@ CHOICES = choices("images")
 DATASETS = ("mnist", "fashion_mnist", "emnist_balanced")
 EMBEDDED = "digits"
 """Images that are always available; none of the papers uses them, so they must be named."""
-LABELS = {"original": "pixels", "pca": "PCA", "ae": "AE", "ae-d": "AE(D)", "supcon": "SupCon"}
+LABELS = {"original": "pixels", "pca": "PCA", "umap": "UMAP on pixels", "ae": "AE"}
+LABELS |= {"ae-d": "AE(D)", "supcon": "SupCon"}
 DEEP = {"ae-10": "AE, 10 units", "dec": "DEC", "idec": "IDEC", "vade": "VaDE", "n2d": "N2D"}
 HOURS = {"ae-10": "half an hour", "vade": "two hours"}  # on all images; the others take one
 AUTHORS_VADE = {
@@ -94,7 +95,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
 def settings_of(profile: dict, model: str, **changes) -> dict:
     """Return the settings of a way to cluster images."""
     starts = {"kmeans_starts": profile["kmeans_starts"], "n_test": profile["image_test"]}
-    if model in ("original", "lda", "logreg", "logreg-predictions"):
+    if model in ("original", "umap", "lda", "logreg", "logreg-predictions"):
         return starts | changes
     if model == "pca":
         return starts | {"components": codes.COMPONENTS} | changes
@@ -116,6 +117,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         cell = partial(_image_cell, profile, dataset)
         yield cell("original", seeds=None)
         yield cell("pca", seeds=None)
+        yield cell("umap", seeds=3)
         yield cell("ae")
         seeds = 5 if dataset == "emnist_balanced" else FIFTEEN_SEEDS
         for alpha in (1, 100):
@@ -361,12 +363,26 @@ def _deep_method(spec, task, device, progress):
     )
 
 
+def run_umap(spec: Spec, task) -> Outcome:
+    """Cluster a map of the test images' pixels, as N2D clusters a map of its codes."""
+    from snnl_book.methods.deep_clustering import cluster_map
+    from snnl_lib import metrics
+
+    manifold, mixture = cluster_map(task.test_x, task.classes, spec.seed)
+    clusters = mixture.predict(manifold.astype(np.float64))
+    scores = metrics.clustering_scores(manifold, clusters, task.test_y)
+    scores["snn"] = codes.entanglement(manifold, task.test_y)
+    return Outcome(scores, answers={"": clusters})
+
+
 def run_images(spec: Spec, task, device, progress):
     """Cluster the test images and score the clusters."""
     from snnl_lib.training import forward, raise_if_diverged, train
 
     if spec.model in DEEP:
         return run_deep(spec, task, device, progress)
+    if spec.model == "umap":
+        return run_umap(spec, task)
     if spec.model == "supcon":
         model = build_projector(task.train_x.shape[1], spec.seed)
         history = train(

@@ -17,7 +17,7 @@ once and drop nothing, as N2D does.
 
 from snnl_book.methods.deep_clustering.autoencoder import ClusteringAutoencoder, pretrain
 from snnl_book.methods.deep_clustering.dec import DEC, IDEC, soft_assignment, target_distribution
-from snnl_book.methods.deep_clustering.n2d import N2D, fit_umap
+from snnl_book.methods.deep_clustering.n2d import N2D, cluster_map, fit_umap
 from snnl_book.methods.deep_clustering.vade import VaDE
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "N2D",
     "ClusteringAutoencoder",
     "VaDE",
+    "cluster_map",
     "fit_umap",
     "pretrain",
     "soft_assignment",

@@ -30,6 +30,19 @@ def fit_umap(vectors, seed, **settings):
     return mapping, mapping.fit_transform((vectors + 1e-3 * lengths * noise).astype(np.float32))
 
 
+def cluster_map(vectors, k, seed):
+    """Map vectors [N, D] to k dimensions by UMAP, and cluster the map, as N2D does with codes.
+
+    Returns the map [N, k], and the Gaussian mixture fitted to it, which gives the clusters.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    settings = {"n_components": k, "n_neighbors": N2D.NEIGHBOURS, "min_dist": 0.0}
+    _, manifold = fit_umap(vectors, named_seed(seed, "umap"), **settings)
+    mixture = GaussianMixture(k, n_init=10, random_state=named_seed(seed, "centroids"))
+    return manifold, mixture.fit(manifold.astype(np.float64))
+
+
 @dataclass(eq=False, repr=False)
 class N2D(DeepClustering):
     """(Not too) deep clustering (McConville, Santos-Rodriguez, Piechocki and Craddock, 2021).
@@ -66,20 +79,10 @@ class N2D(DeepClustering):
         Raises ValueError for an X that is empty or not finite, or for k > N - 2; TypeError for an
         autoencoder given as ``y``; Diverged if the pretraining breaks down.
         """
-        from sklearn.mixture import GaussianMixture
-
         X, _, _ = self._start(X, y, autoencoder)
         self.fitted_codes = self._codes(X)
-        _, self.manifold = fit_umap(
-            self.fitted_codes,
-            named_seed(self.seed, "umap"),
-            n_components=self.k,
-            n_neighbors=self.NEIGHBOURS,
-            min_dist=0.0,
-        )
-        seed = named_seed(self.seed, "centroids")
-        self.mixture = GaussianMixture(self.k, n_init=10, random_state=seed)
-        self.clusters = self.mixture.fit_predict(self.manifold.astype(np.float64))
+        self.manifold, self.mixture = cluster_map(self.fitted_codes, self.k, self.seed)
+        self.clusters = self.mixture.predict(self.manifold.astype(np.float64))
         self._fit_positions()
         self._end(X)
         self.labels_ = self.clusters
