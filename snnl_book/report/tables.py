@@ -31,6 +31,8 @@ QUOTED = "quoted"
 def show_number(value: float, metric: str) -> str:
     """Format a score as the papers do: two decimals for dbi, none for chs, three for all others.
 
+    ``points`` is a score times 100, with one decimal.
+
     A million and more, which only collapsed codes reach, is shown by its first two digits.
 
     >>> show_number(0.8534, "acc"), show_number(24172.4, "chs"), show_number(934_682_953, "chs")
@@ -40,7 +42,7 @@ def show_number(value: float, metric: str) -> str:
         return "–"
     if abs(value) >= 1e6:
         return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
-    return f"{value:,.{ {'chs': 0, 'dbi': 2}.get(metric, 3) }f}"
+    return f"{value:,.{ {'chs': 0, 'dbi': 2, 'points': 1}.get(metric, 3) }f}"
 
 
 def show_interval(low: float, high: float, metric: str) -> str:

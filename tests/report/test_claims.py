@@ -62,7 +62,7 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         reason = after if name in after_seeing else "No recorded run tests it"
         assert reason in by_claim[name], name
     assert by_claim["before-sccl"].endswith(
-        "No recorded run tests it (a run of SCCL takes about ten hours on a CPU core)."
+        "No recorded run tests it (a run on 2,000 texts takes about five hours on a CPU core)."
     )
     assert by_claim["stage-1-silhouette"].endswith(
         "Counted in the direction of the claim, our difference is +0.009 (silhouette, 95 % "
