@@ -206,7 +206,7 @@ def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if absent := next(filter(None, map(lacks, modules)), ""):
         return absent
     if cost and not costly and check_device(device) == "cpu":
-        return f"it takes about {cost}; `run --costly` starts it all the same, as does a GPU"
+        return f"it takes about {cost}, so it runs only with `run --costly` or on a GPU"
     return ""
 
 
