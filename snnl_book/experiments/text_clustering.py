@@ -118,6 +118,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     yield cell("k-means on the 100 units only", "lc-d", clustered=codes.CODE_UNITS)
     for model in ("pca", "ae", "ae-d"):
         yield cell("k-means fitted on training codes", model, fitted_on="train")
+    yield cell("normalised codes", "ae-d", seeds=None, normalized=True)
     if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
         for model in ("ae", "lc-d", "ae-d"):
             yield cell("linear code", model, embedding="infersent-random", linear_code=True)
@@ -133,6 +134,8 @@ def squared_error_cells(profile: dict) -> Iterator[Cell]:
         for model, spacy_seeds in seeds_of.items():
             seeds = spacy_seeds if embedding == "spacy" else None
             yield cell(reading, model, embedding=embedding, seeds=seeds, **changes)
+    normalised = changes | {"normalized": True}
+    yield cell(f"{reading}, normalised codes", "ae-d", seeds=None, **normalised)
     for model, seeds in seeds_of.items():
         logistic = changes | {"logistic_output": True}
         yield cell(f"{reading}, logistic output", model, seeds=seeds, **logistic)
@@ -172,7 +175,11 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
 
 def run_codes(spec: Spec, task, device, progress):
     """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
+    from sklearn.preprocessing import normalize
+
     train_codes, test_codes, curve = codes.make_codes(spec, task, device, progress)
+    if spec.get("normalized"):
+        test_codes = normalize(test_codes)
     fitted_on = train_codes if spec.get("fitted_on") == "train" else None
     return codes.score_codes(spec, task, test_codes, curve, fitted_on)
 

@@ -51,6 +51,8 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "squared error, inputs not scaled, logistic output",
         "linear code",
         "k-means fitted on training codes",
+        "normalised codes",
+        "squared error, inputs not scaled, normalised codes",
     },
     "clustering-rivals": {"umap", "logreg", "logreg-predictions"},
     # MiniLM's vectors and ClusterBERT have golden values in the experiment ``clusterbert``.

@@ -11,7 +11,7 @@ from by_hand import carried_out, described, grid, made_up, made_up_task, trainin
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
-from snnl_book.experiments import PROFILES, Task, load_task
+from snnl_book.experiments import PROFILES, Task, codes, load_task
 from snnl_book.experiments.codes import scale_to_unit, trained_autoencoder
 from snnl_book.experiments.text_clustering import (
     RIVALS,
@@ -56,6 +56,12 @@ CHANGED = {
     "before the nonlinearity": {"before_nonlinearity": True},
     "k-means on the 100 units only": {"clustered": 100},
     "k-means fitted on training codes": {"fitted_on": "train"},
+    "normalised codes": {"normalized": True},
+    "squared error, inputs not scaled, normalised codes": {
+        "reconstruction": "squared error",
+        "scaling": "none",
+        "normalized": True,
+    },
 }
 
 
@@ -74,6 +80,16 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_what_its_name_says()
         assert (cell.embedding == "infersent-nli") == bool(cell.needs)
         seen.add(reading)
     assert seen == set(CHANGED)
+
+
+def test_codes_are_normalised_before_k_means_only_where_the_reading_says_so(monkeypatch):
+    made = np.random.default_rng(0).random((40, 3)) + 1
+    monkeypatch.setattr(codes, "make_codes", lambda *_: (made, made, None))
+    monkeypatch.setattr(codes, "score_codes", lambda spec, task, clustered, *_: clustered)
+    readings = {spec.get("reading"): spec for spec in grid("clustering-readings") if spec.alpha}
+    for reading, spec in readings.items():
+        lengths = np.linalg.norm(run_codes(spec, None, "cpu", None), axis=1)
+        assert np.allclose(lengths, 1) == ("normalised codes" in reading), reading
 
 
 def test_rivals_with_the_same_network_are_trained_as_its_rows_are_but_for_the_loss():
@@ -138,7 +154,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings)
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 24
+    assert len(seen) == 3 + 26
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
