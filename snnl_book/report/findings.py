@@ -2,9 +2,10 @@
 
 ``annealing_effects`` takes apart what a falling temperature does, on points, texts and images.
 ``uses_of_labels`` lists what every use of the same labels reaches. ``wrong_answers`` counts which
-documents many methods get wrong.
+documents many methods get wrong. ``changes_when_repeated`` compares repeated runs.
 """
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -277,3 +278,21 @@ def agreement(wrong: pd.DataFrame) -> pd.DataFrame:
     both = errors.T @ errors
     either = both.diagonal()[:, None] + both.diagonal()[None, :] - both
     return pd.DataFrame(both / np.maximum(either, 1), wrong.columns, wrong.columns)
+
+
+def changes_when_repeated(
+    experiment: str, dataset: str, embedding: str, model: str, metric: str = "acc"
+) -> pd.Series:
+    """Return how far each repeated run moved: the recorded score minus the score it replaced.
+
+    The settings and the seed are the same in both runs, so that only the processor, the versions
+    of the libraries or a change of the code explain a difference. One entry per replaced record
+    of the full profile, by the key of the run.
+    """
+    replaced = pd.read_csv(results.results_dir("full") / "replaced.csv")
+    replaced = replaced[(replaced["experiment"] == experiment) & (replaced["status"] == "ok")]
+    replaced = replaced.drop_duplicates("key", keep="last").set_index("key")
+    earlier = replaced["scores"].map(json.loads).str.get(metric)
+    runs = recorded(experiment, dataset, embedding, model=model)
+    runs = runs[runs["metric"] == metric].set_index("key")
+    return (runs["value"] - earlier).dropna()

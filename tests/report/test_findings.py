@@ -1,5 +1,7 @@
 """The findings that are joined from several experiments."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -89,3 +91,13 @@ def test_agreement_is_the_share_of_errors_in_common():
     table = findings.agreement(wrong)
     assert table.loc["a", "b"] == pytest.approx(1 / 3) and table.loc["a", "a"] == 1
     assert table.loc["a", "c"] == 0
+
+
+def test_a_repeated_run_moved_by_its_score_minus_the_score_it_replaced():
+    changes = findings.changes_when_repeated("labels", "ag_news", "spacy", "ae-d")
+    replaced = pd.read_csv(results.results_dir("full") / "replaced.csv")
+    key = "ag_news-spacy-ae-d-a100-tannealed-s42-n100-0a036dc8"
+    earlier = json.loads(replaced[replaced["key"] == key]["scores"].iloc[-1])["acc"]
+    record = results.read_record(results.results_dir("full") / "labels" / f"{key}.csv")
+    assert changes[key] == record.set_index("metric").loc["acc", "value"] - earlier
+    assert len(changes) >= 25 and changes.index.is_unique and changes.notna().all()
