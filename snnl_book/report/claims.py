@@ -54,7 +54,7 @@ def listed(judged: pd.DataFrame) -> str:
     """List rows of ``judge`` in Markdown, one line per claim.
 
     A line has the verdict, the claim, and how its comparisons came out. The verdict links to the
-    claims of its paper on the page *The claims*.
+    claims of its paper on the page *The claims*. The words of the verdicts are explained first.
     """
     lines = []
     for row in judged.itertuples():
@@ -66,7 +66,13 @@ def listed(judged: pd.DataFrame) -> str:
     if judged["provisional"].any():
         link += " A verdict is *provisional* if its interval does not allow for the choice of test"
         link += " documents or images. Such an interval is too narrow."
-    return "\n".join([*lines, "", link])
+    return "\n".join([_VERDICTS, "", *lines, "", link])
+
+
+_VERDICTS = """\
+A claim is a list of comparisons. It *holds* or *fails* if all of them do. It *holds in part* if some \
+hold and none fails, *fails in part* if some fail and none holds, and is *mixed* if some hold and \
+others fail. It is *open* if our runs decide no comparison, and *not tested* if we have no run for it."""
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
