@@ -65,6 +65,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
         "classes": 4,
     }
     adam = {"optimizer": "adam", "learning_rate": 0.1}
+    cosine = {"distance": "cosine"}
 
     def cell(temperature, **changes):
         label = temperature if temperature == "annealed" else f"T = {float(temperature):g}"
@@ -77,7 +78,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
         yield cell(temperature)
     for reading, changes in (
         ("Adam, step 0.1", adam),
-        ("cosine distance", {"distance": "cosine"}),
+        ("cosine distance", cosine),
         ("step 1", {"learning_rate": 1.0}),
         ("10 classes", {"classes": 10}),
     ):
@@ -85,11 +86,11 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
             yield cell(temperature, reading=reading, **changes)
     # The gradient of Eq. 4 has a factor of 1/T, so a falling temperature also lengthens the steps.
     # These cells separate the temperature from the length of the steps.
-    for optimizer, suffix in (({}, ""), (adam, ", Adam, step 0.1")):
+    for changes, suffix in (({}, ""), (adam, ", Adam, step 0.1"), (cosine, ", cosine distance")):
         divided = f"step divided by the falling T{suffix}"
-        yield cell("1.0", reading=divided, step="over T", **optimizer)
+        yield cell("1.0", reading=divided, step="over T", **changes)
         multiplied = f"step times the falling T{suffix}"
-        yield cell("annealed", reading=multiplied, step="times T", **optimizer)
+        yield cell("annealed", reading=multiplied, step="times T", **changes)
 
 
 def settings_of(profile: dict, model: str, **changes) -> dict:

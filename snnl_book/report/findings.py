@@ -47,6 +47,7 @@ _POINTS_BY_ADAM = {
     STRONGER: "T = 1, step divided by the falling T, Adam, step 0.1",
     FALLING: "annealed, Adam, step 0.1",
 }
+_POINTS_BY_COSINE = {label: f"{of_points}, cosine distance" for label, of_points in _POINTS.items()}
 _CODES = {
     FIXED: "AE(D), fixed temperature 1",
     STRONGER: "AE(D), weight divided by the falling T",
@@ -67,7 +68,7 @@ def annealing_effects() -> pd.DataFrame:
 
     >>> rows = annealing_effects()
     >>> rows["setting"].nunique(), rows["label"].nunique()
-    (4, 5)
+    (5, 5)
     """
     parts = []
     for setting, (records, metric) in _conditions().items():
@@ -107,6 +108,10 @@ def _conditions():
         ),
         "AG News, AE(D)": (_labelled(pd.concat(texts), _CODES | {ANNEALED: "AE(D)"}), "acc"),
         "MNIST, AE(D)": (_labelled(images, _CODES | {ANNEALED: "AE(D), alpha 1"}), "acc"),
+        f"points with cosine distances, epoch {EPOCH}": (
+            _at_epoch(points, _POINTS_BY_COSINE),
+            "neighbours",
+        ),
     }
 
 

@@ -55,6 +55,10 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "squared error, inputs not scaled, normalised codes",
     },
     "clustering-rivals": {"umap", "logreg", "logreg-predictions"},
+    "annealing": {
+        "step divided by the falling T, cosine distance",
+        "step times the falling T, cosine distance",
+    },
     # MiniLM's vectors and ClusterBERT have golden values in the experiment ``clusterbert``.
     "labels": {"100 labels", "tfidf", "minilm", "minilm-cls", "clusterbert"},
     "tsne": {"original", "ae", "lc-d", "ae-d"},
