@@ -70,10 +70,10 @@ def listed(judged: pd.DataFrame) -> str:
 
 
 _VERDICTS = """\
-A claim is a list of comparisons. It *holds* or *fails* if all of them do. It *holds in part* if \
-some hold and none fails, *fails in part* if some fail and none holds, and is *mixed* if some hold \
-and others fail. It is *open* if our runs decide no comparison, and *not tested* if we have no run \
-that tests it."""
+A claim is a list of comparisons. It *holds* if all of them hold, and *fails* if all of them fail. \
+It *holds in part* if some hold and none fails, *fails in part* if some fail and none holds, and \
+is *mixed* if some hold and others fail. It is *open* if our runs decide no comparison, and *not \
+tested* if we have no run that tests it."""
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
