@@ -106,6 +106,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     for model in ("ae", "ae-d"):
         yield cell("one scale for all features", model, scaling="global")
         yield cell("linear code", model, linear_code=True)
+        yield cell("squared error", model, seeds=None, reconstruction="squared error")
     yield from squared_error_cells(profile)
     for alpha in (1, 10, 1000):
         yield cell(f"alpha {alpha}", "ae-d", alpha)

@@ -47,6 +47,7 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
     "clustering-readings": {
         "inputs not scaled",
         "one scale for all features",
+        "squared error",
         "squared error, inputs not scaled",
         "squared error, inputs not scaled, logistic output",
         "linear code",

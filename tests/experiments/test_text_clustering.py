@@ -36,6 +36,7 @@ from snnl_lib.training import (
 CHANGED = {
     "inputs not scaled": {"scaling": "none"},
     "one scale for all features": {"scaling": "global"},
+    "squared error": {"reconstruction": "squared error"},
     "squared error, inputs not scaled": {
         "reconstruction": "squared error",
         "scaling": "none",
@@ -154,7 +155,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings)
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 26
+    assert len(seen) == 3 + 28
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
