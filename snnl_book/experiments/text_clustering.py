@@ -110,7 +110,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     yield from squared_error_cells(profile)
     for alpha in (1, 10, 1000):
         yield cell(f"alpha {alpha}", "ae-d", alpha)
-    for temperature in ("0.15", "1.0"):
+    for temperature in ("0.15", "0.3", "0.5", "1.0"):  # "1.0" reads as in older records
         reading = f"fixed temperature {float(temperature):g}"
         yield cell(reading, "ae-d", temperature=temperature, seeds=None)
     for reading, temperature, weight in codes.WEIGHTS:

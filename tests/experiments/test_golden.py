@@ -51,6 +51,8 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "squared error, inputs not scaled",
         "squared error, inputs not scaled, logistic output",
         "linear code",
+        "fixed temperature 0.3",
+        "fixed temperature 0.5",
         "k-means fitted on training codes",
         "normalised codes",
         "squared error, inputs not scaled, normalised codes",

@@ -53,6 +53,8 @@ CHANGED = {
     "alpha 10": {"alpha": 10},
     "alpha 1000": {"alpha": 1000},
     "fixed temperature 0.15": {"temperature": "0.15"},
+    "fixed temperature 0.3": {"temperature": "0.3"},
+    "fixed temperature 0.5": {"temperature": "0.5"},
     "fixed temperature 1": {"temperature": "1.0"},
     "before the nonlinearity": {"before_nonlinearity": True},
     "k-means on the 100 units only": {"clustered": 100},
@@ -155,7 +157,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings)
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 28
+    assert len(seen) == 3 + 30
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
