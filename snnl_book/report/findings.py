@@ -203,32 +203,6 @@ def summed_up(runs: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["labels", "mean"], ascending=[True, False], ignore_index=True)
 
 
-def where_best(runs: pd.DataFrame, method: str, rival: str) -> tuple[int, int]:
-    """Return at how many numbers of labels a method has the higher mean, and how many were tried.
-
-    ``runs`` are those of ``uses_of_labels``; only numbers of labels that both have count.
-    """
-    means = runs.pivot_table(index="labels", columns="method", values="value")
-    both = means.reindex(columns=[method, rival]).dropna()
-    return int((both[method] > both[rival]).sum()), len(both)
-
-
-def count_near(runs, labels: int, group: str, others: str, margin=0.02) -> tuple[int, int]:
-    """Return how many methods of one group end near the best of another, and how many there are.
-
-    Args:
-        runs: those of ``uses_of_labels``.
-        labels: the number of labels at which means are compared.
-        group, others: ``LOSS``, ``LABELS`` or ``NONE``: whose best mean it is, and whose methods
-            are counted.
-        margin: how far below or above the best mean still is near.
-    """
-    table = summed_up(runs[runs["labels"] == labels])
-    best = table.loc[table["group"] == group, "mean"].max()
-    means = table.loc[table["group"] == others, "mean"]
-    return int((means - best).abs().le(margin).sum()), len(means)
-
-
 # ---------------------------------------------------------------- which documents are hard
 
 
