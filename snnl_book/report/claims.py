@@ -1,6 +1,7 @@
 """The verdicts on the papers' claims, as chapters, pages and the command line show them."""
 
 import re
+from collections import Counter
 
 import pandas as pd
 
@@ -62,11 +63,9 @@ def listed(judged: pd.DataFrame) -> str:
         verdict += " (provisional)" * row.provisional
         claim = f"{row.claim[0].upper()}{row.claim[1:]}"
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
+    words = _VERDICTS + _PROVISIONAL * bool(judged["provisional"].any())
     link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
-    if judged["provisional"].any():
-        link += " A verdict is *provisional* if its interval does not allow for the choice of test"
-        link += " documents or images. Such an interval is too narrow."
-    return "\n".join([_VERDICTS, "", *lines, "", link])
+    return "\n".join([words, "", *lines, "", link])
 
 
 _VERDICTS = """\
@@ -74,6 +73,8 @@ A claim is a list of comparisons. It *holds* if all of them hold, and *fails* if
 It *holds in part* if some hold and none fails, *fails in part* if some fail and none holds, and \
 is *mixed* if some hold and others fail. It is *open* if our runs decide no comparison, and *not \
 tested* if we have no run that tests it."""
+_PROVISIONAL = """ A verdict is *provisional* if its interval ignores the choice of test documents \
+or images, and is therefore too narrow."""
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
@@ -202,10 +203,18 @@ def _measured(claim, contrast):
 
 
 def _reasons(contrasts_of_claim, direction):
-    """Return why comparisons have a direction, each reason once and in parentheses, or nothing."""
+    """Return why comparisons have a direction, in parentheses, or nothing.
+
+    Reasons of some comparisons only are counted.
+    """
     chosen = [contrast for contrast in contrasts_of_claim if contrast["direction"] == direction]
-    reasons = dict.fromkeys(filter(None, map(_reason, chosen)))
-    return f" ({'; '.join(reasons)})" if reasons else ""
+    counts = Counter(map(_reason, chosen))
+    if counts.keys() <= {""}:
+        return ""
+    if len(counts) == 1:
+        return f" ({', '.join(counts)})"
+    parts = [f"{count}: {reason or 'not run'}" for reason, count in counts.most_common()]
+    return f" ({'; '.join(parts)})"
 
 
 def _reason(contrast):

@@ -56,9 +56,10 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
     (``recorded``). Their ``embedding`` selects the columns of the paper's Tables 3 and 4.
 
     Returns a row for each code and reading: model, reading ("main setting", or the words after the
-    comma of its label), the means of the six scores as they are shown, distance (their mean
-    ``distance``), matches (the number of scores whose mean is the paper's by rule 3), nearest (the
-    number of scores of which this reading is the nearest of all), runs and records.
+    comma of its label), the means of the six scores as they are shown, internal and external (the
+    mean ``distance`` of the scores of Table 3 and of Table 4), distance (that of all six), matches
+    (the number of scores whose mean is the paper's by rule 3), nearest (the number of scores of
+    which this reading is the nearest of all), runs and records.
 
     >>> from snnl_book.report.select import recorded
     >>> table = nearest_reading(recorded("clustering", "ag_news"))
@@ -74,7 +75,18 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
         for label, ours in records[models == model].groupby("label", sort=False):
             reading = label.partition(", ")[2] or "main setting"
             rows.append({"model": model, "reading": reading, **_compared(ours, papers)})
-    columns = ["model", "reading", *METRICS, "distance", "matches", "nearest", "runs", "records"]
+    columns = [
+        "model",
+        "reading",
+        *METRICS,
+        "internal",
+        "external",
+        "distance",
+        "matches",
+        "nearest",
+        "runs",
+        "records",
+    ]
     table = pd.DataFrame(rows, columns=[*columns, "distances"])
     parts = []
     for _, part in table.groupby("model", sort=False):
@@ -93,6 +105,8 @@ def _compared(ours, papers):
     return {
         **{name: show_number(mean, name) for name, mean in means.items()},
         "distances": distances,
+        "internal": np.mean(distances[:3]),
+        "external": np.mean(distances[3:]),
         "distance": np.mean(distances),
         "matches": directions.count("holds"),
         "runs": count_runs(scores["acc"]),

@@ -38,6 +38,7 @@ def test_the_nearest_reading_stands_first_with_what_it_matches_and_where_it_is_n
         "AE(D)"
     }
     assert table["distance"].round(3).tolist() == [0.0, 0.083, 0.417]
+    assert table.loc["near", ["internal", "external"]].round(3).tolist() == [0.0, 0.167]
     assert table["matches"].tolist() == [0, 5, 1]  # a wide interval matches nothing
     assert table["nearest"].sum() == len(METRICS)
     assert table.loc["near", ["acc", "dbi", "chs"]].tolist() == ["0.440", "0.38", "24,172"]
