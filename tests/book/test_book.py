@@ -237,8 +237,7 @@ def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what
         assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
         assert "nothing recorded yet" in tables["c13-by-stage-table"]
     else:
-        assert "the data set stackoverflow is not on this machine" in tables["c15-missing"]
-        assert "the weights of roberta-base are not on this machine" in tables["c15-missing"]
+        assert "nothing recorded yet" in tables["c15-rows-2000"]
     assert "**[Not tested](claims.md" in (tmp_path / "out.ipynb").read_text()
 
 
