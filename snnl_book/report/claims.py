@@ -170,8 +170,8 @@ def _came_out(claim):
     """
     counted = [contrast for contrast in claim.contrasts if contrast["direction"] in _DIRECTIONS]
     directions = [contrast["direction"] for contrast in counted]
+    seen = "declared after seeing" in claim.verdict
     if {*directions} <= {"not tested"}:
-        seen = "declared after seeing" in claim.verdict
         after = "We added this claim after seeing our runs: only runs with new seeds can test it."
         return after if seen else f"No recorded run tests it{_reasons(counted, 'not tested')}."
     if len(directions) == 1:
@@ -182,7 +182,7 @@ def _came_out(claim):
         end = f"{_DIRECTIONS[directions[0]][1]}{_reasons(counted, directions[0])}"
         return f"{number} comparisons {end}."
     parts = [
-        f"{count} {_DIRECTIONS[name][count > 1]}{_reasons(counted, name)}"
+        f"{count} {_DIRECTIONS[name][count > 1]}{_reasons(counted, name, ' with new seeds' * seen)}"
         for name, count in counts.items()
     ]
     return f"Of {len(directions)} comparisons, {listing(parts)}."
@@ -202,10 +202,10 @@ def _measured(claim, contrast):
     return f"{says} {ours.removesuffix(')')}{interval}{reason})."
 
 
-def _reasons(contrasts_of_claim, direction):
+def _reasons(contrasts_of_claim, direction, needed=""):
     """Return why comparisons have a direction, in parentheses, or nothing.
 
-    Reasons of some comparisons only are counted.
+    Reasons of some comparisons only are counted. ``needed`` says what runs would have to have.
     """
     chosen = [contrast for contrast in contrasts_of_claim if contrast["direction"] == direction]
     counts = Counter(map(_reason, chosen))
@@ -213,7 +213,7 @@ def _reasons(contrasts_of_claim, direction):
         return ""
     if len(counts) == 1:
         return f" ({', '.join(counts)})"
-    parts = [f"{count}: {reason or 'not run'}" for reason, count in counts.most_common()]
+    parts = [f"{count}: {reason or 'not run' + needed}" for reason, count in counts.most_common()]
     return f" ({'; '.join(parts)})"
 
 

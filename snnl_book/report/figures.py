@@ -259,7 +259,9 @@ def draw_label_curves(axis, runs: pd.DataFrame, lines: dict[str, tuple], title: 
         look = {"color": colour, "marker": marker, "linestyle": style}
         draw_means(axis, drawn, "labels", label=words, **look)
     unlabelled = runs[runs["labels"] == 0].groupby("method")["value"].mean()
-    axis.axhline(unlabelled.max(), color="black", linestyle=":", label="the best without labels")
+    axis.axhline(
+        unlabelled.max(), color="black", linestyle=":", label="best without labels, same vectors"
+    )
     sizes = sorted(set(runs["labels"]) - {0})
     axis.set(xscale="log", xlabel="labels", ylabel="accuracy", title=title)
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8, rotation=30)

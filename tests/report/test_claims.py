@@ -59,6 +59,8 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
     )
     annealing = next(line for line in lines if "Annealing improves the clustering." in line)
     assert "(4: we could not download the files of EMNIST Balanced; 3: not run)" in annealing
+    scores = next(line for line in lines if "NMI and ARI of AE(D)" in line)
+    assert "(4: not run with new seeds; 4: we could not download" in scores
     untested = judged[judged["kind"] == "not tested"]
     after_seeing = {claim.name for claim in registered_claims() if claim.after_seeing}
     for name in untested["name"]:
