@@ -1,5 +1,6 @@
 """Differences in words: "0.015 below LDA (95 % interval 0.035 below to 0.004 above)"."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,7 +53,11 @@ def spread(low: float, high: float, metric: str = "acc") -> str:
 
     >>> spread(-0.035, 0.004), spread(-0.052, -0.026), spread(-0.01, 0.0)
     ('0.035 below to 0.004 above', '0.026 to 0.052 below', '0.010 below to 0')
+    >>> spread(math.nan, math.nan)
+    'unknown'
     """
+    if math.isnan(low) or math.isnan(high):
+        return "unknown"
     if _side(low, metric) == _side(high, metric) != "":
         near, far = sorted([abs(low), abs(high)])
         return f"{show_number(near, metric)} to {distance(low if low < 0 else far, metric)}"
