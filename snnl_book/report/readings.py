@@ -57,9 +57,9 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
 
     Returns a row for each code and reading: model, reading ("main setting", or the words after the
     comma of its label), the means of the six scores as they are shown, internal and external (the
-    mean ``distance`` of the scores of Table 3 and of Table 4), distance (that of all six), matches
-    (the number of scores whose mean is the paper's by rule 3), nearest (the number of scores of
-    which this reading is the nearest of all), runs and records.
+    mean ``distance`` of the scores of Table 3 and of Table 4), distance (the mean of all six),
+    matches (the number of scores whose mean is the paper's by rule 3), nearest (the number of
+    scores of which this reading is the nearest of all), runs and records.
 
     >>> from snnl_book.report.select import recorded
     >>> table = nearest_reading(recorded("clustering", "ag_news"))
