@@ -46,8 +46,8 @@ def _accelerators() -> tuple[str, ...]:
     return (name, *(f"{name}:{number}" for number in range(accelerator.device_count())))
 
 
-ON_CPU = {"original", "pca", "points", "lda", "logreg", "logreg-predictions", "svm", "knn"}
-ON_CPU |= {"kmeans", "spherical-kmeans", "umap", "gmm"}
+ON_CPU = {"original", "pca", "points", "lda", "lda-predictions", "logreg", "logreg-predictions"}
+ON_CPU |= {"svm", "knn", "kmeans", "spherical-kmeans", "umap", "gmm"}
 """Models that always run on the CPU, because they do not use torch."""
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from snnl_book import data
-from snnl_book.experiments import codes
+from snnl_book.experiments import codes, text_clustering
 from snnl_book.experiments.cells import (
     ALL,
     DRAWN,
@@ -96,7 +96,7 @@ def annealing_cells(profile: dict) -> Iterator[Cell]:
 def settings_of(profile: dict, model: str, **changes) -> dict:
     """Return the settings of a way to cluster images."""
     starts = {"kmeans_starts": profile["kmeans_starts"], "n_test": profile["image_test"]}
-    if model in ("original", "umap", "lda", "logreg", "logreg-predictions"):
+    if model in ("original", "umap", *text_clustering.CLASSIFIERS):
         return starts | changes
     if model == "pca":
         return starts | {"components": codes.COMPONENTS} | changes
@@ -392,6 +392,7 @@ def run_images(spec: Spec, task, device, progress):
             task.train_y,
             contrastive,
             epochs=spec["epochs"],
+            steps_per_epoch=spec.get("steps_per_epoch"),
             seed=spec.seed,
             device=device,
             progress=progress,

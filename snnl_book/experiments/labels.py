@@ -78,7 +78,10 @@ def image_cells(profile: dict) -> Iterator[Cell]:
                 changes = {"steps_per_epoch": steps, "reading": reading}
                 settings = images.settings_of(profile, "ae-d", **changes)
                 yield Cell(f"AE(D), {reading}", "pixels", "ae-d", 1, settings, **fields)
-            for model in ("lda", "logreg", "logreg-predictions"):
+                settings = images.settings_of(profile, "supcon", **changes)
+                few = fields | {"seeds": 5, "temperature": str(images.CONTRASTIVE_TEMPERATURE)}
+                yield Cell(f"SupCon, {reading}", "pixels", "supcon", 1, settings, **few)
+            for model in text_clustering.CLASSIFIERS:
                 settings = images.settings_of(profile, model, reading=reading)
                 label = f"{text_clustering.RIVALS[model]}, {reading}"
                 yield Cell(label, "pixels", model, 0, settings, **fields)
@@ -98,7 +101,10 @@ def classifier_cells(profile: dict) -> Iterator[Cell]:
     for dataset in (*images.DATASETS[:2], images.EMBEDDED):
         for n_train in (*profile["image_labels"], all_images):
             fields = {"embedding": "pixels", "seeds": FIFTEEN_SEEDS, "n_train": n_train}
-            yield from _classifiers(all_images, network, starts, fields | {"dataset": dataset})
+            fields["dataset"] = dataset
+            yield from _classifiers(all_images, network, starts, fields)
+            fields |= {"seeds": 5, "seconds": text_clustering.HIDDEN_SECONDS}
+            yield _hidden_layers(all_images, network, starts, fields)
 
 
 def _classifiers(all_documents, network, starts, fields):
@@ -111,11 +117,8 @@ def _classifiers(all_documents, network, starts, fields):
     settings_of_model = {
         "svm": {"candidates": CANDIDATES, "folds": FOLDS, "chosen_on": CHOSEN_ON},
         "knn": {"neighbours": NEIGHBOURS},
-        "ffn": network,
+        "ffn": _as_many_steps(network, n_train, all_documents),
     }
-    if n_train < all_documents:
-        steps = math.ceil(all_documents / BATCH_SIZE)
-        settings_of_model["ffn"] = network | {"steps_per_epoch": steps}
     for model, label in CLASSIFIERS.items():
         yield Cell(
             label=f"{label}, {reading}",
@@ -125,6 +128,22 @@ def _classifiers(all_documents, network, starts, fields):
             seconds=seconds_of(model, n_train),
             **fields,
         )
+
+
+def _as_many_steps(network, n_train, all_documents):
+    """Return a network's settings, with as many steps an epoch as with all documents."""
+    if n_train == all_documents:
+        return network
+    return network | {"steps_per_epoch": math.ceil(all_documents / BATCH_SIZE)}
+
+
+def _hidden_layers(all_images, network, starts, fields):
+    """Return the cell of the plain network's hidden layers, as they are and normalised."""
+    settings = _as_many_steps(network, fields["n_train"], all_images)
+    reading = f"{fields['n_train']:,} labels"
+    settings = starts | settings | {"neighbours": codes.NEIGHBOURS, "reading": reading}
+    label = text_clustering.SAME_NETWORK["ffn-hidden", 0]
+    return Cell(f"{label}, {reading}", model="ffn-hidden", alpha=0, settings=settings, **fields)
 
 
 def seconds_of(model: str, n_train: int) -> float:
@@ -142,7 +161,9 @@ def run(spec: Spec, task, device, progress):
         return run_classifier(spec, task, device, progress)
     if spec.model in short_texts.TRAINED:
         return short_texts.run_test_documents(spec, task, device, progress)
-    if spec.model in text_clustering.RIVALS:
+    if spec.model == "supcon":
+        return images.run_images(spec, task, device, progress)
+    if spec.model in text_clustering.RIVALS or spec.model == "ffn-hidden":
         return text_clustering.run_rival(spec, task, device, progress)
     return text_clustering.run_codes(spec, task, device, progress)
 

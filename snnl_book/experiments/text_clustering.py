@@ -22,6 +22,7 @@ ALPHAS = {"pca": 0, "ae": 0, "lc-d": 100, "ae-d": 100}
 LAYERS = {"ae": "none", "lc-d": f"code[:{codes.CODE_UNITS}]", "ae-d": "sum"}
 RIVALS = {
     "lda": "linear discriminant analysis, then k-means",
+    "lda-predictions": "linear discriminant analysis",
     "logreg": "logistic regression, then k-means",
     "logreg-predictions": "logistic regression",
     "kmeans": "k-means on all dimensions",
@@ -29,6 +30,7 @@ RIVALS = {
     "umap": "UMAP",
     "gmm": "Gaussian mixture",
 }
+CLASSIFIERS = ("lda", "lda-predictions", "logreg", "logreg-predictions")
 SAME_NETWORK = {
     ("ffn-layer", 0): "plain network's last hidden layer",
     ("ffn-layer", 100): "last hidden layer of a network with Eq. 4",
@@ -156,7 +158,7 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
             fields = {"n_train": n_train}
             if model == "umap":
                 fields["revision"] = UMAP_REVISION
-            if embedding == "spacy" and model in ("lda", "logreg", "logreg-predictions"):
+            if embedding == "spacy" and model in CLASSIFIERS:
                 fields["seeds"] = FIFTEEN_SEEDS
             yield Cell(label, embedding, model, 0, settings, **fields)
     classifier = classification.NETWORKS["ffn"](profile) | settings_of(profile, "lda")
@@ -232,10 +234,11 @@ def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
     classes = task.classes
     clustered = test_x
     clusters = None
-    if spec.model == "lda":
+    if spec.model.startswith("lda"):
         settings = {"solver": "eigen", "shrinkage": "auto", "n_components": classes - 1}
         analysis = LinearDiscriminantAnalysis(**settings).fit(train_x, task.train_y)
         clustered = analysis.transform(test_x)
+        clusters = analysis.predict(test_x) if spec.model == "lda-predictions" else None
     elif spec.model.startswith("logreg"):
         classifier = LogisticRegression(max_iter=1000).fit(train_x, task.train_y)
         clustered = classifier.predict_proba(test_x)

@@ -8,7 +8,8 @@ import torch
 from by_hand import carried_out, grid, made_up, made_up_task
 
 from snnl_book import results
-from snnl_book.experiments import labels, load_task, run, short_texts, text_clustering
+from snnl_book.experiments import images, labels, load_task, run, short_texts, text_clustering
+from snnl_book.experiments.plan import specs
 
 # ---------------------------------------------------------------- runs
 
@@ -120,3 +121,24 @@ def test_a_point_of_the_curve_is_a_run_of_clustering_or_of_its_rivals(clouds, st
     found = carried_out(labels.run, spec, clouds).metrics
     assert found == carried_out(text_clustering.run_codes, spec, clouds).metrics
     assert steps["steps"] == 2 * 2 * 5
+    steps.clear()
+    (spec,) = pictured("supcon")
+    found = carried_out(labels.run, spec, clouds).metrics
+    assert found == carried_out(images.run_images, spec, clouds).metrics
+    assert steps["steps"] == 2 * spec["epochs"] * spec["steps_per_epoch"] and len(found) > 5
+
+
+def pictured(model):
+    """Return the runs of a model with few labels on the embedded digits, with seed 42."""
+    found = specs("labels", "tiny", images.EMBEDDED, seeds=[42])
+    return [spec for spec in found if spec.model == model and spec.get("steps_per_epoch")]
+
+
+def test_the_hidden_layers_of_a_plain_network_are_those_of_the_network_of_its_row(clouds):
+    ((hidden,), (plain,)) = pictured("ffn-hidden"), pictured("ffn")
+    assert dict(hidden.settings) == dict(plain.settings) | {"neighbours": 10}
+    layers = carried_out(labels.run, hidden, clouds)
+    network = carried_out(labels.run, plain, clouds)
+    assert layers.metrics["predictions_acc"] == network.metrics["acc"]
+    assert np.array_equal(layers.answers["predictions_"], network.answers[""])
+    assert {"hidden2_normalized_acc", "hidden2_acc"} <= set(layers.metrics)

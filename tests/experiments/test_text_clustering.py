@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from snnl_book.experiments import PROFILES, Task, codes, load_task
 from snnl_book.experiments.codes import scale_to_unit, trained_autoencoder
 from snnl_book.experiments.text_clustering import (
+    CLASSIFIERS,
     RIVALS,
     reading_cells,
     run_codes,
@@ -315,10 +316,7 @@ def test_rows_of_zeros_and_fewer_directions_than_clusters_do_no_harm(clouds):
 
 # ---------------------------------------------------------------- rivals
 
-WITH_LABELS, WITHOUT = (
-    ("lda", "logreg", "logreg-predictions"),
-    ("kmeans", "spherical-kmeans", "umap", "gmm"),
-)
+WITH_LABELS, WITHOUT = (CLASSIFIERS, ("kmeans", "spherical-kmeans", "umap", "gmm"))
 EACH = [
     pytest.param(model, marks=[pytest.mark.slow] * (model == "umap")) for model in RIVALS
 ]  # umap compiles itself for half a minute
@@ -401,11 +399,15 @@ def test_what_was_clustered_is_what_the_scores_are_computed_on(clouds, scored, f
         expected = PCA(20, svd_solver="full").fit(clouds.train_x).transform(clouds.test_x)
         np.testing.assert_allclose(np.abs(codes), np.abs(expected), atol=1e-4)
     else:
-        assert codes.shape == (200, 3 if model == "lda" else 4)
+        assert codes.shape == (200, 3 if model.startswith("lda") else 4)
     if model.startswith("logreg"):
         np.testing.assert_allclose(codes.sum(axis=1), 1, rtol=1e-6)
     if model == "logreg-predictions":
         assert np.array_equal(clusters, codes.argmax(axis=1))
+    if model == "lda-predictions":
+        means = np.stack([codes[clusters == each].mean(axis=0) for each in range(4)])
+        nearest = ((codes[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+        assert np.array_equal(clusters, nearest), "clusters have the numbers of their classes"
 
 
 def test_umap_and_the_mixture_are_set_up_as_the_choices_say(clouds, monkeypatch):
