@@ -150,14 +150,22 @@ def kmeans(spec: Spec, classes: int):
     return KMeans(classes, n_init=spec["kmeans_starts"], random_state=seed)
 
 
-def score_codes(spec: Spec, task, codes, curve=None, fitted_on=None) -> Outcome:
-    """Cluster the test documents' codes [N, D] by k-means, and score the clusters.
+def mixture(spec: Spec, classes: int):
+    """Build the Gaussian mixture (full covariances) of a spec, not fitted yet."""
+    from sklearn.mixture import GaussianMixture
 
-    ``fitted_on`` are other codes that k-means is fitted on, if any.
+    seed = named_seed(spec.seed, "kmeans")
+    return GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
+
+
+def score_codes(spec: Spec, task, codes, curve=None, fitted_on=None) -> Outcome:
+    """Cluster the test documents' codes [N, D] by k-means or a mixture, and score the clusters.
+
+    ``fitted_on`` are other codes that it is fitted on, if any.
     """
     from snnl_lib import metrics
 
-    clustering = kmeans(spec, task.classes)
+    clustering = (mixture if spec.get("clusterer") == "gmm" else kmeans)(spec, task.classes)
     if fitted_on is None:
         clusters = clustering.fit_predict(codes)
     else:

@@ -122,6 +122,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     for model in ("pca", "ae", "ae-d"):
         yield cell("k-means fitted on training codes", model, fitted_on="train")
     yield cell("normalised codes", "ae-d", seeds=None, normalized=True)
+    yield cell("Gaussian mixture", "ae-d", seeds=None, clusterer="gmm")
     if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
         for model in ("ae", "lc-d", "ae-d"):
             yield cell("linear code", model, embedding="infersent-random", linear_code=True)
@@ -139,6 +140,8 @@ def squared_error_cells(profile: dict) -> Iterator[Cell]:
             yield cell(reading, model, embedding=embedding, seeds=seeds, **changes)
     normalised = changes | {"normalized": True}
     yield cell(f"{reading}, normalised codes", "ae-d", seeds=None, **normalised)
+    mixture = changes | {"clusterer": "gmm"}
+    yield cell(f"{reading}, Gaussian mixture", "ae-d", seeds=None, **mixture)
     for model, seeds in seeds_of.items():
         logistic = changes | {"logistic_output": True}
         yield cell(f"{reading}, logistic output", model, seeds=seeds, **logistic)
@@ -225,7 +228,6 @@ def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
     """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.linear_model import LogisticRegression
-    from sklearn.mixture import GaussianMixture
 
     from snnl_book.methods.deep_clustering import fit_umap
 
@@ -250,8 +252,7 @@ def cluster_by_rival(spec: Spec, task) -> tuple[np.ndarray, np.ndarray]:
         _, clustered = fit_umap(test_x, seed, n_components=classes, **settings)
     elif spec.model == "gmm":
         clustered = codes.fitted_pca(codes.COMPONENTS, task, spec.seed).transform(test_x)
-        mixture = GaussianMixture(classes, n_init=spec["kmeans_starts"], random_state=seed)
-        clusters = mixture.fit_predict(clustered)
+        clusters = codes.mixture(spec, classes).fit_predict(clustered)
     if clusters is None:
         clusters = codes.kmeans(spec, classes).fit_predict(clustered)
     return clusters, clustered

@@ -56,8 +56,10 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "k-means fitted on training codes",
         "normalised codes",
         "squared error, inputs not scaled, normalised codes",
+        "Gaussian mixture",
+        "squared error, inputs not scaled, Gaussian mixture",
     },
-    "clustering-rivals": {"umap", "logreg", "logreg-predictions"},
+    "clustering-rivals": {"umap", "logreg", "logreg-predictions", "lda-predictions"},
     "annealing": {
         "step divided by the falling T, cosine distance",
         "step times the falling T, cosine distance",

@@ -24,6 +24,7 @@ from snnl_book.experiments.text_clustering import (
 )
 from snnl_lib import metrics
 from snnl_lib.losses import supervised_contrastive_loss
+from snnl_lib.seeds import named_seed
 from snnl_lib.training import (
     binary_cross_entropy,
     forward,
@@ -61,6 +62,12 @@ CHANGED = {
     "k-means on the 100 units only": {"clustered": 100},
     "k-means fitted on training codes": {"fitted_on": "train"},
     "normalised codes": {"normalized": True},
+    "Gaussian mixture": {"clusterer": "gmm"},
+    "squared error, inputs not scaled, Gaussian mixture": {
+        "reconstruction": "squared error",
+        "scaling": "none",
+        "clusterer": "gmm",
+    },
     "squared error, inputs not scaled, normalised codes": {
         "reconstruction": "squared error",
         "scaling": "none",
@@ -94,6 +101,25 @@ def test_codes_are_normalised_before_k_means_only_where_the_reading_says_so(monk
     for reading, spec in readings.items():
         lengths = np.linalg.norm(run_codes(spec, None, "cpu", None), axis=1)
         assert np.allclose(lengths, 1) == ("normalised codes" in reading), reading
+
+
+def test_a_mixture_clusters_the_codes_only_where_the_reading_says_so(clouds, monkeypatch):
+    from sklearn.mixture import GaussianMixture
+
+    made = clouds.test_x
+    monkeypatch.setattr(codes, "make_codes", lambda *_: (made, made, None))
+    monkeypatch.setattr(codes, "kmeans", lambda *_: pytest.fail("k-means"))
+    readings = [spec for spec in grid("clustering-readings", seeds=[42]) if spec.model == "ae-d"]
+    mixtures = [spec for spec in readings if "Gaussian mixture" in spec["reading"]]
+    assert len(mixtures) == 2
+    for spec in readings:
+        if spec not in mixtures:
+            with pytest.raises(pytest.fail.Exception, match="k-means"):
+                run_codes(spec, clouds, "cpu", None)
+            continue
+        settings = {"n_init": spec["kmeans_starts"], "random_state": named_seed(42, "kmeans")}
+        expected = GaussianMixture(4, **settings).fit_predict(made)
+        assert np.array_equal(run_codes(spec, clouds, "cpu", None).answers[""], expected)
 
 
 def test_rivals_with_the_same_network_are_trained_as_its_rows_are_but_for_the_loss():
@@ -158,7 +184,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings)
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 30
+    assert len(seen) == 3 + 32
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
