@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from snnl_book.paper import literature
-from snnl_book.report.findings import uses_of_labels
+from snnl_book.report.findings import LABELS, uses_of_labels
 from snnl_book.report.select import recorded
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
@@ -18,6 +18,7 @@ USES = {
     "AE(D)": "AE(D), then k-means",
     "SupCon": "SupCon, then k-means",
     "linear discriminant analysis, then k-means": "linear discriminants, then k-means",
+    "linear discriminant analysis": "linear discriminants",
     "support vector machine": "support vector machine",
     "plain network": "plain network",
     "5 nearest neighbours": "5 nearest neighbours",
@@ -25,6 +26,11 @@ USES = {
     "logistic regression, then k-means": "logistic regression, then k-means",
 }
 """The chapter's name for each use of the labels, by its name in ``uses_of_labels``."""
+HIDDEN = {
+    "hidden2_acc": "plain network's last hidden layer, then k-means",
+    "hidden2_normalized_acc": "plain network's last hidden layer, normalised, then k-means",
+}
+"""The chapter's name for each clustering of the plain network's last hidden layer, by its score."""
 
 
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
@@ -51,8 +57,8 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
 def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
     """Return the runs of ``uses_of_labels`` that saw labels, AE(D) with alpha 1 among them.
 
-    ``method`` is one of ``USES``; where k-means clusters the values that a classifier decides by,
-    it says so.
+    ``method`` is one of ``USES`` or ``HIDDEN``; where k-means clusters the values that a classifier
+    decides by, it says so.
 
     >>> found = by_labels("mnist")
     >>> sorted(found["labels"].unique().tolist())
@@ -62,7 +68,13 @@ def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
     named = runs["method"].map(USES)
     on_values = named + ", then k-means"
     runs = runs.assign(method=np.where(runs["metric"] == "acc", named, on_values))
-    return runs[named.notna()].reset_index(drop=True)
+    hidden = recorded("labels", dataset, "pixels", seeds=seeds)
+    hidden = hidden[(hidden["model"] == "ffn-hidden") & ~hidden["stale"]]
+    hidden = hidden.assign(
+        method=hidden["metric"].map(HIDDEN), group=LABELS, labels=hidden["n_train"], metric="acc"
+    )
+    found = pd.concat([runs[named.notna()], hidden.dropna(subset="method")], ignore_index=True)
+    return found[runs.columns]
 
 
 def without_labels(dataset: str, seeds=None) -> pd.Series:
