@@ -47,7 +47,7 @@ def text_cells(profile: dict) -> Iterator[Cell]:
 
 
 def image_cells(profile: dict) -> Iterator[Cell]:
-    """Yield maps of original and disentangled images, in two and three dimensions."""
+    """Yield maps of images, and of their codes without and with labels, in 2 and 3 dimensions."""
     layout = {"perplexity": 50, "learning_rate": 10, "points": 2000}
     layout["iterations"] = profile["image_tsne_iterations"]
     for dataset in images.PIXELS:
@@ -56,8 +56,8 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             settings = layout | {"dimensions": dimensions, "reading": reading}
             if dataset == "emnist_balanced":
                 settings["shown_classes"] = 10
-            fields = {"seeds": 1, "n_train": profile["image_train"], "dataset": dataset}
-            for model, alpha in (("original", 0), ("ae-d", 1)):
+            fields = {"seeds": 3, "n_train": profile["image_train"], "dataset": dataset}
+            for model, alpha in (("original", 0), ("ae", 0), ("ae-d", 1)):
                 all_settings = images.settings_of(profile, model) | settings
                 label = f"{images.LABELS[model]}, {reading}"
                 yield Cell(label, "pixels", model, alpha, all_settings, **fields)
