@@ -63,7 +63,8 @@ def listed(judged: pd.DataFrame) -> str:
         verdict += " (provisional)" * row.provisional
         claim = f"{row.claim[0].upper()}{row.claim[1:]}"
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
-    words = _VERDICTS + _PROVISIONAL * bool(judged["provisional"].any())
+    unfair = any(each["direction"] == "unfair" for own in judged["contrasts"] for each in own)
+    words = _VERDICTS + _UNFAIR * unfair + _PROVISIONAL * bool(judged["provisional"].any())
     link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
     return "\n".join([words, "", *lines, "", link])
 
@@ -73,6 +74,7 @@ A claim is a list of comparisons. It *holds* if all of them hold, and *fails* if
 It *holds in part* if some hold and none fails, *fails in part* if some fail and none holds, and \
 is *mixed* if some hold and others fail. It is *open* if our runs decide no comparison, and *not \
 tested* if we have no run that tests it."""
+_UNFAIR = " A comparison is *unfair* if our runs of the rival are not fit to compare with."
 _PROVISIONAL = """ A verdict is *provisional* if its interval ignores the choice of test documents \
 or images, and is therefore too narrow."""
 
@@ -145,21 +147,30 @@ def in_short(judged: pd.DataFrame) -> str:
 
 
 def tally(judged: pd.DataFrame) -> str:
-    """Count the verdicts of rows of ``judge`` in a sentence, the most frequent first.
+    """Count the verdicts of rows of ``judge`` in a sentence, the best first.
 
     >>> tally(pd.DataFrame({"kind": ["open", "holds", "open"]}))
-    'Of the three claims, two get the verdict *open* and one *holds*.'
+    'Of the three claims, one holds and two are open.'
     >>> tally(pd.DataFrame({"kind": ["open", "open"]}))
-    'Both claims get the verdict *open*.'
+    'Both claims are open.'
     """
-    counts = judged["kind"].map(word).value_counts()
+    counts = judged["kind"].map(word).value_counts().reindex([*_COUNTED]).dropna().astype(int)
     if len(counts) == 1:
         number = "Both" if len(judged) == 2 else f"All {in_words(len(judged))}"
-        return f"{number} claims get the verdict *{counts.index[0]}*."
-    (first, most), *others = counts.items()
-    parts = [f"{in_words(most)} {'get' if most > 1 else 'gets'} the verdict *{first}*"]
-    parts += [f"{in_words(count)} *{verdict}*" for verdict, count in others]
+        return f"{number} claims {_COUNTED[counts.index[0]][1]}."
+    parts = [f"{in_words(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items()]
     return f"Of the {in_words(len(judged))} claims, {listing(parts)}."
+
+
+_COUNTED = {
+    "holds": ("holds", "hold"),
+    "holds in part": ("holds in part", "hold in part"),
+    "mixed": ("is mixed", "are mixed"),
+    "open": ("is open", "are open"),
+    "fails in part": ("fails in part", "fail in part"),
+    "fails": ("fails", "fail"),
+    "not tested": ("is not tested", "are not tested"),
+}
 
 
 def _came_out(claim):
@@ -213,7 +224,10 @@ def _reasons(contrasts_of_claim, direction, needed=""):
         return ""
     if len(counts) == 1:
         return f" ({', '.join(counts)})"
-    parts = [f"{count}: {reason or 'not run' + needed}" for reason, count in counts.most_common()]
+    parts = [
+        f"{count} because {reason}" if reason else f"{count} not run{needed}"
+        for reason, count in counts.most_common()
+    ]
     return f" ({'; '.join(parts)})"
 
 
@@ -231,9 +245,9 @@ def _reason(contrast):
 def _why_open(contrast):
     """Return why the interval of a comparison decides nothing."""
     if contrast["units"] < contrasts.FEWEST:
-        return f"fewer than three {UNITS[contrast['unit']]}"
+        return f"there are fewer than three {UNITS[contrast['unit']]}"
     if contrast["test"] == "more than half":
-        return contrast["note"].replace("above 0", "a clear gain")
+        return "there is " + contrast["note"].replace("above 0", "a clear gain")
     if contrast["test"] == "> 0":
         return "the interval contains 0"
     words = re.sub("^(> 0|at least v) ?", "", contrast["test"])
