@@ -1,11 +1,12 @@
 """Text classification: Tables 1-2 of the text paper, its readings, and other uses of its labels."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from snnl_book.experiments import codes
-from snnl_book.experiments.cells import ALL, Cell, Experiment, choices
+from snnl_book.experiments.cells import ALL, BATCH_SIZE, FIFTEEN_SEEDS, Cell, Experiment, choices
 from snnl_book.results import Outcome, Spec
 
 CHOICES = choices("text-classification")
@@ -78,9 +79,10 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     """Yield cells that change one choice at a time, on averaged vectors with alpha 100."""
 
     def cell(reading, alpha=100, temperature="annealed", label=None, **changes):
+        fields = {name: changes.pop(name) for name in ("seeds", "n_train") if name in changes}
         settings = _feed_forward(profile, **changes) | {"reading": reading}
         label = label or (reading if alpha == 100 else f"{reading}, alpha {alpha}")
-        return Cell(label, "spacy", "ffn", alpha, settings, temperature)
+        return Cell(label, "spacy", "ffn", alpha, settings, temperature, **fields)
 
     yield cell("minimum over layers", layers="min")
     yield cell("before the nonlinearity", before_relu=True)
@@ -94,6 +96,12 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     for alpha in LABELS:
         yield cell("best epoch on a held-out tenth", alpha, held_out=0.1)
         yield cell("five hidden layers", alpha, hidden_sizes=[500] * 5)
+    steps = {"steps_per_epoch": math.ceil(profile["n_train"] / BATCH_SIZE)}
+    for n_train in profile["label_sizes"]:
+        few = {"n_train": n_train}
+        for alpha in (0, 100):
+            yield cell(f"{n_train:,} documents", alpha, seeds=FIFTEEN_SEEDS, **few)
+            yield cell(f"{n_train:,} documents, as many steps as with all", alpha, **few, **steps)
     for reading, changes in (
         ("kernel 3, max pooling", {"kernel": 3}),
         ("8 filters, 256 positions", {"filters": 8, "positions": 256}),

@@ -29,6 +29,8 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
         )
         if reading == "weight divided by the falling T":
             assert changed == {"temperature", "weight"}  # at T = 1
+        elif "as many steps" in reading:
+            assert changed == {"n_train", "steps_per_epoch"} and own["steps_per_epoch"] == 79
         elif (
             reading == "8 filters, 256 positions"
         ):  # one choice in two numbers: as many values leave the convolution
@@ -45,7 +47,10 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
 def test_each_reading_reaches_the_training_as_its_name_says(packages):
     seen, task = {}, load_task("newsgroups4", "spacy", 42, 300, 200)
     for spec in specs("classification-readings", "tiny", "newsgroups4", 42):
-        assert (spec.embedding, spec.n_train, spec["n_test"]) == ("spacy", 300, 200)
+        few = "documents" in spec["reading"]
+        assert (spec.embedding, spec["n_test"]) == ("spacy", 200)
+        assert spec.n_train == (100 if few else 300)
+        assert spec.get("steps_per_epoch") == (2 if "as many steps" in spec["reading"] else None)
         name = f"{spec['reading']} {spec.alpha}"
         seen[name] = training_of(run_network, spec, task, "cpu", None)
     plain = seen["minimum over layers 100"]
