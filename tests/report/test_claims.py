@@ -54,13 +54,13 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         "(accuracy, 95 % interval +0.026 to +0.052)."
     )
     assert by_claim["disentangling-classifies-better"].endswith(
-        "Of 5 comparisons, 2 are open (1: the interval crosses the limit for *marginal*; 1: fewer "
-        "than three encoders) and 3 fail."
+        "Of 5 comparisons, 2 are open (1 because the interval crosses the limit for *marginal*; "
+        "1 because there are fewer than three encoders) and 3 fail."
     )
     annealing = next(line for line in lines if "Annealing improves the clustering." in line)
-    assert "(4: we could not download the files of EMNIST Balanced; 3: not run)" in annealing
+    assert "(4 because we could not download the files of EMNIST Balanced; 3 not run)" in annealing
     scores = next(line for line in lines if "NMI and ARI of AE(D)" in line)
-    assert "(4: not run with new seeds; 4: we could not download" in scores
+    assert "(4 not run with new seeds; 4 because we could not download" in scores
     untested = judged[judged["kind"] == "not tested"]
     after_seeing = {claim.name for claim in registered_claims() if claim.after_seeing}
     for name in untested["name"]:
