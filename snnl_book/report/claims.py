@@ -70,11 +70,12 @@ def listed(judged: pd.DataFrame) -> str:
 
 
 _VERDICTS = """\
-A claim is a list of comparisons. It *holds* if all of them hold, and *fails* if all of them fail. \
-It *holds in part* if some hold and none fails, *fails in part* if some fail and none holds, and \
+Each claim is tested by a list of comparisons. It *holds* if all of them hold, and *fails* if all \
+of them fail. It *holds in part* if some hold and none fails, *fails in part* if some fail and none holds, and \
 is *mixed* if some hold and others fail. It is *open* if our runs decide no comparison, and *not \
 tested* if we have no run that tests it."""
-_UNFAIR = " A comparison is *unfair* if our runs of the rival are not fit to compare with."
+_UNFAIR = """ A comparison is *unfair* if our runs of the rival cannot be used, for example \
+because most of them collapsed."""
 _PROVISIONAL = """ A verdict is *provisional* if its interval ignores the choice of test documents \
 or images, and is therefore too narrow."""
 
@@ -225,7 +226,7 @@ def _reasons(contrasts_of_claim, direction, needed=""):
     if len(counts) == 1:
         return f" ({', '.join(counts)})"
     parts = [
-        f"{count} because {reason}" if reason else f"{count} not run{needed}"
+        f"{count} because {reason}" if reason else f"{count} because there are no runs{needed}"
         for reason, count in counts.most_common()
     ]
     return f" ({'; '.join(parts)})"
