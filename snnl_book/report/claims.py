@@ -71,9 +71,9 @@ def listed(judged: pd.DataFrame) -> str:
 
 _VERDICTS = """\
 Each claim is tested by a list of comparisons. It *holds* if all of them hold, and *fails* if all \
-of them fail. It *holds in part* if some hold and none fails, *fails in part* if some fail and none holds, and \
-is *mixed* if some hold and others fail. It is *open* if our runs decide no comparison, and *not \
-tested* if we have no run that tests it."""
+of them fail. It *holds in part* if some hold and none fails, *fails in part* if some fail and \
+none holds, and is *mixed* if some hold and others fail. It is *open* if our runs decide no \
+comparison, and *not tested* if we have no run that tests it."""
 _UNFAIR = """ A comparison is *unfair* if our runs of the rival cannot be used, for example \
 because most of them collapsed."""
 _PROVISIONAL = """ A verdict is *provisional* if its interval ignores the choice of test documents \
