@@ -155,7 +155,7 @@ def tally(judged: pd.DataFrame) -> str:
     >>> tally(pd.DataFrame({"kind": ["open", "open"]}))
     'Both claims are open.'
     """
-    counts = judged["kind"].map(word).value_counts().reindex([*_COUNTED]).dropna().astype(int)
+    counts = judged["kind"].map(word).value_counts().reindex(_BEST_FIRST).dropna().astype(int)
     if len(counts) == 1:
         number = "Both" if len(judged) == 2 else f"All {in_words(len(judged))}"
         return f"{number} claims {_COUNTED[counts.index[0]][1]}."
@@ -163,15 +163,12 @@ def tally(judged: pd.DataFrame) -> str:
     return f"Of the {in_words(len(judged))} claims, {listing(parts)}."
 
 
-_COUNTED = {
-    "holds": ("holds", "hold"),
+_COUNTED = _DIRECTIONS | {
     "holds in part": ("holds in part", "hold in part"),
     "mixed": ("is mixed", "are mixed"),
-    "open": ("is open", "are open"),
     "fails in part": ("fails in part", "fail in part"),
-    "fails": ("fails", "fail"),
-    "not tested": ("is not tested", "are not tested"),
 }
+_BEST_FIRST = ["holds", "holds in part", "mixed", "open", "fails in part", "fails", "not tested"]
 
 
 def _came_out(claim):
