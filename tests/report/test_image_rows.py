@@ -34,6 +34,11 @@ def test_the_uses_of_the_labels_are_those_of_both_experiments(by_labels):
     few = few[few["label"] == "support vector machine, 300 labels"]["value"]
     machine = by_labels[by_labels["method"] == "support vector machine, then k-means"]
     assert sorted(machine[machine["labels"] == 300]["value"]) == sorted(few)
+    layers = report.recorded("labels", "mnist", "pixels").query("model == 'ffn-hidden'")
+    layers = layers.query("metric == 'hidden2_normalized_acc' and n_train == 300")["value"]
+    clustered = by_labels[by_labels["method"] == image_rows.HIDDEN["hidden2_normalized_acc"]]
+    clustered = clustered[clustered["labels"] == 300]["value"]
+    assert len(layers) == 5 and sorted(clustered) == sorted(layers)
     assert by_labels["method"].notna().all() and by_labels["value"].between(0, 1).all()
 
 
