@@ -137,7 +137,7 @@ LOSS, LABELS, NONE = "trained with the loss", "other uses of the labels", "no la
 _LABELLED = ["lda", "lda-predictions", "logreg", "logreg-predictions", "svm", "knn", "ffn"]
 _LABELLED += ["ae-supcon", "supcon"]
 _WITHOUT = {"tfidf": "TF-IDF", "sif": "SIF", "sif-corpus": "SIF, vectors of the corpus"}
-_WITHOUT |= {"minilm": "MiniLM, mean", "minilm-cls": "MiniLM, first piece"}
+_WITHOUT |= {"minilm": "MiniLM, mean", "minilm-cls": "MiniLM, first token"}
 _PATTERN = r"^(?P<method>.*?)(?:, (?P<labels>[\d,]+|no) labels)?(?P<passes>, one pass an epoch)?$"
 _TEXTS = [("labels", None), ("clustering", "spacy"), ("clustering-rivals", "spacy")]
 _TEXTS += [("clustering-readings", "spacy")]
@@ -202,6 +202,21 @@ def summed_up(runs: pd.DataFrame) -> pd.DataFrame:
     columns = ["labels", "method", "group", "mean", "low", "high", "runs", "records"]
     table = pd.DataFrame(rows, columns=columns)
     return table.sort_values(["labels", "mean"], ascending=[True, False], ignore_index=True)
+
+
+def differences_by_labels(runs: pd.DataFrame, pairs: list[tuple[str, str]]) -> pd.DataFrame:
+    """Compare methods at each number of labels, paired by seed.
+
+    ``runs`` are those of ``uses_of_labels``, and ``pairs`` are (method, reference). Returns the
+    columns of ``differences`` and ``labels``, with one row per pair and number of labels above 0
+    at which both methods have a seed in common. Without runs, the table is empty.
+    """
+    runs = runs[runs["labels"] > 0]
+    runs = runs.assign(label=runs["method"])
+    sizes = runs.groupby("labels")
+    parts = [differences(of_size, pairs).assign(labels=size) for size, of_size in sizes]
+    rows = pd.concat(parts or [differences(runs, []).assign(labels=0)], ignore_index=True)
+    return rows.dropna(subset="mean")
 
 
 # ---------------------------------------------------------------- which documents are hard
