@@ -201,14 +201,22 @@ def _measured(claim, contrast):
     """Say what the only comparison of a claim measured."""
     if not contrast["units"]:
         return "There are too few runs."
-    ours = claim.ours
+    ours, ends = claim.ours, claim.interval
+    if "(nmi_geometric)" in ours:  # short texts, whose scores are given in points
+        ours, ends = (re.sub(r"\d+\.\d+", _in_points, text) for text in (ours, ends))
+        ours = ours.replace(" (", " points (")
     for name, words in {"sil": "silhouette", "nmi_geometric": "NMI", "acc": "accuracy"}.items():
         ours = ours.replace(f"({name})", f"({words})")
-    interval = "" if claim.interval == "–" else f", 95 % interval {claim.interval}"
+    interval = "" if ends == "–" else f", 95 % interval {ends}"
     reason = f"; {_reason(contrast)}" if _reason(contrast) else ""
     in_direction = "Counted in the direction of the claim, our difference is"
     says = in_direction if contrast["test"].startswith("> 0") else "We measured"
     return f"{says} {ours.removesuffix(')')}{interval}{reason})."
+
+
+def _in_points(match):
+    """Return a matched number times 100, with one decimal."""
+    return f"{100 * float(match[0]):.1f}"
 
 
 def _reasons(contrasts_of_claim, direction, needed=""):
@@ -245,7 +253,8 @@ def _why_open(contrast):
     if contrast["units"] < contrasts.FEWEST:
         return f"there are fewer than three {UNITS[contrast['unit']]}"
     if contrast["test"] == "more than half":
-        return "there is " + contrast["note"].replace("above 0", "a clear gain")
+        clear, compared = re.findall(r"\d+", contrast["note"].removeprefix("above 0"))
+        return f"{clear if clear != '0' else 'none'} of {compared} methods gains clearly"
     if contrast["test"] == "> 0":
         return "the interval contains 0"
     words = re.sub("^(> 0|at least v) ?", "", contrast["test"])
