@@ -416,7 +416,7 @@ def choices(made: dict[str, str], about: Sequence[str]) -> pd.DataFrame:
     ['We train for 30 epochs']
     """
     rows = [(subject, made[subject]) for subject in about]
-    return pd.DataFrame(rows, columns=["about", "our choice"]).assign(records=COMPUTED)
+    return pd.DataFrame(rows, columns=["topic", "our choice"]).assign(records=COMPUTED)
 
 
 def missing_runs(
