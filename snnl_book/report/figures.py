@@ -281,6 +281,7 @@ def error_figure(count: pd.Series, shared: pd.DataFrame, title: str):
     numbers, documents = np.unique(count, return_counts=True)
     axes[0].bar(numbers, documents, color="#0072B2")
     axes[0].set(xlabel="methods that are wrong", ylabel="test documents", yscale="log")
+    axes[0].set_xticks(range(len(shared) + 1))
     axes[0].set_yticks([100, 1000, 5000], ["100", "1,000", "5,000"])
     axes[0].minorticks_off()
     drawn = axes[1].imshow(shared, cmap="Blues", vmin=0, vmax=1)

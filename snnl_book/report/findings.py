@@ -225,7 +225,7 @@ def differences_by_labels(runs: pd.DataFrame, pairs: list[tuple[str, str]]) -> p
 def answered(runs: pd.DataFrame) -> pd.DataFrame:
     """Keep the runs (rows with ``experiment`` and ``key``) whose records hold their answers."""
     pairs = zip(runs["experiment"], runs["key"], strict=True)
-    return runs[["" in results.load_answers(*pair) for pair in pairs]]
+    return runs[np.array(["" in results.load_answers(*pair) for pair in pairs], dtype=bool)]
 
 
 def answers_as_classes(experiment: str, key: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -260,7 +260,9 @@ def wrong_answers(runs: pd.DataFrame) -> pd.DataFrame:
         rows, labels, given = answers_as_classes(run.experiment, run.key)
         index = pd.MultiIndex.from_arrays([rows, labels], names=["row", "class"])
         columns[run.method] = pd.Series(given != labels, index)
-    return pd.DataFrame(columns).dropna().astype(bool)
+    no_documents = pd.MultiIndex.from_arrays([[], []], names=["row", "class"])
+    index = None if columns else no_documents
+    return pd.DataFrame(columns, index).dropna().astype(bool)
 
 
 def agreement(wrong: pd.DataFrame) -> pd.DataFrame:
@@ -282,9 +284,12 @@ def changes_when_repeated(
 
     The settings and the seed are the same in both runs, so that only the processor, the versions
     of the libraries or a change of the code explain a difference. One entry per replaced record
-    of the full profile, by the key of the run.
+    of the full profile, by the key of the run; no entry if nothing was replaced.
     """
-    replaced = pd.read_csv(results.results_dir("full") / "replaced.csv")
+    path = results.results_dir("full") / "replaced.csv"
+    if not path.exists():
+        return pd.Series(dtype=float)
+    replaced = pd.read_csv(path)
     replaced = replaced[(replaced["experiment"] == experiment) & (replaced["status"] == "ok")]
     replaced = replaced.drop_duplicates("key", keep="last").set_index("key")
     earlier = replaced["scores"].map(json.loads).str.get(metric)

@@ -68,6 +68,18 @@ def test_a_summary_puts_the_best_mean_first_and_has_the_interval_of_its_runs():
     assert table.loc[1, "records"] == "labels/k1 labels/k2"
 
 
+def test_methods_are_compared_at_each_number_of_labels_by_the_seeds_of_both():
+    seeds = [1, 2, 1, 2, 1, 2, 1]
+    runs = pd.DataFrame({"labels": [100] * 4 + [300] * 3, "seed": seeds, "metric": "acc"})
+    runs["method"] = ["a", "a", "b", "b", "a", "a", "c"]
+    runs = runs.assign(value=[0.9, 0.8, 0.6, 0.7, 0.9, 0.8, 0.1], status="ok", stale=False)
+    runs = runs.assign(experiment="labels", key=[f"k{number}" for number in range(7)])
+    rows = findings.differences_by_labels(runs, [("a", "b"), ("a", "c")])
+    assert rows[["against", "labels"]].to_numpy().tolist() == [["b", 100], ["c", 300]]
+    assert rows["mean"].tolist() == pytest.approx([0.2, 0.8]) and rows["seeds"].tolist() == [2, 1]
+    assert findings.differences_by_labels(runs.head(0), [("a", "b")]).empty
+
+
 @pytest.fixture
 def run_with_answers():
     runs = findings.uses_of_labels("ag_news").query("labels == 10000")
@@ -78,6 +90,11 @@ def test_the_share_of_right_answers_is_the_recorded_accuracy(run_with_answers):
     wrong = findings.wrong_answers(run_with_answers)
     assert len(wrong) == 7600 and wrong.index.names == ["row", "class"]
     assert 1 - wrong.iloc[:, 0].mean() == pytest.approx(run_with_answers["value"].item())
+
+
+def test_without_runs_no_document_is_answered(run_with_answers):
+    wrong = findings.wrong_answers(findings.answered(run_with_answers.head(0)))
+    assert wrong.empty and wrong.index.names == ["row", "class"]
 
 
 def test_clusters_are_matched_with_classes_before_errors_are_counted(monkeypatch):
@@ -103,3 +120,8 @@ def test_a_repeated_run_moved_by_its_score_minus_the_score_it_replaced():
     record = results.read_record(results.results_dir("full") / "labels" / f"{key}.csv")
     assert changes[key] == record.set_index("metric").loc["acc", "value"] - earlier
     assert len(changes) >= 25 and changes.index.is_unique and changes.notna().all()
+
+
+def test_where_nothing_was_replaced_no_run_has_moved(monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "results_dir", lambda profile: tmp_path)
+    assert findings.changes_when_repeated("labels", "ag_news", "spacy", "ae-d").empty
