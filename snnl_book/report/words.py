@@ -1,6 +1,5 @@
 """Differences in words: "0.015 below LDA (95 % interval 0.035 below to 0.004 above)"."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,11 +38,15 @@ def listing(words: Sequence[str]) -> str:
 
 
 def distance(value: float, metric: str = "acc") -> str:
-    """Say how far above or below something a score is.
+    """Say how far above or below something a score is; a missing value is not known.
 
     >>> distance(-0.0151), distance(0.2), distance(0.0001)
     ('0.015 below', '0.200 above', 'level with')
+    >>> distance(float("nan"))
+    'at an unknown distance from'
     """
+    if not np.isfinite(value):
+        return "at an unknown distance from"
     side = _side(value, metric)
     return f"{show_number(abs(value), metric)} {side}" if side else "level with"
 
@@ -53,10 +56,10 @@ def spread(low: float, high: float, metric: str = "acc") -> str:
 
     >>> spread(-0.035, 0.004), spread(-0.052, -0.026), spread(-0.01, 0.0)
     ('0.035 below to 0.004 above', '0.026 to 0.052 below', '0.010 below to 0')
-    >>> spread(math.nan, math.nan)
+    >>> spread(float("nan"), float("nan"))
     'unknown'
     """
-    if math.isnan(low) or math.isnan(high):
+    if not np.isfinite([low, high]).all():
         return "unknown"
     if _side(low, metric) == _side(high, metric) != "":
         near, far = sorted([abs(low), abs(high)])
@@ -75,7 +78,7 @@ def apart(row, rival: str, metric: str = "acc") -> str:
     '0.015 below LDA (95 % interval 0.035 below to 0.004 above)'
     """
     if not np.isfinite(row["mean"]):
-        return f"at an unknown distance from {rival} (no recorded runs of both)"
+        return f"{distance(row['mean'], metric)} {rival} (no recorded runs of both)"
     interval = ""
     if np.isfinite(row["low"]):
         interval = f" (95 % interval {spread(row['low'], row['high'], metric)})"

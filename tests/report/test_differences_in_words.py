@@ -24,8 +24,15 @@ def test_a_difference_names_the_rival_and_leaves_out_what_is_not_known():
     row = {"mean": 0.0, "low": np.nan, "high": np.nan}
     assert apart(row, "LDA") == "level with LDA"
     assert apart(row | {"mean": -0.1}, "LDA") == "0.100 below LDA"
-    assert apart(row | {"mean": np.nan}, "LDA").endswith("LDA (no recorded runs of both)")
+    no_runs = "at an unknown distance from LDA (no recorded runs of both)"
+    assert apart(row | {"mean": np.nan}, "LDA") == no_runs
     assert distance(-1234.0, "chs") == "1,234 below"
+
+
+@pytest.mark.parametrize("metric", ["acc", "chs"])
+@pytest.mark.parametrize("missing", [np.nan, np.inf, -np.inf])
+def test_a_missing_value_is_at_an_unknown_distance(missing, metric):
+    assert distance(missing, metric) == "at an unknown distance from"
 
 
 def test_every_size_of_rule_3_has_words():
