@@ -13,6 +13,12 @@ CLASSIFIERS = {
     "ffn": "plain network",
 }
 """Other uses of the same labels: the class that each gives a document is its cluster."""
+ENCODER_SIZES = [500, 500, 2000, 128]  # the units of the autoencoder's encoder and code
+ENCODERS = {
+    0: "each hidden layer of the encoder as a classifier",
+    1: "each hidden layer of the encoder as a classifier with the loss",
+}
+"""AE(D)'s encoder with a classification layer in place of the decoder, by the loss's weight."""
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen
 FOLDS = 5  # of the training labels, by which it is chosen
 CHOSEN_ON = 5000  # of these at most, as the time for a machine grows with their square
@@ -105,6 +111,8 @@ def classifier_cells(profile: dict) -> Iterator[Cell]:
             yield from _classifiers(all_images, network, starts, fields)
             fields |= {"seeds": 5, "seconds": text_clustering.HIDDEN_SECONDS}
             yield _hidden_layers(all_images, network, starts, fields)
+        if dataset in images.DATASETS:
+            yield from _encoder_cells(network, starts, fields)
 
 
 def _classifiers(all_documents, network, starts, fields):
@@ -144,6 +152,20 @@ def _hidden_layers(all_images, network, starts, fields):
     settings = starts | settings | {"neighbours": codes.NEIGHBOURS, "reading": reading}
     label = text_clustering.SAME_NETWORK["ffn-hidden", 0]
     return Cell(f"{label}, {reading}", model="ffn-hidden", alpha=0, settings=settings, **fields)
+
+
+def _encoder_cells(network, starts, fields):
+    """Yield the layers of AE(D)'s encoder as a classifier of all images, without the loss and with.
+
+    They tell what the loss adds from what a network of this size does with the labels alone.
+    """
+    reading = f"{fields['n_train']:,} labels"
+    settings = starts | network | {"hidden_sizes": ENCODER_SIZES}
+    settings |= {"neighbours": codes.NEIGHBOURS, "reading": f"encoder, {reading}"}
+    for alpha, label in ENCODERS.items():
+        yield Cell(
+            f"{label}, {reading}", model="ffn-hidden", alpha=alpha, settings=settings, **fields
+        )
 
 
 def seconds_of(model: str, n_train: int) -> float:

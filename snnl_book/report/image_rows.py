@@ -5,6 +5,7 @@ number of labels.
 import numpy as np
 import pandas as pd
 
+from snnl_book.experiments import text_clustering
 from snnl_book.paper import literature
 from snnl_book.report.findings import LABELS, uses_of_labels
 from snnl_book.report.select import recorded
@@ -69,7 +70,8 @@ def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
     on_values = named + ", then k-means"
     runs = runs.assign(method=np.where(runs["metric"] == "acc", named, on_values))
     hidden = recorded("labels", dataset, "pixels", seeds=seeds)
-    hidden = hidden[(hidden["model"] == "ffn-hidden") & ~hidden["stale"]]
+    plain = text_clustering.SAME_NETWORK["ffn-hidden", 0]
+    hidden = hidden[hidden["label"].str.startswith(plain) & ~hidden["stale"].astype(bool)]
     hidden = hidden.assign(
         method=hidden["metric"].map(HIDDEN), group=LABELS, labels=hidden["n_train"], metric="acc"
     )

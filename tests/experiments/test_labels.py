@@ -9,7 +9,9 @@ from by_hand import carried_out, grid, made_up, made_up_task
 
 from snnl_book import results
 from snnl_book.experiments import images, labels, load_task, run, short_texts, text_clustering
+from snnl_book.experiments.cells import PROFILES
 from snnl_book.experiments.plan import specs
+from snnl_lib.models import Autoencoder
 
 # ---------------------------------------------------------------- runs
 
@@ -142,3 +144,18 @@ def test_the_hidden_layers_of_a_plain_network_are_those_of_the_network_of_its_ro
     assert layers.metrics["predictions_acc"] == network.metrics["acc"]
     assert np.array_equal(layers.answers["predictions_"], network.answers[""])
     assert {"hidden2_normalized_acc", "hidden2_acc"} <= set(layers.metrics)
+
+
+def test_the_encoder_as_a_classifier_has_the_layers_of_the_autoencoders_encoder():
+    whole = PROFILES["full"]
+    cells = [cell for cell in labels.cells(whole) if cell.label.startswith(labels.ENCODERS[0])]
+    found = {(cell.dataset, cell.alpha, cell.n_train, cell.seeds) for cell in cells}
+    assert found == {
+        (dataset, alpha, whole["image_train"], 5)
+        for dataset in ("mnist", "fashion_mnist")
+        for alpha in (0, 1)
+    }
+    (sizes,) = {tuple(cell.settings["hidden_sizes"]) for cell in cells}
+    _, hidden = Autoencoder(784)(torch.zeros(1, 784))
+    encoder = ("encoder1", "encoder2", "encoder3", "code")
+    assert sizes == tuple(hidden[name].shape[1] for name in encoder)

@@ -40,6 +40,11 @@ def test_the_uses_of_the_labels_are_those_of_both_experiments(by_labels):
     clustered = clustered[clustered["labels"] == 300]["value"]
     assert len(layers) == 5 and sorted(clustered) == sorted(layers)
     assert by_labels["method"].notna().all() and by_labels["value"].between(0, 1).all()
+    layers = report.recorded("labels", "mnist", "pixels").query("model == 'ffn-hidden'")
+    plain = layers["label"].str.startswith("each hidden layer of a plain network")
+    layers = layers[plain & (layers["metric"] == "hidden2_normalized_acc")]
+    clustered = by_labels[by_labels["method"] == image_rows.HIDDEN["hidden2_normalized_acc"]]
+    assert sorted(clustered["value"]) == sorted(layers["value"])  # not those of the encoder
 
 
 def test_without_labels_no_method_has_seen_one_and_the_best_is_first():
