@@ -111,8 +111,8 @@ def classifier_cells(profile: dict) -> Iterator[Cell]:
             yield from _classifiers(all_images, network, starts, fields)
             fields |= {"seeds": 5, "seconds": text_clustering.HIDDEN_SECONDS}
             yield _hidden_layers(all_images, network, starts, fields)
-        if dataset in images.DATASETS:
-            yield from _encoder_cells(network, starts, fields)
+            if dataset in images.DATASETS:
+                yield from _encoder_cells(all_images, network, starts, fields)
 
 
 def _classifiers(all_documents, network, starts, fields):
@@ -154,17 +154,18 @@ def _hidden_layers(all_images, network, starts, fields):
     return Cell(f"{label}, {reading}", model="ffn-hidden", alpha=0, settings=settings, **fields)
 
 
-def _encoder_cells(network, starts, fields):
-    """Yield the layers of AE(D)'s encoder as a classifier of all images, without the loss and with.
+def _encoder_cells(all_images, network, starts, fields):
+    """Yield the layers of AE(D)'s encoder as a classifier, without the loss and with it.
 
     They tell what the loss adds from what a network of this size does with the labels alone.
     """
     reading = f"{fields['n_train']:,} labels"
-    settings = starts | network | {"hidden_sizes": ENCODER_SIZES}
-    settings |= {"neighbours": codes.NEIGHBOURS, "reading": f"encoder, {reading}"}
+    settings = starts | _as_many_steps(network, fields["n_train"], all_images)
+    settings |= {"hidden_sizes": ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
     for alpha, label in ENCODERS.items():
+        changes = settings | {"reading": f"encoder, {reading}"}
         yield Cell(
-            f"{label}, {reading}", model="ffn-hidden", alpha=alpha, settings=settings, **fields
+            f"{label}, {reading}", model="ffn-hidden", alpha=alpha, settings=changes, **fields
         )
 
 

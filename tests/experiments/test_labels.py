@@ -151,9 +151,10 @@ def test_the_encoder_as_a_classifier_has_the_layers_of_the_autoencoders_encoder(
     cells = [cell for cell in labels.cells(whole) if cell.label.startswith(labels.ENCODERS[0])]
     found = {(cell.dataset, cell.alpha, cell.n_train, cell.seeds) for cell in cells}
     assert found == {
-        (dataset, alpha, whole["image_train"], 5)
+        (dataset, alpha, n_train, 5)
         for dataset in ("mnist", "fashion_mnist")
         for alpha in (0, 1)
+        for n_train in (*whole["image_labels"], whole["image_train"])
     }
     (sizes,) = {tuple(cell.settings["hidden_sizes"]) for cell in cells}
     _, hidden = Autoencoder(784)(torch.zeros(1, 784))
