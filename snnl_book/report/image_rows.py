@@ -5,9 +5,9 @@ number of labels.
 import numpy as np
 import pandas as pd
 
-from snnl_book.experiments import text_clustering
+from snnl_book.experiments import labels, text_clustering
 from snnl_book.paper import literature
-from snnl_book.report.findings import LABELS, uses_of_labels
+from snnl_book.report.findings import LABELS, LOSS, uses_of_labels
 from snnl_book.report.select import recorded
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
@@ -32,6 +32,20 @@ HIDDEN = {
     "hidden2_normalized_acc": "plain network's last hidden layer, normalised, then k-means",
 }
 """The chapter's name for each clustering of the plain network's last hidden layer, by its score."""
+ENCODER = "encoder as a classifier"
+LAYERS = {
+    text_clustering.SAME_NETWORK["ffn-hidden", 0]: HIDDEN,
+    labels.ENCODERS[0]: {
+        "predictions_acc": ENCODER,
+        "hidden4_acc": f"{ENCODER}, code, then k-means",
+        "hidden4_normalized_acc": f"{ENCODER}, normalised code, then k-means",
+    },
+    labels.ENCODERS[1]: {
+        "predictions_acc": f"{ENCODER}, with the loss",
+        "hidden4_normalized_acc": f"{ENCODER}, with the loss, normalised code, then k-means",
+    },
+}
+"""The chapter's names for the classes and layers of networks, by the network and the score."""
 
 
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
@@ -58,7 +72,7 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
 def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
     """Return the runs of ``uses_of_labels`` that saw labels, AE(D) with alpha 1 among them.
 
-    ``method`` is one of ``USES`` or ``HIDDEN``; where k-means clusters the values that a classifier
+    ``method`` is one of ``USES`` or ``LAYERS``; where k-means clusters the values that a classifier
     decides by, it says so.
 
     >>> found = by_labels("mnist")
@@ -70,11 +84,14 @@ def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
     on_values = named + ", then k-means"
     runs = runs.assign(method=np.where(runs["metric"] == "acc", named, on_values))
     hidden = recorded("labels", dataset, "pixels", seeds=seeds)
-    plain = text_clustering.SAME_NETWORK["ffn-hidden", 0]
-    hidden = hidden[hidden["label"].str.startswith(plain) & ~hidden["stale"].astype(bool)]
-    hidden = hidden.assign(
-        method=hidden["metric"].map(HIDDEN), group=LABELS, labels=hidden["n_train"], metric="acc"
-    )
+    hidden = hidden[(hidden["model"] == "ffn-hidden") & ~hidden["stale"].astype(bool)]
+    networks = hidden["label"].str.replace(r", [\d,]+ labels$", "", regex=True)
+    names = [
+        LAYERS.get(name, {}).get(metric)
+        for name, metric in zip(networks, hidden["metric"], strict=True)
+    ]
+    groups = np.where(hidden["alpha"] == 0, LABELS, LOSS)
+    hidden = hidden.assign(method=names, group=groups, labels=hidden["n_train"], metric="acc")
     found = pd.concat([runs[named.notna()], hidden.dropna(subset="method")], ignore_index=True)
     return found[runs.columns]
 
