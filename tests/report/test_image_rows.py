@@ -34,17 +34,18 @@ def test_the_uses_of_the_labels_are_those_of_both_experiments(by_labels):
     few = few[few["label"] == "support vector machine, 300 labels"]["value"]
     machine = by_labels[by_labels["method"] == "support vector machine, then k-means"]
     assert sorted(machine[machine["labels"] == 300]["value"]) == sorted(few)
-    layers = report.recorded("labels", "mnist", "pixels").query("model == 'ffn-hidden'")
-    layers = layers.query("metric == 'hidden2_normalized_acc' and n_train == 300")["value"]
+    networks = report.recorded("labels", "mnist", "pixels").query("model == 'ffn-hidden'")
+    plain = networks["label"].str.startswith("each hidden layer of a plain network")
+    layers = networks[plain].query("metric == 'hidden2_normalized_acc'")
     clustered = by_labels[by_labels["method"] == image_rows.HIDDEN["hidden2_normalized_acc"]]
-    clustered = clustered[clustered["labels"] == 300]["value"]
-    assert len(layers) == 5 and sorted(clustered) == sorted(layers)
+    assert sorted(clustered["value"]) == sorted(layers["value"])
+    assert (layers.groupby("n_train")["seed"].nunique() == 5).all()
+    encoder = networks[~plain & (networks["alpha"] == 0)].query("metric == 'predictions_acc'")
+    classes = by_labels[by_labels["method"] == image_rows.ENCODER]
+    assert sorted(classes["value"]) == sorted(encoder["value"]) and len(encoder) >= 5
+    with_loss = by_labels["method"].str.contains("with the loss")
+    assert set(by_labels[with_loss]["group"]) == {"trained with the loss"}
     assert by_labels["method"].notna().all() and by_labels["value"].between(0, 1).all()
-    layers = report.recorded("labels", "mnist", "pixels").query("model == 'ffn-hidden'")
-    plain = layers["label"].str.startswith("each hidden layer of a plain network")
-    layers = layers[plain & (layers["metric"] == "hidden2_normalized_acc")]
-    clustered = by_labels[by_labels["method"] == image_rows.HIDDEN["hidden2_normalized_acc"]]
-    assert sorted(clustered["value"]) == sorted(layers["value"])  # not those of the encoder
 
 
 def test_without_labels_no_method_has_seen_one_and_the_best_is_first():
