@@ -111,8 +111,7 @@ def classifier_cells(profile: dict) -> Iterator[Cell]:
             yield from _classifiers(all_images, network, starts, fields)
             fields |= {"seeds": 5, "seconds": text_clustering.HIDDEN_SECONDS}
             yield _hidden_layers(all_images, network, starts, fields)
-            if dataset in images.DATASETS:
-                yield from _encoder_cells(all_images, network, starts, fields)
+            yield from _encoder_cells(all_images, network, starts, fields)
 
 
 def _classifiers(all_documents, network, starts, fields):

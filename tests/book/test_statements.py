@@ -53,7 +53,7 @@ def test_every_score_of_a_record_has_its_name_in_the_notation(records):
     named = in_code(section("equations", "Names of scores")) | in_code(
         section("equations", "Other columns")
     )
-    places = r"train|head|pretrained|predictions|hidden[12](_normalized|_neighbours)?"
+    places = r"train|head|pretrained|predictions|hidden[1-4](_normalized|_neighbours)?"
     about = rf"^({places})_|_[0-3]$"
     scores = {re.sub(about, "", name) for name in records["metric"].unique()}
     assert (
