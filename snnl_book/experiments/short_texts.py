@@ -144,6 +144,7 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
         stages = {"warm_up": 0, "adaptation_epochs": 0}
         yield cell("without stage 1 and reconstruction", **stages, **CLUSTERING_ALONE)
         yield cell("mean pooling", embedding="minilm")
+        yield _longer_cell(profile, dataset, clusterer)
         if profile["short_recipe"]:  # the paper's grid is one of the full profile
             continue
         for turns in (1, 2):
@@ -152,6 +153,21 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
                     reading = f"{turns} clusterings, {epochs} epochs each"
                     grid = {"reclusterings": turns, "clustering_epochs": epochs}
                     yield cell(reading, seeds=1, **grid)
+
+
+def _longer_cell(profile, dataset, clusterer):
+    """Return the cell of TSDAE with as many epochs as ClusterBERT takes in its three stages.
+
+    It tells what stages 2 and 3 add from what longer training does.
+    """
+    made = replace(Recipe(), **profile["short_recipe"])
+    clustering = made.reclusterings * made.clustering_epochs
+    epochs = made.adaptation_epochs + clustering + made.hardening_epochs
+    settings = recipe_settings(profile, adaptation_epochs=epochs)
+    settings |= clusterer | {"reading": "as many epochs as ClusterBERT"}
+    fields = {"seeds": 3, "n_train": profile["short_documents"], "dataset": dataset}
+    label = "TSDAE, as many epochs as ClusterBERT"
+    return Cell(label, START, "tsdae", 0, settings, **fields)
 
 
 def retrieval_cells(profile: dict) -> Iterator[Cell]:

@@ -112,6 +112,24 @@ def test_a_specs_recipe_has_the_pooling_of_its_embedding_and_all_else_from_its_s
     assert short_texts.recipe(mean) == Recipe(pooling="mean")
 
 
+def test_longer_tsdae_takes_as_many_epochs_as_the_three_stages_of_clusterbert():
+    for profile in ("full", "tiny"):
+        found = experiments.specs("clusterbert-ablation", profile, seeds=[42])
+        tuned = [spec for spec in found if spec.get("reading") == "mean pooling"]
+        longer = [spec for spec in found if spec.model == "tsdae"]
+        assert {spec.dataset for spec in longer} == {spec.dataset for spec in tuned}
+        of_each = {short_texts.recipe(spec) for spec in tuned}
+        passes = {
+            made.adaptation_epochs
+            + made.reclusterings * made.clustering_epochs
+            + made.hardening_epochs
+            for made in of_each
+        }
+        assert {short_texts.recipe(spec).adaptation_epochs for spec in longer} == passes
+        if profile == "full":
+            assert passes == {8}
+
+
 # ---------------------------------------------------------------- clustering and scores
 
 
