@@ -84,6 +84,11 @@ def image_cells(profile: dict) -> Iterator[Cell]:
                 changes = {"steps_per_epoch": steps, "reading": reading}
                 settings = images.settings_of(profile, "ae-d", **changes)
                 yield Cell(f"AE(D), {reading}", "pixels", "ae-d", 1, settings, **fields)
+                short = f"{reading}, one pass an epoch"
+                settings = images.settings_of(profile, "ae-d", reading=short)
+                yield Cell(
+                    f"AE(D), {short}", "pixels", "ae-d", 1, settings, **fields | {"seeds": 5}
+                )
                 settings = images.settings_of(profile, "supcon", **changes)
                 few = fields | {"seeds": 5, "temperature": str(images.CONTRASTIVE_TEMPERATURE)}
                 yield Cell(f"SupCon, {reading}", "pixels", "supcon", 1, settings, **few)

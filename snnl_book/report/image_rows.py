@@ -17,6 +17,7 @@ KINDS = {"loss": "labels, our loss", "labels": "the same labels", "none": "no la
 BASE = "AE(D), alpha 1"
 USES = {
     "AE(D)": "AE(D), then k-means",
+    "AE(D), 30 epochs in all": "AE(D), short training, then k-means",
     "SupCon": "SupCon, then k-means",
     "linear discriminant analysis, then k-means": "linear discriminants, then k-means",
     "linear discriminant analysis": "linear discriminants",

@@ -79,6 +79,23 @@ def test_with_few_labels_the_labelled_documents_alone_are_trained_on_for_as_many
     assert found == expected | {("ae-d", "100 labels, one pass an epoch"): (100, 100, 2)}
 
 
+def test_short_training_on_images_is_the_long_one_without_its_number_of_steps():
+    found = [spec for spec in specs("labels", "full", "mnist", seeds=[42]) if spec.model == "ae-d"]
+    long, short = ([], [])
+    for spec in found:
+        (short if "one pass" in spec.label else long).append(spec)
+    assert [spec.n_train for spec in short] == [100, 300, 1000, 3000]
+    for one, other in zip(long, short, strict=True):
+        assert (one.n_train, one.alpha, one.temperature) == (
+            other.n_train,
+            other.alpha,
+            other.temperature,
+        )
+        ours, theirs = dict(one.settings), dict(other.settings)
+        assert ours.pop("steps_per_epoch") == 40
+        assert ours | {"reading": theirs["reading"]} == theirs
+
+
 def test_fewer_labels_are_the_first_of_more(packages):
     few, more = (load_task("newsgroups4", "spacy", 42, n_train, 200) for n_train in (100, 300))
     assert np.array_equal(few.train_rows, more.train_rows[:100]) and np.array_equal(
