@@ -72,7 +72,7 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
     )
     assert by_claim["stage-1-silhouette"].endswith(
         "Counted in the direction of the claim, our difference is +0.009 (silhouette, 95 % "
-        "interval -0.022 to +0.039; the interval crosses the limit for *slim*)."
+        "interval -0.023 to +0.041; the interval crosses the limit for *slim*)."
     )
     assert "unfair (our run of the rival scores below" in by_claim["before-dec-vade-n2d"]
 
