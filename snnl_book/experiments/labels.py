@@ -13,11 +13,7 @@ CLASSIFIERS = {
     "ffn": "plain network",
 }
 """Other uses of the same labels: the class that each gives a document is its cluster."""
-ENCODER_SIZES = [500, 500, 2000, 128]  # the units of the autoencoder's encoder and code
-ENCODERS = {
-    0: "each hidden layer of the encoder as a classifier",
-    1: "each hidden layer of the encoder as a classifier with the loss",
-}
+ENCODERS = {0: text_clustering.ENCODER, 1: f"{text_clustering.ENCODER} with the loss"}
 """AE(D)'s encoder with a classification layer in place of the decoder, by the loss's weight."""
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen
 FOLDS = 5  # of the training labels, by which it is chosen
@@ -165,7 +161,7 @@ def _encoder_cells(all_images, network, starts, fields):
     """
     reading = f"{fields['n_train']:,} labels"
     settings = starts | _as_many_steps(network, fields["n_train"], all_images)
-    settings |= {"hidden_sizes": ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
+    settings |= {"hidden_sizes": text_clustering.ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
     for alpha, label in ENCODERS.items():
         changes = settings | {"reading": f"encoder, {reading}"}
         yield Cell(

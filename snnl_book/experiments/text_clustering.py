@@ -39,6 +39,9 @@ SAME_NETWORK = {
     ("ffn-hidden", 100): "each hidden layer of a network with Eq. 4",
 }
 """Codes of similar networks that were trained on the same labels in another way."""
+ENCODER_SIZES = [500, 500, 2000, 128]  # the units of the autoencoder's encoder and code
+ENCODER = "each hidden layer of the encoder as a classifier"
+"""AE(D)'s encoder with a classification layer in place of the decoder."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 HIDDEN_SECONDS = 100  # of one run with each hidden layer on one core
 NLI_NEEDS = (
@@ -174,6 +177,10 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
         seconds = HIDDEN_SECONDS if model == "ffn-hidden" else math.nan
         fields = {"seeds": FIFTEEN_SEEDS, "seconds": seconds}
         yield Cell(label, "spacy", model, alpha, settings[model], **fields)
+    encoder = settings["ffn-hidden"] | {"hidden_sizes": ENCODER_SIZES, "reading": "encoder"}
+    for alpha, label in {0: ENCODER, 100: f"{ENCODER} with the loss"}.items():
+        fields = {"seeds": 5, "seconds": HIDDEN_SECONDS}
+        yield Cell(label, "spacy", "ffn-hidden", alpha, encoder, **fields)
 
 
 # ---------------------------------------------------------------- runs

@@ -11,7 +11,7 @@ from by_hand import carried_out, described, grid, made_up, made_up_task, trainin
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
-from snnl_book.experiments import PROFILES, Task, codes, load_task
+from snnl_book.experiments import PROFILES, Task, codes, load_task, text_clustering
 from snnl_book.experiments.codes import scale_to_unit, trained_autoencoder
 from snnl_book.experiments.text_clustering import (
     CLASSIFIERS,
@@ -133,7 +133,16 @@ def test_rivals_with_the_same_network_are_trained_as_its_rows_are_but_for_the_lo
     assert found["ae-supcon"].settings == own["ae-d"].settings
     assert dict(found["ffn-layer"].settings) == dict(classifier) | {"kmeans_starts": 10}
     layers = dict(found["ffn-layer"].settings) | {"neighbours": 10}
-    assert dict(found["ffn-hidden"].settings) == layers
+    of_network, of_encoder = (
+        next(spec for spec in grid("clustering-rivals") if spec.alpha and spec.label == label)
+        for label in (
+            text_clustering.SAME_NETWORK["ffn-hidden", 100],
+            f"{text_clustering.ENCODER} with the loss",
+        )
+    )
+    assert dict(of_network.settings) == layers
+    encoder = {"hidden_sizes": tuple(text_clustering.ENCODER_SIZES), "reading": "encoder"}
+    assert dict(of_encoder.settings) == layers | encoder
     for model, regularizer in (("ae-supcon", supervised_contrastive_loss), ("ae-d", None)):
         spec = replace(found["ae-supcon"], model=model)
         training = training_of(run_codes, spec, made_up_task(), "cpu", None)
