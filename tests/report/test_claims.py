@@ -58,7 +58,7 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         "1 because there are fewer than three encoders) and 3 fail."
     )
     annealing = next(line for line in lines if "Annealing improves the clustering." in line)
-    assert "download the files of EMNIST Balanced; 3 because there are no runs)" in annealing
+    assert "download the files of EMNIST Balanced; 1 because there are no runs)" in annealing
     scores = next(line for line in lines if "NMI and ARI of AE(D)" in line)
     assert "(4 because there are no runs with new seeds; 4 because we could not download" in scores
     untested = judged[judged["kind"] == "not tested"]
