@@ -60,7 +60,7 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "Gaussian mixture",
         "squared error, inputs not scaled, Gaussian mixture",
     },
-    "clustering-rivals": {"umap", "logreg", "logreg-predictions", "lda-predictions"},
+    "clustering-rivals": {"umap", "logreg", "logreg-predictions", "lda-predictions", "encoder"},
     "annealing": {
         "step divided by the falling T, cosine distance",
         "step times the falling T, cosine distance",
