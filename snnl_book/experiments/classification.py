@@ -102,6 +102,8 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
         for alpha in (0, 100):
             yield cell(f"{n_train:,} documents", alpha, seeds=FIFTEEN_SEEDS, **few)
             yield cell(f"{n_train:,} documents, as many steps as with all", alpha, **few, **steps)
+            reading = f"{n_train:,} documents, best epoch on a held-out tenth"
+            yield cell(reading, alpha, seeds=FIFTEEN_SEEDS, held_out=0.1, **few)
     for reading, changes in (
         ("kernel 3, max pooling", {"kernel": 3}),
         ("8 filters, 256 positions", {"filters": 8, "positions": 256}),
