@@ -50,7 +50,7 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one
     "sentence_vectors": (False, False, True),
     "image_train": (300, 1000, 10_000),
     "image_test": (200, 1000, None),
-    "image_epochs": (2, 6, 30),
+    "image_epochs": (2, 30, 30),
     "more_epochs": (3, 12, 100),
     "pretrain_epochs": (2, 20, 200),
     "vade_epochs": (2, 5, 200),
