@@ -43,6 +43,7 @@ LAYERS = {
     },
     labels.ENCODERS[1]: {
         "predictions_acc": f"{ENCODER}, with the loss",
+        "hidden4_acc": f"{ENCODER}, with the loss, code, then k-means",
         "hidden4_normalized_acc": f"{ENCODER}, with the loss, normalised code, then k-means",
     },
 }
