@@ -150,7 +150,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
     *,
     epochs: int,
     seed: int,
-    alpha: float = 0.0,
+    alpha: float | Callable[[int], float] = 0.0,
     temperature: float | str = "annealed",
     weight: str | None = None,
     layers: str | list[str] = "sum",
@@ -174,7 +174,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         primary: (output, features of the batch, labels of the batch) -> loss, a tensor [].
         epochs, batch_size, learning_rate: numbers above 0. The last, smaller batch is used too.
         seed: determines the order of the documents.
-        alpha, layers: those of ``composite_loss``.
+        alpha, layers: those of ``composite_loss``. ``alpha`` may also be a function of the epoch
+            (from 0) that returns a number, for instance to switch the loss off halfway.
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
         weight: ``"over T"`` divides alpha by the annealed temperature of Eq. 6 in each epoch,
             ``"times T"`` multiplies by it, and None leaves alpha as it is. The gradient of Eq. 4
@@ -256,7 +257,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         for epoch in bar:
             annealed = annealed_temperature(epoch)
             epoch_temperature = annealed if temperature == "annealed" else temperature
-            epoch_alpha = alpha * annealed ** POWERS[weight]
+            base_alpha = alpha(epoch) if callable(alpha) else alpha
+            epoch_alpha = base_alpha * annealed ** POWERS[weight]
             exact = torch.promote_types(features.dtype, torch.float32)
             sums = torch.zeros(2, dtype=exact, device=device)
             documents = 0
@@ -285,7 +287,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
 
 
 def _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight):
-    if not math.isfinite(alpha):
+    if not callable(alpha) and not math.isfinite(alpha):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
     if not (epochs > 0 and batch_size > 0):
         expected = "epochs and batch_size must be above 0"

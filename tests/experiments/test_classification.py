@@ -29,6 +29,10 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
         )
         if reading == "weight divided by the falling T":
             assert changed == {"temperature", "weight"}  # at T = 1
+        elif "half only" in reading:
+            assert changed - {"n_train", "steps_per_epoch"} == {"loss_epochs"}
+            assert own["loss_epochs"] == ([0, 15] if "first" in reading else [15, 30])
+            assert own.get("steps_per_epoch") == (79 if "as many steps" in reading else None)
         elif "as many steps" in reading:
             assert changed == {"n_train", "steps_per_epoch"} and own["steps_per_epoch"] == 79
         elif "documents, best epoch" in reading:
@@ -49,7 +53,7 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
 def test_each_reading_reaches_the_training_as_its_name_says(packages):
     seen, task = {}, load_task("newsgroups4", "spacy", 42, 300, 200)
     for spec in specs("classification-readings", "tiny", "newsgroups4", 42):
-        few = "documents" in spec["reading"]
+        few = "documents" in spec["reading"] and not spec["reading"].startswith("300 ")
         assert (spec.embedding, spec["n_test"]) == ("spacy", 200)
         assert spec.n_train == (100 if few else 300)
         assert spec.get("steps_per_epoch") == (2 if "as many steps" in spec["reading"] else None)
@@ -68,6 +72,9 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
     ):
         training = seen[f"weight {how} the falling T 100"]
         assert (training.temperature, training.weight) == (temperature, weight)
+    for half, alphas in (("first", [100, 0]), ("second", [0, 100])):
+        alpha = seen[f"100 documents, loss in the {half} half only 100"].alpha
+        assert [alpha(0), alpha(1)] == alphas  # two epochs
     deep = seen["five hidden layers -100"].model
     assert len(deep.hidden) == 5 and len(plain.model.hidden) == 2
     assert len(seen["best epoch on a held-out tenth 0"].features) == 270

@@ -396,6 +396,15 @@ def test_a_weight_multiplies_alpha_by_a_power_of_the_falling_temperature(blobs):
         np.testing.assert_allclose(added["times T"], added[None] * falling, rtol=1e-4)
 
 
+def test_alpha_may_be_a_function_of_the_epoch(blobs):
+    options = {"temperature": 1.0, "learning_rate": 1e-12}  # which moves nothing
+    _, constant = run(blobs, alpha=3.0, **options)
+    _, switched_off = run(blobs, alpha=lambda epoch: 3.0 if epoch < 2 else 0.0, **options)
+    added, with_switch = ((h.curve["loss"] - h.curve["primary"]) for h in (constant, switched_off))
+    np.testing.assert_allclose(with_switch[:2], added[:2], rtol=1e-4)
+    assert (with_switch[2:] == 0).all() and (added > 0.1).all()
+
+
 # ---------------------------------------------------------------- forward
 
 
