@@ -42,7 +42,7 @@ _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one
     "n_test": (200, 1000, None),
     "classification_epochs": (2, 10, 30),
     "convolution_epochs": (1, 2, 50),
-    "clustering_epochs": (2, 5, 30),
+    "clustering_epochs": (2, 15, 30),
     "lexicon_epochs": (2, 10, 50),
     "kmeans_starts": (2, 10, 10),
     "tsne_iterations": (300, 300, 1000),
