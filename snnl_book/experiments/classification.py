@@ -7,7 +7,15 @@ from functools import partial
 import numpy as np
 
 from snnl_book.experiments import codes
-from snnl_book.experiments.cells import ALL, BATCH_SIZE, FIFTEEN_SEEDS, Cell, Experiment, choices
+from snnl_book.experiments.cells import (
+    ALL,
+    BATCH_SIZE,
+    CONFIRMING_SEEDS,
+    FIFTEEN_SEEDS,
+    Cell,
+    Experiment,
+    choices,
+)
 from snnl_book.results import Outcome, Spec
 
 CHOICES = choices("text-classification")
@@ -127,8 +135,12 @@ def _half_cells(profile, cell, steps):
     half = profile["classification_epochs"] // 2
     first, second = {"loss_epochs": [0, half]}, {"loss_epochs": [half, 2 * half]}
     for n_train in (*profile["label_sizes"], profile["n_train"]):
-        size = {"seeds": FIFTEEN_SEEDS, "n_train": n_train}
+        # The half was chosen on runs with the fifteen seeds, so others have to confirm its effect.
+        confirmed = n_train in (1000, 3000, 20_000)
+        size = {"seeds": FIFTEEN_SEEDS + CONFIRMING_SEEDS * confirmed, "n_train": n_train}
         yield cell(f"{n_train:,} documents, loss in the first half only", **size, **first)
+        if confirmed:
+            yield cell(f"{n_train:,} documents", 0, seeds=CONFIRMING_SEEDS, n_train=n_train)
     few = {"n_train": max(size for size in profile["label_sizes"] if size <= 3000)}
     documents = f"{few['n_train']:,} documents"
     yield cell(f"{documents}, loss in the second half only", seeds=FIFTEEN_SEEDS, **few, **second)

@@ -37,6 +37,8 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
             assert changed == {"n_train", "steps_per_epoch"} and own["steps_per_epoch"] == 79
         elif "documents, best epoch" in reading:
             assert changed == {"n_train", "held_out"}
+        elif reading == "20,000 documents":
+            assert (changed, own["alpha"]) == ({"n_train"}, 0)  # the baseline, on more seeds
         elif (
             reading == "8 filters, 256 positions"
         ):  # one choice in two numbers: as many values leave the convolution
