@@ -126,6 +126,8 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
         yield cell("k-means fitted on training codes", model, fitted_on="train")
     yield cell("normalised codes", "ae-d", seeds=None, normalized=True)
     yield cell("Gaussian mixture", "ae-d", seeds=None, clusterer="gmm")
+    for model in ("pca", "ae", "ae-d"):
+        yield cell("as many directions as LDA", model, directions_of_lda=True)
     if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
         for model in ("ae", "lc-d", "ae-d"):
             yield cell("linear code", model, embedding="infersent-random", linear_code=True)
@@ -145,6 +147,8 @@ def squared_error_cells(profile: dict) -> Iterator[Cell]:
     yield cell(f"{reading}, normalised codes", "ae-d", seeds=None, **normalised)
     mixture = changes | {"clusterer": "gmm"}
     yield cell(f"{reading}, Gaussian mixture", "ae-d", seeds=None, **mixture)
+    directions = changes | {"directions_of_lda": True}
+    yield cell(f"{reading}, as many directions as LDA", "ae-d", **directions)
     for model, seeds in seeds_of.items():
         logistic = changes | {"logistic_output": True}
         yield cell(f"{reading}, logistic output", model, seeds=seeds, **logistic)
@@ -187,14 +191,40 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
 
 
 def run_codes(spec: Spec, task, device, progress):
-    """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters."""
+    """Make codes as in Sec. 3.4, cluster those of the test documents and score the clusters.
+
+    With ``directions_of_lda`` only the first principal components are clustered: as many as linear
+    discriminant analysis has directions, one fewer than there are classes. Further scores are
+    ``variance``, their share of the variance of the codes, and ``class_directions``, the share of
+    the variance of the class means that they hold (``shared_directions``).
+    """
+    from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
 
     train_codes, test_codes, curve = codes.make_codes(spec, task, device, progress)
     if spec.get("normalized"):
         test_codes = normalize(test_codes)
     fitted_on = train_codes if spec.get("fitted_on") == "train" else None
-    return codes.score_codes(spec, task, test_codes, curve, fitted_on)
+    if not spec.get("directions_of_lda"):
+        return codes.score_codes(spec, task, test_codes, curve, fitted_on)
+    components = PCA(task.classes - 1).fit(test_codes)
+    outcome = codes.score_codes(spec, task, components.transform(test_codes), curve)
+    outcome.metrics["variance"] = float(components.explained_variance_ratio_.sum())
+    outcome.metrics["class_directions"] = shared_directions(
+        components.components_, test_codes, task.test_y
+    )
+    return outcome
+
+
+def shared_directions(directions, points, labels) -> float:
+    """Return how far orthonormal ``directions`` [k, D] span the differences of the class means.
+
+    ``points`` [N, D] have ``labels`` [N]. The result is the share of the variance of the class
+    means that lies in the span: 1 if the directions hold all of it, 0 if none.
+    """
+    means = np.stack([points[labels == label].mean(axis=0) for label in np.unique(labels)])
+    means = means - means.mean(axis=0)
+    return float(((means @ directions.T) ** 2).sum() / (means**2).sum())
 
 
 def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):

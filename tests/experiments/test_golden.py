@@ -68,6 +68,8 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "squared error, inputs not scaled, normalised codes",
         "Gaussian mixture",
         "squared error, inputs not scaled, Gaussian mixture",
+        "as many directions as LDA",
+        "squared error, inputs not scaled, as many directions as LDA",
     },
     "clustering-rivals": {"umap", "logreg", "logreg-predictions", "lda-predictions", "encoder"},
     "annealing": {

@@ -19,6 +19,7 @@ from snnl_book.experiments.text_clustering import (
     reading_cells,
     run_codes,
     run_rival,
+    shared_directions,
     spherical_kmeans,
     table_cells,
 )
@@ -63,6 +64,12 @@ CHANGED = {
     "k-means fitted on training codes": {"fitted_on": "train"},
     "normalised codes": {"normalized": True},
     "Gaussian mixture": {"clusterer": "gmm"},
+    "as many directions as LDA": {"directions_of_lda": True},
+    "squared error, inputs not scaled, as many directions as LDA": {
+        "reconstruction": "squared error",
+        "scaling": "none",
+        "directions_of_lda": True,
+    },
     "squared error, inputs not scaled, Gaussian mixture": {
         "reconstruction": "squared error",
         "scaling": "none",
@@ -99,8 +106,35 @@ def test_codes_are_normalised_before_k_means_only_where_the_reading_says_so(monk
     monkeypatch.setattr(codes, "score_codes", lambda spec, task, clustered, *_: clustered)
     readings = {spec.get("reading"): spec for spec in grid("clustering-readings") if spec.alpha}
     for reading, spec in readings.items():
+        if spec.get("directions_of_lda"):
+            continue
         lengths = np.linalg.norm(run_codes(spec, None, "cpu", None), axis=1)
         assert np.allclose(lengths, 1) == ("normalised codes" in reading), reading
+
+
+def test_as_many_directions_as_lda_are_principal_components_of_the_codes(clouds, monkeypatch):
+    far = np.eye(4)[[0, 1, 2, 3]] * 5  # four means, which differ in three directions
+    random, labels = np.random.default_rng(0), np.arange(400) % 4
+    made = np.hstack([far[labels], np.zeros((400, 4))]) + random.normal(0, 0.1, (400, 8))
+    monkeypatch.setattr(codes, "make_codes", lambda *_: (made, made, None))
+    spec = next(
+        spec for spec in grid("clustering-readings") if spec.get("directions_of_lda") and spec.alpha
+    )
+    task = replace(clouds, test_y=labels)
+    scores = run_codes(spec, task, "cpu", None).metrics
+    assert scores["acc"] == 1 and scores["variance"] > 0.98 and scores["class_directions"] > 0.99
+    made[:, 4:7] *= 200  # now other directions vary more than the means
+    scores = run_codes(spec, task, "cpu", None).metrics
+    assert scores["acc"] < 0.5 and scores["variance"] > 0.9 and scores["class_directions"] < 0.7
+
+
+def test_shared_directions_are_the_share_of_the_means_that_they_span():
+    points, labels = np.diag([2.0, 0.0, 0.0]), np.array([0, 1, 1])  # means differ along the first
+    first, second = np.eye(3)[:1], np.eye(3)[1:2]
+    assert shared_directions(first, points, labels) == pytest.approx(1)
+    assert shared_directions(second, points, labels) == pytest.approx(0)
+    between = (first + second) / np.sqrt(2)
+    assert shared_directions(between, points, labels) == pytest.approx(0.5)
 
 
 def test_a_mixture_clusters_the_codes_only_where_the_reading_says_so(clouds, monkeypatch):
@@ -193,7 +227,7 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings)
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 32
+    assert len(seen) == 3 + 35
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
