@@ -132,6 +132,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             yield cell("ae-d", 1, temperature=temperature, reading=reading)
         yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
         if dataset != "emnist_balanced":
+            yield cell("ae-d", 1, seeds=3, reading="normalised codes", normalized=True)
             for reading, temperature, weight in codes.WEIGHTS:
                 yield cell("ae-d", 1, temperature=temperature, reading=reading, weight=weight)
         if profile["sentence_vectors"]:
@@ -400,8 +401,7 @@ def run_images(spec: Spec, task, device, progress):
         curve = raise_if_diverged(history).curve
         projected = forward(model, task.test_x, layer="code")
         return codes.score_codes(spec, task, projected, curve)
-    _, test_codes, curve = codes.make_codes(spec, task, device, progress)
-    return codes.score_codes(spec, task, test_codes, curve)
+    return text_clustering.run_codes(spec, task, device, progress)
 
 
 _POINTS = "Gradient descent on the loss alone, at falling and at fixed temperatures (image paper)"

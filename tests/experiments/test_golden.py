@@ -79,7 +79,13 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
     # MiniLM's vectors and ClusterBERT have golden values in the experiment ``clusterbert``.
     "labels": {"100 labels", "tfidf", "minilm", "minilm-cls", "clusterbert"},
     "tsne": {"original", "ae", "lc-d", "ae-d"},
-    "images": {"umap", "n2d", "weight divided by the falling T", "weight times the falling T"},
+    "images": {
+        "umap",
+        "n2d",
+        "weight divided by the falling T",
+        "weight times the falling T",
+        "normalised codes",
+    },
     "clusterbert": {"UMAP + k-means", "UMAP + IDEC", "IDEC"},
 }
 SENSITIVE = {
