@@ -14,6 +14,7 @@ CLASSIFIERS = {
 }
 """Other uses of the same labels: the class that each gives a document is its cluster."""
 ENCODERS = {0: text_clustering.ENCODER, 1: f"{text_clustering.ENCODER} with the loss"}
+SHORT_ENCODER = f"{ENCODERS[0]}, one pass an epoch"
 """AE(D)'s encoder with a classification layer in place of the decoder, by the loss's weight."""
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen
 FOLDS = 5  # of the training labels, by which it is chosen
@@ -157,7 +158,8 @@ def _hidden_layers(all_images, network, starts, fields):
 def _encoder_cells(all_images, network, starts, fields):
     """Yield the layers of AE(D)'s encoder as a classifier, without the loss and with it.
 
-    They tell what the loss adds from what a network of this size does with the labels alone.
+    They tell what the loss adds from what a network of this size does with the labels alone. With
+    few labels, the encoder without the loss also gets AE(D)'s short training.
     """
     reading = f"{fields['n_train']:,} labels"
     settings = starts | _as_many_steps(network, fields["n_train"], all_images)
@@ -166,6 +168,12 @@ def _encoder_cells(all_images, network, starts, fields):
         changes = settings | {"reading": f"encoder, {reading}"}
         yield Cell(
             f"{label}, {reading}", model="ffn-hidden", alpha=alpha, settings=changes, **fields
+        )
+    if "steps_per_epoch" in settings:
+        short = {name: value for name, value in settings.items() if name != "steps_per_epoch"}
+        short["reading"] = f"encoder, {reading}, one pass an epoch"
+        yield Cell(
+            f"{SHORT_ENCODER}, {reading}", model="ffn-hidden", alpha=0, settings=short, **fields
         )
 
 

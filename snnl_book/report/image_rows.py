@@ -41,6 +41,11 @@ LAYERS = {
         "hidden4_acc": f"{ENCODER}, code, then k-means",
         "hidden4_normalized_acc": f"{ENCODER}, normalised code, then k-means",
     },
+    labels.SHORT_ENCODER: {
+        "predictions_acc": f"{ENCODER}, short training",
+        "hidden4_acc": f"{ENCODER}, short training, code, then k-means",
+        "hidden4_normalized_acc": f"{ENCODER}, short training, normalised code, then k-means",
+    },
     labels.ENCODERS[1]: {
         "predictions_acc": f"{ENCODER}, with the loss",
         "hidden4_acc": f"{ENCODER}, with the loss, code, then k-means",
@@ -51,7 +56,7 @@ LAYERS = {
 
 
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
-    """Return the image runs of a data set without those at other temperatures or weights.
+    """Return the image runs of a data set, but none at other temperatures, weights or code lengths.
 
     Adds ``kind``, one of ``KINDS``, and ``paper``, the accuracy that the image paper reports for
     the method (nan where it reports none).
@@ -61,7 +66,7 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
     {'labels': 1, 'loss': 3, 'none': 10}
     """
     runs = recorded("images", dataset, "pixels", seeds=seeds)
-    runs = runs[~runs["label"].str.contains("fixed temperature|weight")]
+    runs = runs[~runs["label"].str.contains("fixed temperature|weight|normalised codes")]
     quoted = literature().query("metric == 'acc' and dataset == @dataset")
     printed = quoted.set_index("method")["value"]
     known = {"ae-d": "loss", "supcon": "labels"}
