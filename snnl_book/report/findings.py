@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from snnl_book import results
+from snnl_book.report import contrasts, documents
 from snnl_book.report.select import recorded
 from snnl_book.report.statistics import interval
 from snnl_book.report.tables import behind, differences
@@ -263,6 +264,30 @@ def wrong_answers(runs: pd.DataFrame) -> pd.DataFrame:
     no_documents = pd.MultiIndex.from_arrays([[], []], names=["row", "class"])
     index = None if columns else no_documents
     return pd.DataFrame(columns, index).dropna().astype(bool)
+
+
+def difference_over_documents(runs: pd.DataFrame, winner: str, loser: str) -> dict:
+    """Estimate the difference in accuracy of two classifiers over new seeds and new test documents.
+
+    Args:
+        runs: records of accuracies with answers; ``label`` is ``winner`` or ``loser``.
+
+    Returns a dict of ``mean``, ``low``, ``high`` (the 95 % interval) and ``seeds``, the number of
+    seeds that both have. The interval is computed as for the claims (``contrasts.estimate``).
+    """
+    runs = runs[(runs["metric"] == "acc") & runs["label"].isin([winner, loser])]
+    scores = runs.pivot_table("value", "seed", "label").reindex(columns=[winner, loser]).dropna()
+    keys = runs.set_index(["seed", "label"])[["experiment", "key"]]
+    weighted = [
+        [
+            (sign / len(scores), documents.influences(*keys.loc[seed, label], "acc", True))
+            for label, sign in ((winner, 1), (loser, -1))
+        ]
+        for seed in scores.index
+    ]
+    width = documents.half_width(weighted) if weighted else 0.0
+    found = contrasts.estimate(scores[winner] - scores[loser], width)
+    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": len(scores)}
 
 
 def agreement(wrong: pd.DataFrame) -> pd.DataFrame:

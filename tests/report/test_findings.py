@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snnl_book import results
-from snnl_book.report import findings
+from snnl_book import report, results
+from snnl_book.report import claims, findings
 
 
 def test_effects_of_annealing_are_differences_of_the_recorded_conditions():
@@ -125,3 +125,20 @@ def test_a_repeated_run_moved_by_its_score_minus_the_score_it_replaced():
 def test_where_nothing_was_replaced_no_run_has_moved(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "results_dir", lambda profile: tmp_path)
     assert findings.changes_when_repeated("labels", "ag_news", "spacy", "ae-d").empty
+
+
+def test_a_difference_over_documents_is_that_of_the_claims():
+    runs = report.recorded("classification", "ag_news", "spacy", model="ffn", seeds="all")
+    found = findings.difference_over_documents(runs, "SNNL 100", "Baseline")
+    (claimed,) = claims.differences("disentangling-classifies-better").head(1).to_dict("records")
+    assert found["seeds"] == claimed["units"]
+    for end in ("mean", "low", "high"):
+        assert found[end] == pytest.approx(claimed[end])
+    over_seeds = report.differences(runs, [("SNNL 100", "Baseline")]).iloc[0]
+    assert found["high"] - found["low"] > over_seeds["high"] - over_seeds["low"]
+
+
+def test_a_difference_over_documents_without_shared_seeds_is_unknown():
+    runs = report.recorded("classification", "ag_news", "spacy", model="ffn", seeds="all")
+    found = findings.difference_over_documents(runs, "SNNL 100", "no such row")
+    assert np.isnan(found["mean"]) and found["seeds"] == 0
