@@ -41,7 +41,7 @@ _SHORTEST_RECIPE = {
 _SIZES = {  # tiny (seconds, for tests), quick (minutes), full (the recorded one)
     "n_train": (300, 2000, 20_000),  # documents are upper bounds
     "n_test": (200, 1000, None),
-    "classification_epochs": (2, 10, 30),
+    "classification_epochs": (2, 30, 30),
     "convolution_epochs": (1, 2, 50),
     "clustering_epochs": (2, 15, 30),
     "lexicon_epochs": (2, 10, 50),

@@ -146,17 +146,24 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     answer = said(README.partition("**What came out.**")[2].partition("![")[0])
     names = ["acc-ae-d", "acc-ae", "acc-best", "acc-ae-d-squared"]
     decimals = re.findall(r"[+-]?\d+\.\d+", answer)
-    expected = [*numbers[names], numbers["ffn-gain"], *numbers["ffn-interval"].split(" to ")]
+    expected = [*numbers[names]]
+    for name in ("ffn", "early"):
+        expected += [numbers[f"{name}-gain"], *numbers[f"{name}-interval"].split(" to ")]
     assert decimals == [*expected, numbers["nmi-clusterbert"], numbers["nmi-minilm"]]
     assert float(numbers["nmi-clusterbert"]) > float(numbers["nmi-minilm"])
     own = judged.set_index("name")
     precise = own.loc["disentangling-classifies-better", "contrasts"][0]
     assert precise["direction"] == "open" and not precise["provisional"]
+    early, paper = pages._early_loss(), float(precise["the paper"])
+    assert early["low"] > 0 and abs(early["mean"] - paper) < 0.002  # "about the paper's gain"
     cells = own.loc["disentangling-classifies-better", "contrasts"]
     assert precise["units"] == max(cell["units"] for cell in cells)
     assert "holds" not in {cell["direction"] for cell in cells}
     means = pages._means_of_labels("ag_news", 20_000)
     assert max(means, key=means.get).startswith("support vector machine")
+    readings = report.recorded("classification-readings", "ag_news", "spacy", model="ffn")
+    early = "label == '20,000 documents, loss in the first half only' and metric == 'acc'"
+    assert max(means.values()) > readings.query(early)["value"].mean()
     assert numbers["own-questions"] == "4"
     assert "Four of the claims are questions" in (ROOT / "book" / "claims.md").read_text()
     page = (ROOT / "book" / "index.md").read_text()
