@@ -41,8 +41,13 @@ def test_the_uses_of_the_labels_are_those_of_both_experiments(by_labels):
     assert sorted(clustered["value"]) == sorted(layers["value"])
     assert (layers.groupby("n_train")["seed"].nunique() == 5).all()
     encoder = networks[~plain & (networks["alpha"] == 0)].query("metric == 'predictions_acc'")
-    classes = by_labels[by_labels["method"] == image_rows.ENCODER]
-    assert sorted(classes["value"]) == sorted(encoder["value"]) and len(encoder) >= 5
+    is_short = encoder["label"].str.contains("one pass an epoch")
+    for method, runs in (
+        (image_rows.ENCODER, encoder[~is_short]),
+        (f"{image_rows.ENCODER}, short training", encoder[is_short]),
+    ):
+        classes = by_labels[by_labels["method"] == method]
+        assert sorted(classes["value"]) == sorted(runs["value"]) and len(runs) >= 5
     with_loss = by_labels["method"].str.contains("with the loss")
     assert set(by_labels[with_loss]["group"]) == {"trained with the loss"}
     assert by_labels["method"].notna().all() and by_labels["value"].between(0, 1).all()
