@@ -50,6 +50,7 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "100 documents, best epoch on a held-out tenth",
         "100 documents, loss in the first half only",
         "300 documents, loss in the first half only",
+        "300 documents, loss in the second half only",
         "100 documents, loss in the second half only",
         "100 documents, as many steps as with all, loss in the first half only",
         "100 documents, as many steps as with all, loss in the second half only",

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from snnl_book import experiments, report, results
-from snnl_book.experiments import EXPERIMENTS, specs
+from snnl_book.experiments import EXPERIMENTS, classification, specs
 from snnl_book.experiments.cells import CONFIRMING_SEEDS, NEW_SEEDS, PAPER_SEEDS
 
 
@@ -49,7 +49,11 @@ def test_every_committed_record_belongs_to_a_cell_of_the_plan(monkeypatch):
     assert report.orphans().empty
     joined = pd.concat([report.select(name) for name in EXPERIMENTS]).drop_duplicates("key")
     of_some_cells = dict.fromkeys(EXPERIMENTS, NEW_SEEDS) | {"classification": ()}
-    of_some_cells["classification-readings"] = (*NEW_SEEDS, *CONFIRMING_SEEDS)
+    of_some_cells["classification-readings"] = (
+        *NEW_SEEDS,
+        *CONFIRMING_SEEDS,
+        *classification.RECORDED_SEEDS,
+    )
     assert len(joined) == len(every) > 1600 and {*joined["key"]} == {*every["key"]}
     further = joined[
         [
