@@ -229,7 +229,8 @@ def draw_means(axis, runs: pd.DataFrame, by: str, **look) -> None:
 def draw_dots(axis, groups: dict[str, pd.Series], highlighted: str = "") -> None:
     """Draw one line per group, the first on top: its values as dots, their mean a diamond above.
 
-    The group ``highlighted`` has a colour of its own; without one all diamonds have it.
+    Groups whose names start with ``highlighted`` have a colour of their own; without it, all
+    diamonds have it.
 
     >>> import matplotlib.pyplot as plt
     >>> axis = plt.figure().add_subplot()
@@ -239,8 +240,8 @@ def draw_dots(axis, groups: dict[str, pd.Series], highlighted: str = "") -> None
     """
     names = [*reversed(groups)]
     for y, name in enumerate(names):
-        strong = name == highlighted or not highlighted
-        dots, mean = ("#D55E00" if each else "#0072B2" for each in (name == highlighted, strong))
+        strong = name.startswith(highlighted)
+        dots, mean = ("#D55E00" if each else "#0072B2" for each in (highlighted and strong, strong))
         axis.scatter(groups[name], [y] * len(groups[name]), color=dots, s=20, alpha=0.5)
         axis.scatter(groups[name].mean(), y + 0.22, color=mean, marker="D", s=50, zorder=3)
     axis.set_yticks(range(len(names)), names, fontsize=11)
