@@ -182,3 +182,13 @@ def test_dots_have_a_diamond_at_their_mean_and_one_group_may_stand_out():
     colours = [marks.get_facecolor()[0, :3].tolist() for marks in axis.collections]
     assert colours[1] != colours[3]
     assert [text.get_text() for text in axis.get_yticklabels()] == ["second", "first"]
+
+
+def test_groups_whose_names_start_alike_stand_out_together():
+    _, axis = plt.subplots()
+    groups = {name: pd.Series([0.1]) for name in ("ours", "ours, normalised", "theirs")}
+    figures.draw_dots(axis, groups, "ours")
+    theirs, normalised, ours = (
+        marks.get_facecolor()[0, :3].tolist() for marks in axis.collections[::2]
+    )
+    assert normalised == ours != theirs
