@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
@@ -138,8 +137,8 @@ def _half_cells(profile, cell, steps):
     Chapter 7 explains by the loss in the second half why an early lead is lost. If it is right,
     the loss in the first half alone keeps the lead, and in the second half alone it does harm.
     """
-    half = profile["classification_epochs"] // 2
-    first, second = {"loss_epochs": [0, half]}, {"loss_epochs": [half, 2 * half]}
+    halves = codes.halves(profile["classification_epochs"])
+    first, second = ({"loss_epochs": halves[name]} for name in ("first", "second"))
     for n_train in (*profile["label_sizes"], profile["n_train"]):
         seeds = FIFTEEN_SEEDS + CONFIRMING_SEEDS * (n_train in CONFIRMED)
         if n_train == profile["n_train"]:
@@ -192,16 +191,6 @@ def _with_output(hidden, output):
     return hidden | {"output": output}
 
 
-def _alpha(spec):
-    """Return alpha, or a function of the epoch where the loss has only some of the epochs."""
-    epochs = spec.get("loss_epochs")
-    return partial(_alpha_within, spec.alpha, *epochs) if epochs else spec.alpha
-
-
-def _alpha_within(alpha, start, stop, epoch):
-    return alpha if start <= epoch < stop else 0.0
-
-
 def trained_classifier(spec, train_x, train_y, classes, device, progress=None, after_epoch=None):
     """Train a spec's network on Eq. 7.
 
@@ -218,7 +207,7 @@ def trained_classifier(spec, train_x, train_y, classes, device, progress=None, a
         cross_entropy,
         epochs=spec["epochs"],
         seed=spec.seed,
-        alpha=_alpha(spec),
+        alpha=codes.alpha_of(spec),
         temperature=codes.temperature_of(spec),
         layers=spec["layers"],
         steps_per_epoch=spec.get("steps_per_epoch"),

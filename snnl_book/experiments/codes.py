@@ -1,5 +1,7 @@
 """Codes of documents and images: how all families make, cluster and score them."""
 
+from functools import partial
+
 import numpy as np
 
 from snnl_book.results import Outcome, Spec
@@ -27,6 +29,22 @@ def temperature_of(spec: Spec):
     if spec.temperature == "none":
         return 1.0
     return "annealed" if spec.temperature == "annealed" else float(spec.temperature)
+
+
+def alpha_of(spec: Spec):
+    """Return alpha, or a function of the epoch where the loss has only some of the epochs."""
+    epochs = spec.get("loss_epochs")
+    return partial(_alpha_within, spec.alpha, *epochs) if epochs else spec.alpha
+
+
+def halves(epochs: int) -> dict:
+    """Map ``first`` and ``second`` to the ``loss_epochs`` of that half of the epochs."""
+    half = epochs // 2
+    return {"first": (0, half), "second": (half, epochs)}
+
+
+def _alpha_within(alpha, start, stop, epoch):
+    return alpha if start <= epoch < stop else 0.0
 
 
 # ---------------------------------------------------------------- inputs
@@ -96,7 +114,7 @@ def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
         primary,
         epochs=spec["epochs"],
         seed=spec.seed,
-        alpha=spec.alpha,
+        alpha=alpha_of(spec),
         temperature=temperature_of(spec),
         weight=spec.get("weight"),
         steps_per_epoch=spec.get("steps_per_epoch"),

@@ -135,6 +135,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             yield cell("ae-d", 1, seeds=3, reading="normalised codes", normalized=True)
             for reading, temperature, weight in codes.WEIGHTS:
                 yield cell("ae-d", 1, temperature=temperature, reading=reading, weight=weight)
+            for name, epochs in codes.halves(profile["image_epochs"]).items():
+                reading = f"loss in the {name} half only"
+                yield cell("ae-d", 1, reading=reading, loss_epochs=epochs)
         if profile["sentence_vectors"]:
             yield from _costly_cells(dataset, cell)
 

@@ -128,9 +128,21 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     yield cell("Gaussian mixture", "ae-d", seeds=None, clusterer="gmm")
     for model in ("pca", "ae", "ae-d"):
         yield cell("as many directions as LDA", model, directions_of_lda=True)
+    yield from half_cells(profile)
     if profile["sentence_vectors"]:  # there the logistic code of the main setting collapses
         for model in ("ae", "lc-d", "ae-d"):
             yield cell("linear code", model, embedding="infersent-random", linear_code=True)
+
+
+def half_cells(profile: dict) -> Iterator[Cell]:
+    """Yield AE(D) with the loss in only one half of the epochs.
+
+    The labels act through the loss alone. If the code keeps the classes once the loss is off, the
+    first half alone is enough; if reconstruction undoes them, only the second half counts.
+    """
+    for name, epochs in codes.halves(profile["clustering_epochs"]).items():
+        reading = f"loss in the {name} half only"
+        yield _reading(profile, reading, "ae-d", seeds=5, loss_epochs=epochs)
 
 
 def squared_error_cells(profile: dict) -> Iterator[Cell]:

@@ -31,7 +31,7 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
             assert changed == {"temperature", "weight"}  # at T = 1
         elif "half only" in reading:
             assert changed - {"n_train", "steps_per_epoch"} == {"loss_epochs"}
-            assert own["loss_epochs"] == ([0, 15] if "first" in reading else [15, 30])
+            assert own["loss_epochs"] == ((0, 15) if "first" in reading else (15, 30))
             assert own.get("steps_per_epoch") == (79 if "as many steps" in reading else None)
         elif "as many steps" in reading:
             assert changed == {"n_train", "steps_per_epoch"} and own["steps_per_epoch"] == 79

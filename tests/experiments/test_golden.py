@@ -71,6 +71,8 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "squared error, inputs not scaled, Gaussian mixture",
         "as many directions as LDA",
         "squared error, inputs not scaled, as many directions as LDA",
+        "loss in the first half only",
+        "loss in the second half only",
     },
     "clustering-rivals": {"umap", "logreg", "logreg-predictions", "lda-predictions", "encoder"},
     "annealing": {
@@ -86,6 +88,8 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "weight divided by the falling T",
         "weight times the falling T",
         "normalised codes",
+        "loss in the first half only",
+        "loss in the second half only",
     },
     "clusterbert": {"UMAP + k-means", "UMAP + IDEC", "IDEC"},
 }

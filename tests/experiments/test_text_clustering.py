@@ -65,6 +65,8 @@ CHANGED = {
     "normalised codes": {"normalized": True},
     "Gaussian mixture": {"clusterer": "gmm"},
     "as many directions as LDA": {"directions_of_lda": True},
+    "loss in the first half only": {"loss_epochs": (0, 15)},
+    "loss in the second half only": {"loss_epochs": (15, 30)},
     "squared error, inputs not scaled, as many directions as LDA": {
         "reconstruction": "squared error",
         "scaling": "none",
@@ -220,14 +222,19 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages, trainings)
             temperature = float(reading.split()[2])
         if reading.startswith("weight divided"):
             temperature = 1.0
-        assert (training.alpha, training.temperature) == (alpha, temperature)
+        if "half only" in reading:  # of two epochs
+            alphas = [training.alpha(epoch) for epoch in range(2)]
+            assert alphas == ([100, 0] if "first" in reading else [0, 100])
+        else:
+            assert training.alpha == alpha
+        assert training.temperature == temperature
         assert (training.epochs, training.steps_per_epoch, len(features)) == (2, None, 300)
         hidden = {"encoder1": torch.zeros(1, 3), "code": torch.arange(128.0)[None]}
         selected = training.select(hidden, None) if training.select else hidden
         assert [tuple(values.shape) for values in selected.values()] == (
             [(1, 100)] if reading.endswith("lc-d") else [(1, 3), (1, 128)]
         )
-    assert len(seen) == 3 + 35
+    assert len(seen) == 3 + 37
 
 
 # ---------------------------------------------------------------- one run, on data made up for it
