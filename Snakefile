@@ -4,6 +4,7 @@ What is missing or stale `snnl_book` alone knows; a marker of a finished group o
 """
 
 import atexit
+import hashlib
 import re
 import shlex
 import shutil
@@ -153,6 +154,8 @@ rule chapter:
     params:
         given=lambda wildcards: build.arguments(CHAPTERS[wildcards.chapter], ASKED),
         data=lambda wildcards: build.data_behind(CHAPTERS[wildcards.chapter], ASKED["dataset"]),
+        # The date of the output comes after an edit that was made while the chapter was executed.
+        source=lambda wildcards: hashlib.sha256(CHAPTERS[wildcards.chapter].read_bytes()).hexdigest(),
     resources:
         mem_mb=5000,
         gpu=GPUS,

@@ -174,6 +174,16 @@ def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches
     assert done(finish(snakemake(small_book, *asked, "-n")), "chapter") == 2
 
 
+def test_a_chapter_that_was_edited_while_it_was_executed_is_executed_again(small_book):
+    two = small_book / "book" / "two.ipynb"
+    edit = f"two = __import__('pathlib').Path({str(two)!r}); two.write_text(two.read_text() + ' ')"
+    two.write_text(two.read_text().replace("import time", edit.replace('"', '\\"')))
+    two.write_text(two.read_text().replace("\\n\\ntime.sleep(1)", ""))
+    finish(snakemake(small_book, *BOOK))
+    said = finish(snakemake(small_book, *BOOK, "-n"))
+    assert done(said, "chapter") == 1 and "executed/two.ipynb" in said
+
+
 def test_a_second_build_is_refused_and_a_chapter_that_fails_is_told_with_its_sentence_kept(
     small_book,
 ):
