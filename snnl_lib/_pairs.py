@@ -41,7 +41,7 @@ class PairLosses(torch.autograd.Function):
 
     Takes arguments that were checked: features [..., N, D] of 32 or 64 bits, labels [..., N] or
     [..., N, C] (several classes per row), a temperature (a number or a tensor []), and Settings.
-    Returns the losses of the anchors and whether each has a class mate, both [..., anchors]; or the
+    Returns the losses of the anchors and whether each has a classmate, both [..., anchors]; or the
     sums of both over the anchors, [...].
 
     The gradient of a sum is computed in the forward pass, so that no table of pairs has to wait
@@ -103,7 +103,7 @@ def _without_autocast(device):
 def _losses_and_gradients(
     features, labels, temperature, settings, anchor_weights, temperature_learned
 ):
-    """Return the losses of the anchors, whether each has a class mate, and two gradients.
+    """Return the losses of the anchors, whether each has a classmate, and two gradients.
 
     The gradients are those of the sum of the losses times ``anchor_weights`` (1 or [..., anchors]):
     by the features, and by the temperature if it is learned. Without weights, both are None.
@@ -187,7 +187,7 @@ def _prepared_labels(labels, ignore_index, points):
 
 
 def _block_losses(logits, labels, row_mask, block_start, bounded, weights):
-    """Return the losses of a block's anchors, and whether each has a class mate.
+    """Return the losses of a block's anchors, and whether each has a classmate.
 
     The block's first anchor is row ``block_start``. Its logits [..., anchors, N] are overwritten:
     with ``weights`` (1 or [..., anchors, 1]) by the derivatives of the weighted sum of the losses;

@@ -29,7 +29,7 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
 
     Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
     column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
-    class mates in their batch.
+    classmates in their batch.
 
     Args:
         model: a SentenceTransformer, or any module that takes a dict of tensors and returns one
@@ -109,7 +109,7 @@ def gathered(features, labels):
     Passing the rows of other ranks as ``references`` instead saves computing the same table of
     pairs on each rank. But each rank then takes the mean over its own anchors, and the mean of
     these means is the loss of the whole batch only if all ranks have equally many anchors with a
-    class mate.
+    classmate.
 
     Args:
         features: float tensor [..., B, D]; only B may differ between ranks.

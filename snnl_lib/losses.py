@@ -21,7 +21,7 @@ REDUCTIONS = ("mean", "sum", "none")
 OPTIONS = ("distance", "reduction", "chunk_size", "ignore_index")
 # Python shows the same text once per calling line, so the text must not contain a count.
 FEW_CLASS_MATES = (
-    "more than half of the anchors have no class mate in their batch and thus no loss: use larger "
+    "more than half of the anchors have no classmate in their batch and thus no loss: use larger "
     "batches, a sampler that groups by label, or more neighbours as references"
 )
 
@@ -37,12 +37,12 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
             bfloat16 are computed and returned in float32.
         labels: integer tensor [..., B], classes in any numbering; or [..., B, C] of 0 and 1,
-            several classes per row, of which class mates share at least one.
+            several classes per row, of which classmates share at least one.
         temperature: T > 0; a number, or a tensor [].
         distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"``.
 
     Returns:
-        Tensor [...], the mean over the points that have a class mate; >= 0.
+        Tensor [...], the mean over the points that have a classmate; >= 0.
 
     Raises:
         TypeError: the features are not floating point, or the labels are not integers.
@@ -102,7 +102,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 
     Every point (an *anchor*) picks a neighbour at random, near ones more often: the probabilities
     are a softmax of -distance / temperature over the rest of the batch. The anchor's loss is minus
-    the log probability of picking a *class mate*, a neighbour of its own class::
+    the log probability of picking a *classmate*, a neighbour of its own class::
 
         loss_i = -log(  sum of exp(-d_ij / T) over j != i with y_j = y_i
                       / sum of exp(-d_ik / T) over k != i )
@@ -111,7 +111,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
             bfloat16 are computed and returned in float32.
         labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
-            [..., B, C] of 0 and 1, several classes per row. Class mates then share at least one
+            [..., B, C] of 0 and 1, several classes per row. Classmates then share at least one
             class, and ``ignore_index`` must be None.
         temperature: T > 0; a number, or a tensor of one value that may require a gradient. A
             tensor's value is checked on the CPU only, because a GPU would have to wait for it.
@@ -119,7 +119,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             or ``"sqeuclidean"`` (in float32, rows must be less than 1e19 apart, or their squared
             distance overflows).
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
-            class mate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
+            classmate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
             is left out of the mean. A batch of such points gives 0, and so does an empty one.
         chunk_size: the number of anchors computed at a time. Memory is then O(B x chunk_size)
             instead of O(B x B); value and gradient stay the same. By default, a chunk takes a
@@ -131,14 +131,14 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
             Such points and references have no loss (0 under ``"none"``), are nobody's neighbour,
             get gradient 0 and may hold NaN.
-        check_finite: False skips the checks for NaN and for class mates, for training loops that
+        check_finite: False skips the checks for NaN and for classmates, for training loops that
             have their own.
 
     Returns:
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
 
     Warns:
-        UserWarning: more than half of the anchors have no class mate, and there are at least two
+        UserWarning: more than half of the anchors have no classmate, and there are at least two
             anchors. This is checked on a CPU in eager mode, and shown once per calling line.
 
     Raises:
@@ -304,7 +304,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
             entangled layer), or a list of names to sum over.
         ignore_index: a label whose rows Eq. 4 leaves out, or None; -1 is scikit-learn's "no
             label". It does not change the primary loss.
-        check_finite: False skips the checks for NaN and for class mates, for training loops that
+        check_finite: False skips the checks for NaN and for classmates, for training loops that
             have their own.
 
     Returns:
@@ -362,16 +362,16 @@ def supervised_contrastive_loss(features, labels, temperature):
     """Compute the supervised contrastive loss on cosines, a rival of Eq. 4.
 
     This is the "out" form of Khosla et al. (2020). Like Eq. 4 it is a softmax over the rest of the
-    batch, but the mean over the class mates stands outside the logarithm. All class mates then
+    batch, but the mean over the classmates stands outside the logarithm. All classmates then
     have to be near, whereas Eq. 4 is content with one.
 
     Args:
         features: float tensor [B, D]; float16 and bfloat16 are computed in float32.
-        labels: integer tensor [B]; anchors without a class mate are left out.
+        labels: integer tensor [B]; anchors without a classmate are left out.
         temperature: a number above 0.
 
     Returns:
-        Tensor [], the mean over the anchors; 0 if no anchor has a class mate.
+        Tensor [], the mean over the anchors; 0 if no anchor has a classmate.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> round(supervised_contrastive_loss(features, torch.tensor([0, 0, 1]), 1.0).item(), 4)
@@ -434,7 +434,7 @@ def _check_classes(features, labels, ignore_index):
         return
     if ignore_index is not None:
         problem = "ignore_index must be None where labels are [..., B, C]"
-        raise ValueError(f"{problem} (a row without a class has no class mate), got {ignore_index}")
+        raise ValueError(f"{problem} (a row without a class has no classmate), got {ignore_index}")
     if _can_look(labels) and labels.numel() and (labels.min() < 0 or labels.max() > 1):
         ends = f"{int(labels.min())} to {int(labels.max())}"
         raise ValueError(f"labels [..., B, C] must be 0 or 1, got values from {ends}")
@@ -492,7 +492,7 @@ def _can_look(features):
 
 
 def _mostly_alone(has_mate, labels, settings):
-    """Return whether more than half of two anchors or more have no class mate.
+    """Return whether more than half of two anchors or more have no classmate.
 
     ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count, and a last
     batch of one row gives no warning.

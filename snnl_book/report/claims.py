@@ -72,12 +72,12 @@ def listed(judged: pd.DataFrame) -> str:
 _VERDICTS = """\
 Each claim is tested by a list of comparisons. It *holds* if all of them hold, and *fails* if all \
 of them fail. It *holds in part* if some hold and none fails, *fails in part* if some fail and \
-none holds, and is *mixed* if some hold and others fail. It is *open* if our runs decide no \
-comparison, and *not tested* if we have no run that tests it."""
-_UNFAIR = """ A comparison is *unfair* if our runs of the rival cannot be used, for example \
-because most of them collapsed."""
-_PROVISIONAL = """ A verdict is *provisional* if its interval ignores the choice of test documents \
-or images, and is therefore too narrow."""
+none holds, and is *mixed* if some hold and others fail. It is *open* if our runs decide none \
+of them, and *not tested* if we have no run that tests it."""
+_UNFAIR = """ A comparison is *unfair* if our runs of one of the methods cannot be used, for \
+example because most of them collapsed."""
+_PROVISIONAL = """ A verdict is *provisional* if its interval is too narrow because it ignores the \
+choice of test documents or images."""
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
@@ -187,14 +187,15 @@ def _came_out(claim):
         return _measured(claim, counted[0])
     counts = {name: directions.count(name) for name in dict.fromkeys(directions)}
     if len(counts) == 1:
-        number = "Both" if len(directions) == 2 else f"All {len(directions)}"
+        number = "Both" if len(directions) == 2 else f"All {in_words(len(directions))}"
         end = f"{_DIRECTIONS[directions[0]][1]}{_reasons(counted, directions[0])}"
         return f"{number} comparisons {end}."
     parts = [
-        f"{count} {_DIRECTIONS[name][count > 1]}{_reasons(counted, name, ' with new seeds' * seen)}"
+        f"{in_words(count)} {_DIRECTIONS[name][count > 1]}"
+        f"{_reasons(counted, name, ' with new seeds' * seen)}"
         for name, count in counts.items()
     ]
-    return f"Of {len(directions)} comparisons, {listing(parts)}."
+    return f"Of {in_words(len(directions))} comparisons, {listing(parts)}."
 
 
 def _measured(claim, contrast):
@@ -231,7 +232,7 @@ def _reasons(contrasts_of_claim, direction, needed=""):
     if len(counts) == 1:
         return f" ({', '.join(counts)})"
     parts = [
-        f"{count} because {reason}" if reason else f"{count} because there are no runs{needed}"
+        f"{in_words(count)} because {reason or f'there are no runs{needed}'}"
         for reason, count in counts.most_common()
     ]
     return f" ({'; '.join(parts)})"
@@ -252,6 +253,8 @@ def _why_open(contrast):
     """Return why the interval of a comparison decides nothing."""
     if contrast["units"] < contrasts.FEWEST:
         return f"there are fewer than three {UNITS[contrast['unit']]}"
+    if contrast["note"] == "the units hardly differ":
+        return "all runs give the same difference, so there is no interval"
     if contrast["test"] == "more than half":
         clear, compared = re.findall(r"\d+", contrast["note"].removeprefix("above 0"))
         return f"{clear if clear != '0' else 'none'} of {compared} methods gains clearly"

@@ -63,8 +63,9 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
         axis.remove()
     run = {"color": "grey", "linestyle": "", "marker": "o"}
     ours = run | {"marker": "|", "markersize": 12, "markeredgewidth": 2.5}
+    collapsed = any((records["status"] == "collapsed").any() for records, *_ in panels)
     looks = {
-        "one of our runs (a cross: collapsed)": run,
+        "one of our runs" + " (a cross: collapsed)" * collapsed: run,
         "95 % interval of our mean": ours,
         "the paper's mean": {"color": "black", "linewidth": 1.6},
     }
@@ -261,7 +262,7 @@ def draw_label_curves(axis, runs: pd.DataFrame, lines: dict[str, tuple], title: 
         draw_means(axis, drawn, "labels", label=words, **look)
     unlabelled = runs[runs["labels"] == 0].groupby("method")["value"].mean()
     axis.axhline(
-        unlabelled.max(), color="black", linestyle=":", label="best without labels, same vectors"
+        unlabelled.max(), color="black", linestyle=":", label="best without labels, same inputs"
     )
     sizes = sorted(set(runs["labels"]) - {0})
     axis.set(xscale="log", xlabel="labels", ylabel="accuracy", title=title)
@@ -311,18 +312,33 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
     """Draw words (``x``, ``y``, ``label``: 1 if positive, ``row``) as dots, a few of them by name.
 
     ``texts`` has the word of each row, empty if it is not to be printed; the first ``named`` words
-    of each polarity that have one are written.
+    of each polarity that have one are written, away from the dots.
     """
     require("adjustText")
     from adjustText import adjust_text
+    from matplotlib import patheffects
 
+    outline = patheffects.withStroke(linewidth=2, foreground="white")
     labels = []
     for label, own in points.groupby("label"):
         polarity, colour, dot = [("negative", "#D55E00", "^"), ("positive", "#0072B2", "o")][label]
         axis.scatter(own["x"], own["y"], s=16, color=colour, marker=dot, label=polarity)
         shown = [word for word in own.itertuples() if texts[word.row]][:named]
-        look = {"fontsize": 10.5, "color": colour}
+        look = {"fontsize": 10, "color": colour, "path_effects": [outline]}
         labels += [axis.text(word.x, word.y, texts[word.row], **look) for word in shown]
+    axis.margins(x=0.45, y=0.12)  # room for the words
     if labels:
-        adjust_text(labels, ax=axis, arrowprops={"arrowstyle": "-", "color": "0.4"})
+        axis.figure.draw_without_rendering()  # gives the axes their size
+        adjust_text(
+            labels,
+            points["x"].to_numpy(),
+            points["y"].to_numpy(),
+            ax=axis,
+            force_static=(0.3, 0.6),
+            force_text=(0.4, 0.6),
+            force_explode=(0.1, 0.2),
+            max_move=20,
+            iter_lim=500,
+            arrowprops={"arrowstyle": "-", "color": "0.4"},
+        )
     axis.set(xticks=[], yticks=[])

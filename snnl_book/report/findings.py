@@ -20,15 +20,15 @@ from snnl_book.report.tables import behind, differences
 
 # ---------------------------------------------------------------- what annealing does
 
-FIXED, STRONGER = "T = 1, constant strength", "T = 1, growing strength"
-FALLING, ANNEALED = "falling T, constant strength", "falling T, growing strength"
+FIXED, STRONGER = "T = 1 with constant strength", "T = 1 with growing strength"
+FALLING, ANNEALED = "falling T with constant strength", "falling T with growing strength"
 """The four conditions. The gradient of the loss has a factor 1/T, so that annealing (Eq. 6) does
 two things at once: the temperature falls, and the loss grows stronger by 1/T.
 """
-LOW = "T = 0.15 throughout"
+LOW = "T = 0.15 with constant strength"
 """A low temperature that stays fixed, for the autoencoders."""
 CHANGES = {
-    "a growing strength alone": (STRONGER, FIXED),
+    "growing strength alone": (STRONGER, FIXED),
     "a falling temperature alone": (FALLING, FIXED),
     "both: annealing": (ANNEALED, FIXED),
     "a falling temperature, with growing strength": (ANNEALED, STRONGER),
@@ -103,10 +103,7 @@ def _conditions():
     images = recorded("images", "mnist", "pixels")
     return {
         f"points, epoch {EPOCH}": (_at_epoch(points, _POINTS), "neighbours"),
-        f"points trained by Adam, epoch {EPOCH}": (
-            _at_epoch(points, _POINTS_BY_ADAM),
-            "neighbours",
-        ),
+        f"points moved by Adam, epoch {EPOCH}": (_at_epoch(points, _POINTS_BY_ADAM), "neighbours"),
         "AG News, AE(D)": (_labelled(pd.concat(texts), _CODES | {ANNEALED: "AE(D)"}), "acc"),
         "MNIST, AE(D)": (_labelled(images, _CODES | {ANNEALED: "AE(D), alpha 1"}), "acc"),
         f"points with cosine distances, epoch {EPOCH}": (

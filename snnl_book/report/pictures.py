@@ -119,9 +119,9 @@ def autoencoder(widths: list[int], code_units: int):
     arrow = {"arrowstyle": "->", "color": "black"}
     part = f"LC(D):\n{code_units} units"
     axis.annotate(part, (4, -70), (4, -640), ha="center", arrowprops=arrow)
-    axis.annotate("AE(D): all seven hidden layers", (4, -1220), ha="center")
-    axis.hlines(-1250, 0.7, 7.3, color="black")
-    axis.set(yticks=[], ylim=(-1380, 1300))
+    axis.annotate("AE(D): all seven hidden layers", (4, -1210), ha="center")
+    axis.hlines(-1290, 0.7, 7.3, color="black")
+    axis.set(yticks=[], ylim=(-1400, 1300))
     axis.set_title("AE(D) applies the loss to every hidden layer, LC(D) to part of the code")
     axis.grid(visible=False)
     return figure
@@ -147,6 +147,6 @@ def benchmark(recorded, order: list[str]):
         axis.minorticks_off()
     labels = axes[0].get_legend_handles_labels()
     figure.legend(*labels, loc="outside lower center", ncols=5, fontsize=10)
-    title = "The library's loss is the fastest and the most frugal in large batches"
+    title = "On a CPU, the library is the fastest and needs the least memory"
     figure.suptitle(title, x=0.01, ha="left")
     return figure

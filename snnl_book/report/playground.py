@@ -62,7 +62,7 @@ def show_playground(seed: int):
         "c2-playground",
         "Two scatter plots of forty points in four classes. On the left the classes are mixed, and "
         "lines lead from one ringed point to nearly all others. On the right each class lies on a "
-        "ray of its own, and the lines lead to the class mates of the ringed point.",
+        "ray of its own, and the lines lead to the classmates of the ringed point.",
         "Forty points before and after 200 steps of training on the loss alone, at a temperature "
         "of 1. Lines show which points the ringed point picks; the wider the line, the likelier "
         "the pick.",

@@ -174,7 +174,7 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
 def test_the_falling_temperature_gains_less_than_the_longer_step_on_points():
     rows = findings.annealing_effects().set_index(["setting", "label"])["mean"]
     points = rows[f"points, epoch {findings.EPOCH}"]
-    alone, lower = points["a growing strength alone"], points["a falling temperature alone"]
+    alone, lower = points["growing strength alone"], points["a falling temperature alone"]
     assert alone > 2 * max(lower, 0)
     runs = findings.uses_of_labels("mnist").query("labels == 10000")
     means = runs.groupby("method")["value"].mean()

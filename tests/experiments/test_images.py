@@ -313,7 +313,7 @@ def test_readings_take_the_steps_that_they_name(every_epoch, monkeypatch):
         assert outcome.points is None
     outcome = moving("1.0", "10 classes", epochs=0)
     assert outcome.curve["loss"].iloc[0] > moving("1.0", epochs=0).curve["loss"].iloc[0] + 0.5, (
-        "more classes, fewer class mates"
+        "more classes, fewer classmates"
     )
 
 

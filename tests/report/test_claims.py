@@ -54,14 +54,14 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         "(accuracy, 95 % interval +0.026 to +0.052)."
     )
     assert by_claim["disentangling-classifies-better"].endswith(
-        "Of 5 comparisons, 2 are open (1 because the interval crosses the limit for *marginal*; "
-        "1 because there are fewer than three encoders) and 3 fail."
+        "Of five comparisons, two are open (one because the interval crosses the limit for "
+        "*marginal*; one because there are fewer than three encoders) and three fail."
     )
     annealing = next(line for line in lines if "Annealing improves the clustering." in line)
-    assert "download the files of EMNIST Balanced; 1 because there are no runs)" in annealing
+    assert "download the files of EMNIST Balanced; one because there are no runs)" in annealing
     scores = next(line for line in lines if "NMI and ARI of AE(D)" in line)
     assert scores.endswith(
-        "8 hold and 4 are not tested (we could not download the files of EMNIST Balanced)."
+        "eight hold and four are not tested (we could not download the files of EMNIST Balanced)."
     )
     untested = judged[judged["kind"] == "not tested"]
     after_seeing = {claim.name for claim in registered_claims() if claim.after_seeing}

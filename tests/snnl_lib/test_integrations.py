@@ -128,7 +128,7 @@ def test_the_trainer_of_sentence_transformers_moves_the_temperature(
     else:
         assert all(0.01 < abs(np.log(t)) < 0.2 for t in temperatures[1:])
     for names, _ in batches:
-        assert names.unique(return_counts=True)[1].min() >= 2  # the sampler's class mates
+        assert names.unique(return_counts=True)[1].min() >= 2  # the sampler's classmates
     model.save_pretrained(str(tmp_path / "saved"))
     assert "frosst2019analyzing" in (tmp_path / "saved" / "README.md").read_text()
 

@@ -32,7 +32,7 @@ from snnl_lib.losses import (
 )
 
 torch.set_num_threads(1)
-ALONE = "more than half of the anchors have no class mate"
+ALONE = "more than half of the anchors have no classmate"
 pytestmark = pytest.mark.filterwarnings(f"ignore:{ALONE}")  # tested below
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -41,7 +41,7 @@ REDUCTIONS = ["mean", "sum", "none"]
 TEMPERATURES = [0.02, 0.3]  # terms of cosines are scaled below 0.025
 by_distance = pytest.mark.parametrize("distance", DISTANCES)
 
-LABELS = [0, 0, 1, 1, 1, 2, 0]  # class 2 occurs once: an anchor without a class mate
+LABELS = [0, 0, 1, 1, 1, 2, 0]  # class 2 occurs once: an anchor without a classmate
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -127,7 +127,7 @@ def decimal_losses(rows, labels, temperature, distance):
 
 
 def oracle(features, labels, temperature, distance):
-    """Return the losses (nan without a class mate), their mean, and the gradient of the mean by
+    """Return the losses (nan without a classmate), their mean, and the gradient of the mean by
     central differences.
 
     150 digits and steps of 1e-30 make every digit of a float64 exact: no stable rearrangement of
@@ -319,7 +319,7 @@ def test_nca_loss_of_pytorch_metric_learning_gives_the_same_value_and_gradient(d
         theirs = LpDistance(normalize_embeddings=False, p=2, power=2)
     features = 0.3 * torch.randn(24, 5, generator=random, dtype=torch.float64)
     # Class 9 occurs once. Their loss drops anchors whose own mass is exactly 0 before its mean:
-    # those without a class mate, and those that underflow, which small features keep from
+    # those without a classmate, and those that underflow, which small features keep from
     # happening. So both means run over the same 23 anchors.
     labels = torch.cat([torch.arange(23) % 4, torch.tensor([9])])
     for temperature in (0.05, 0.5, 1.0, 20.0):
@@ -341,7 +341,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_reference(distance, random)
     features = torch.randn(2, 3, 40, 5, generator=random, dtype=torch.float64).relu()
     features[0, 0, 0] = 0  # a row that a ReLU has emptied
     labels = torch.randint(0, 5, (2, 3, 40), generator=random)
-    labels[1, 1] = torch.arange(40)  # a batch without class mates
+    labels[1, 1] = torch.arange(40)  # a batch without classmates
     labels[1, 2, 0] = 99  # one row without
     for temperature, dtype in product(TEMPERATURES, TOLERANCE):
         arguments = features.to(dtype), labels, temperature
@@ -566,7 +566,7 @@ def test_mean_leaves_out_anchors_without_a_class_mate_while_none_gives_them_0(di
 def test_leading_axes_equal_a_loop_over_the_batches(distance, random):
     features = torch.randn(2, 3, 6, 4, generator=random, dtype=torch.float64)
     labels = torch.randint(0, 3, (2, 3, 6), generator=random)
-    labels[0, 1] = torch.arange(6)  # a batch without class mates does not touch the others
+    labels[0, 1] = torch.arange(6)  # a batch without classmates does not touch the others
     labels[1, 2] = torch.tensor([0, 0, 1, 2, 3, 4])  # each batch has its own denominator
     for reduction, chunk_size in product(REDUCTIONS, (None, 4)):
         pull = torch.rand(2, 3, *[6] * (reduction == "none"), generator=random)
@@ -1018,7 +1018,7 @@ def test_the_check_for_nan_in_features_with_a_gradient_gives_no_warning():
         torch.set_warn_always(False)
 
 
-# ---------------------------------------------------------------- anchors without a class mate
+# ---------------------------------------------------------------- anchors without a classmate
 
 
 def warnings_of(labels, **options):

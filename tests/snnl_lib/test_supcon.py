@@ -69,7 +69,7 @@ def test_without_class_mates_the_rival_loss_is_0_and_for_equal_points_it_is_fini
 
 
 def test_one_near_class_mate_satisfies_equation_4_and_not_its_rival():
-    # What tells the two apart: the mean over the class mates inside the logarithm, or outside.
+    # What tells the two apart: the mean over the classmates inside the logarithm, or outside.
     angles = torch.tensor(
         [0.0, 0.05, 3.0, 1.5, 1.55, 4.5], dtype=torch.float64
     )  # each class: two points together, one far away
