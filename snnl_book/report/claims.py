@@ -65,7 +65,7 @@ def listed(judged: pd.DataFrame) -> str:
         lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
     unfair = any(each["direction"] == "unfair" for own in judged["contrasts"] for each in own)
     words = _VERDICTS + _UNFAIR * unfair + _PROVISIONAL * bool(judged["provisional"].any())
-    link = "For the papers' numbers and ours in each comparison, see [The claims](claims.md)."
+    link = "For the paper's numbers and ours in each comparison, see [The claims](claims.md)."
     return "\n".join([words, "", *lines, "", link])
 
 
@@ -76,8 +76,8 @@ none holds, and is *mixed* if some hold and others fail. It is *open* if our run
 of them, and *not tested* if we have no run that tests it."""
 _UNFAIR = """ A comparison is *unfair* if our runs of one of the methods cannot be used, for \
 example because most of them collapsed."""
-_PROVISIONAL = """ A verdict is *provisional* if its interval is too narrow because it ignores the \
-choice of test documents or images."""
+_PROVISIONAL = """ A verdict is *provisional* if the intervals behind it are too narrow, because \
+they ignore the choice of test documents, words or images."""
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:

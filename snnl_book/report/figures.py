@@ -326,7 +326,7 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
         shown = [word for word in own.itertuples() if texts[word.row]][:named]
         look = {"fontsize": 10, "color": colour, "path_effects": [outline]}
         labels += [axis.text(word.x, word.y, texts[word.row], **look) for word in shown]
-    axis.margins(x=0.45, y=0.12)  # room for the words
+    axis.margins(x=0.55, y=0.12)  # room for the words
     if labels:
         axis.figure.draw_without_rendering()  # gives the axes their size
         adjust_text(
@@ -334,9 +334,9 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
             points["x"].to_numpy(),
             points["y"].to_numpy(),
             ax=axis,
-            force_static=(0.3, 0.6),
+            force_static=(0.4, 0.5),
             force_text=(0.4, 0.6),
-            force_explode=(0.1, 0.2),
+            force_explode=(0.05, 0.1),
             max_move=20,
             iter_lim=500,
             arrowprops={"arrowstyle": "-", "color": "0.4"},

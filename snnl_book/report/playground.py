@@ -65,7 +65,7 @@ def show_playground(seed: int):
         "ray of its own, and the lines lead to the classmates of the ringed point.",
         "Forty points before and after 200 steps of training on the loss alone, at a temperature "
         "of 1. Lines show which points the ringed point picks; the wider the line, the likelier "
-        "the pick.",
+        "the pick. Solid lines lead to points of its own class, dashed lines to others.",
     )
     facts = json.dumps(_facts(points))
     return HTML(f"""<link rel="stylesheet" href="../_static/playground.css">

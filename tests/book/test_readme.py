@@ -145,7 +145,7 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     numbers = pages._values(judged).set_index("name")["text"]
     answer = said(README.partition("**What came out.**")[2].partition("![")[0])
     names = ["acc-ae-d", "acc-ae", "acc-best", "acc-ae-d-squared"]
-    decimals = re.findall(r"[+-]?\d+\.\d+", answer)
+    decimals = re.findall(r"[+−]?\d+\.\d+", answer)
     expected = [*numbers[names]]
     for name in ("ffn", "early"):
         expected += [numbers[f"{name}-gain"], *numbers[f"{name}-interval"].split(" to ")]
