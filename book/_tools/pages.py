@@ -164,6 +164,7 @@ def _values(judged):
     values = {
         "claims": f"{len(judged)}",
         "final": f"{len(final)}",
+        "provisional": f"{len(judged) - len(final)}",
         "hold": f"{(final == 'holds').sum()}",
         "untested": f"{(final == 'not tested').sum()}",
         "smallest": _smallest(judged),
