@@ -158,7 +158,8 @@ def _values(judged):
     codes = report.recorded("clustering", "ag_news").query("metric == 'acc'")
     codes = codes.groupby("label")["value"].mean()
     text_uses = _means_of_labels("ag_news", 20_000)
-    short = _short_texts("ClusterBERT", "MiniLM, mean")
+    words = ("SIF", "SIF, own vectors")
+    short = _short_texts("ClusterBERT", "MiniLM, mean", *words)
     final = judged.loc[~judged["provisional"], "kind"].map(claims.word)
     early = _early_loss()
     values = {
@@ -178,6 +179,7 @@ def _values(judged):
         "early-interval": f"{early['low']:.3f} to {early['high']:.3f}",
         "nmi-clusterbert": short["ClusterBERT"],
         "nmi-minilm": short["MiniLM, mean"],
+        "nmi-words": max(short[method] for method in words),
         "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
     }
     return pd.DataFrame({"name": [*values], "text": [*values.values()]})

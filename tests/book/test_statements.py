@@ -4,11 +4,13 @@ import re
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from snnl_book import data, embeddings, results
+from snnl_book import data, embeddings, report, results
 from snnl_book.__main__ import _parser
 from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS
+from snnl_book.report import image_rows
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 PAGES = {
@@ -184,3 +186,24 @@ def test_the_entry_to_cite_is_that_of_citation_cff():
     for name in ("title", "version", "license"):
         assert re.search(rf'^{name}: "?{re.escape(told[name])}"?$', cff, re.MULTILINE)
     assert f"name: {told['author']}" in cff
+
+
+# ---------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("dataset", ["ag_news", "mnist", "fashion_mnist"])
+def test_an_autoencoder_loses_its_clusters_if_the_loss_stops_early(dataset):
+    if dataset == "ag_news":
+        runs = [
+            report.recorded(name, "ag_news", "spacy")
+            for name in ("clustering", "clustering-readings")
+        ]
+    else:
+        runs = [report.recorded("images", dataset, "pixels")]
+    runs = pd.concat(runs).replace({"label": {image_rows.BASE: "AE(D)"}})
+    first, second = (f"AE(D), loss in the {half} half only" for half in ("first", "second"))
+    pairs = [(first, "AE(D)"), (first, "AE"), (second, "AE(D)")]
+    early, over_none, late = report.differences(runs, pairs).to_dict("records")
+    assert early["high"] < 0
+    assert (over_none["high"] < 0) if dataset == "ag_news" else (over_none["low"] > 0)
+    assert abs(late["mean"]) < 0.01
