@@ -254,7 +254,10 @@ def _why_open(contrast):
     if contrast["units"] < contrasts.FEWEST:
         return f"there are fewer than three {UNITS[contrast['unit']]}"
     if contrast["note"] == "the units hardly differ":
-        return "all runs give the same difference, so there is no interval"
+        return (
+            "all runs give the same difference, so we cannot compute an interval, and without one"
+            " our rule decides nothing"
+        )
     if contrast["test"] == "more than half":
         clear, compared = re.findall(r"\d+", contrast["note"].removeprefix("above 0"))
         return f"{clear if clear != '0' else 'none'} of {compared} methods gains clearly"

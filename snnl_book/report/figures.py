@@ -66,7 +66,7 @@ def seed_figure(panels: list[tuple[pd.DataFrame, pd.DataFrame, str, str]], title
     collapsed = any((records["status"] == "collapsed").any() for records, *_ in panels)
     looks = {
         "one of our runs" + " (a cross: collapsed)" * collapsed: run,
-        "95 % interval of our mean": ours,
+        "95 % interval for our mean": ours,
         "the paper's mean": {"color": "black", "linewidth": 1.6},
     }
     return _with_legend(figure, looks, title, 2)
@@ -334,10 +334,11 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
             points["x"].to_numpy(),
             points["y"].to_numpy(),
             ax=axis,
+            expand=(1.5, 1.8),
             force_static=(0.4, 0.5),
-            force_text=(0.4, 0.6),
-            force_explode=(0.05, 0.1),
-            max_move=20,
+            force_text=(0.8, 1.0),
+            force_explode=(0.3, 0.5),
+            max_move=60,
             iter_lim=500,
             arrowprops={"arrowstyle": "-", "color": "0.4"},
         )

@@ -82,7 +82,8 @@ class _Block:
                 for run in runs.values()
             )
             if 2 * void > len(runs):
-                return f"most runs of {label} collapsed or diverged"
+                ended = sorted({run.status for run in runs.values()} - {"ok"})
+                return f"most runs of {label} {' or '.join(ended)}"
             published_score = published.get(dataset) if weight < 0 else None
             values = [run.value for run in runs.values() if not math.isnan(run.value)]
             if published_score and values and np.mean(values) < published_score - BELOW_PUBLISHED:

@@ -65,7 +65,8 @@ def show_playground(seed: int):
         "ray of its own, and the lines lead to the classmates of the ringed point.",
         "Forty points before and after 200 steps of training on the loss alone, at a temperature "
         "of 1. Lines show which points the ringed point picks; the wider the line, the likelier "
-        "the pick. Solid lines lead to points of its own class, dashed lines to others.",
+        "the pick. Solid lines lead to points of its own class, dashed lines to others. Only the "
+        "angle between two points matters, so each class gathers on a ray from the origin.",
     )
     facts = json.dumps(_facts(points))
     return HTML(f"""<link rel="stylesheet" href="../_static/playground.css">
@@ -126,7 +127,7 @@ def draw_picks(axis, points: torch.Tensor, anchor: int, temperature: float) -> N
         line = {"color": "black" if mate else "#C04A00", "linestyle": "-" if mate else "--"}
         if p >= 0.002:
             ends = zip(points[anchor].tolist(), point.tolist(), strict=True)
-            axis.plot(*ends, **line, linewidth=0.4 + 8 * p, alpha=min(1, 0.2 + p**0.5))
+            axis.plot(*ends, **line, linewidth=40 * p, alpha=min(1, 0.2 + p**0.5))
     draw_points(axis, points)
     ring = {"s": 190, "facecolor": "none", "edgecolor": "black", "linewidth": 1.4, "zorder": 4}
     axis.scatter(*points[anchor].tolist(), **ring)

@@ -26,7 +26,7 @@
     return rows.map((x) => rows.map((y) => near(x, y) / temperature));
   }
 
-  // For each anchor the logarithms of the sums over its class mates and over the others, itself left out.
+  // For each anchor the logarithms of the sums over its classmates and over the others, itself left out.
   function anchorsOf(points, labels, temperature, distance) {
     return logitsOf(points, temperature, distance).map((logits, i) => {
       const over = (mates) => logSumExp(logits.filter((_, j) => j !== i && (labels[j] === labels[i]) === mates));
@@ -40,7 +40,7 @@
     return counted.reduce((sum, { own, other }) => sum + softplus(other - own), 0) / Math.max(1, counted.length);
   }
 
-  // For each anchor the probabilities `to` of picking each point, and `mate` of picking any class mate.
+  // For each anchor the probabilities `to` of picking each point, and `mate` of picking any classmate.
   function pick(points, labels, temperature, distance) {
     return anchorsOf(points, labels, temperature, distance).map(({ logits, own, other }, i) => {
       const all = logSumExp([own, other]);
@@ -142,7 +142,7 @@
     <div class="words">
       <ul class="classes" aria-label="Classes"></ul>
       <ul aria-label="Signs">
-        <li>${sign('<path class="link mate" stroke-width="3" d="M-14 0H14"/>')}pick of a class mate</li>
+        <li>${sign('<path class="link mate" stroke-width="3" d="M-14 0H14"/>')}pick of a classmate</li>
         <li>${sign('<path class="link" stroke-width="3" d="M-14 0H14"/>')}pick of another (wider: likelier)</li>
         <li>${sign('<path class="arrow" d="M-14 0H14M8 -5L14 0L8 5"/>')}where the loss pushes</li>
       </ul>
@@ -288,7 +288,7 @@
   function describe(i, { to, mate }) {
     const first = to.indexOf(Math.max(...to));
     const where = points[i].map((value) => value.toFixed(2).replace("-", "−")).join(", ");
-    return `${nameOf(i)} at ${where} picks a class mate with probability ${show(mate)}; its likeliest pick is ${nameOf(first)} with ${show(to[first])}`;
+    return `${nameOf(i)} at ${where} picks a classmate with probability ${show(mate)}; its likeliest pick is ${nameOf(first)} with ${show(to[first])}`;
   }
 
   // Along the arrows, all points alike: as many times their length as brings the loss down the most.
