@@ -56,9 +56,10 @@ LAYERS = {
 
 
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
-    """Return the image runs of a data set, but none at other temperatures, weights or code lengths.
+    """Return the image runs of a data set, without those that vary the loss of AE(D).
 
-    Adds ``kind``, one of ``KINDS``, and ``paper``, the accuracy that the image paper reports for
+    These have other temperatures or weights, normalise the codes, or switch the loss off. Adds
+    ``kind``, one of ``KINDS``, and ``paper``, the accuracy that the image paper reports for
     the method (nan where it reports none).
 
     >>> found = methods("mnist").query("metric == 'acc'")
@@ -66,7 +67,7 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
     {'labels': 1, 'loss': 3, 'none': 10}
     """
     runs = recorded("images", dataset, "pixels", seeds=seeds)
-    runs = runs[~runs["label"].str.contains("fixed temperature|weight|normalised codes")]
+    runs = runs[~runs["label"].str.contains("fixed temperature|weight|normalised codes|half only")]
     quoted = literature().query("metric == 'acc' and dataset == @dataset")
     printed = quoted.set_index("method")["value"]
     known = {"ae-d": "loss", "supcon": "labels"}
