@@ -162,6 +162,8 @@ def _values(judged):
     short = _short_texts("ClusterBERT", "MiniLM, mean", *words)
     final = judged.loc[~judged["provisional"], "kind"].map(claims.word)
     early = _early_loss()
+    trained, vectors = float(short["ClusterBERT"]), float(short["MiniLM, mean"])
+    averaged = max(float(short[method]) for method in words)
     values = {
         "claims": f"{len(judged)}",
         "final": f"{len(final)}",
@@ -179,7 +181,9 @@ def _values(judged):
         "early-interval": f"{early['low']:.3f} to {early['high']:.3f}",
         "nmi-clusterbert": short["ClusterBERT"],
         "nmi-minilm": short["MiniLM, mean"],
-        "nmi-words": max(short[method] for method in words),
+        "nmi-words": f"{averaged:.3f}",
+        "nmi-vectors-gain": f"{vectors - averaged:.3f}",
+        "nmi-training-gain": f"{trained - vectors:.3f}",
         "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
     }
     return pd.DataFrame({"name": [*values], "text": [*values.values()]})

@@ -103,7 +103,7 @@ VERDICT_COLOURS = {
     "not tested": "#FFFFFF",
 }
 PAPERS = {"text": "Text", "image": "Images", "ClusterBERT": "ClusterBERT"}
-WIDTH, BAR, GAP, LEFT, TOP = 720, 34, 12, 96, 34
+WIDTH, BAR, GAP, LEFT, TOP = 440, 30, 9, 94, 54
 
 
 def counts(judged: pd.DataFrame) -> dict[str, dict[str, int]]:
@@ -128,7 +128,7 @@ def verdicts_svg(judged: pd.DataFrame) -> str:
     parts = [_legend()]
     for line, (paper, row) in enumerate(table.items()):
         top, x = TOP + line * (BAR + GAP), float(LEFT)
-        name = f'<text x="{LEFT - 8}" y="{top + 22}" text-anchor="end">{PAPERS[paper]}</text>'
+        name = f'<text x="{LEFT - 8}" y="{top + 20}" text-anchor="end">{PAPERS[paper]}</text>'
         parts.append(name)
         for kind, number in row.items():
             if not number:
@@ -136,7 +136,7 @@ def verdicts_svg(judged: pd.DataFrame) -> str:
             width = number * unit
             place = f'x="{x:.1f}" y="{top}" width="{width:.1f}" height="{BAR}"'
             parts.append(f'<rect {place} fill="{VERDICT_COLOURS[kind]}"/>')
-            parts.append(f'<text x="{x + width / 2:.1f}" y="{top + 22}" class="n">{number}</text>')
+            parts.append(f'<text x="{x + width / 2:.1f}" y="{top + 20}" class="n">{number}</text>')
             x += width
     words = "; ".join(
         f"{PAPERS[paper]}: " + ", ".join(f"{row[kind]} {kind}" for kind in row if row[kind])
@@ -154,11 +154,13 @@ def verdicts_svg(judged: pd.DataFrame) -> str:
 
 
 def _legend():
-    """Return the colours of the verdicts, in one line."""
-    parts, x = [], 2.0
-    for kind, colour in VERDICT_COLOURS.items():
-        parts.append(f'<rect x="{x:.0f}" y="6" width="14" height="14" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 18:.0f}" y="18">{kind}</text>')
+    """Return the colours of the verdicts, in two lines."""
+    parts, x, y = [], 2.0, 4
+    for number, (kind, colour) in enumerate(VERDICT_COLOURS.items()):
+        if number == len(VERDICT_COLOURS) // 2:
+            x, y = 2.0, 28
+        parts.append(f'<rect x="{x:.0f}" y="{y}" width="14" height="14" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 18:.0f}" y="{y + 12}">{kind}</text>')
         x += 32 + 7.0 * len(kind)
     return "".join(parts)
 
