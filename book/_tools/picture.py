@@ -18,7 +18,7 @@ VERDICTS = FOLDER / "verdicts.svg"
 # ---------------------------------------------------------------- the loss at work
 
 POINTS, CLASSES, STEPS, FRAMES = 72, 3, 40, 16
-TEMPERATURE, STEP_SIZE = 2.0, 15.0
+TEMPERATURE, STEP_SIZE = 10.0, 30.0
 SIDE, SECONDS, TIMES = 360, 8, 3
 COLOURS = ("#0072B2", "#E69F00", "#CC79A7")
 SHAPES = ("M0-5A5 5 0 1 1 0 5A5 5 0 1 1 0-5", "M-4.6-4.6H4.6V4.6H-4.6Z", "M0-6L5.6 4.4H-5.6Z")
@@ -76,8 +76,8 @@ def motion_svg() -> str:
     )
     style = (
         f".m,.b,.a{{animation:{SECONDS}s linear {TIMES} both}}.b{{animation-name:b;opacity:0}}"
-        ".a{animation-name:a}@keyframes b{0%,12%{opacity:1}30%,100%{opacity:0}}"
-        "@keyframes a{0%,60%{opacity:0}80%,100%{opacity:1}}text{font:15px sans-serif;fill:#222}"
+        ".a{animation-name:a}@keyframes b{0%,40%{opacity:1}55%,100%{opacity:0}}"
+        "@keyframes a{0%,60%{opacity:0}75%,100%{opacity:1}}text{font:15px sans-serif;fill:#222}"
         "@media(prefers-reduced-motion:reduce){.m,.b,.a{animation:none}}"
     )
     return (
@@ -99,9 +99,14 @@ VERDICT_COLOURS = {
     "open": "#BBBBBB",
     "fails in part": "#E69F00",
     "fails": "#D55E00",
-    "provisional": "#DDDDDD",
+    "provisional": "url(#stripes)",
     "not tested": "#FFFFFF",
 }
+_STRIPES = (
+    '<defs><pattern id="stripes" width="6" height="6" patternUnits="userSpaceOnUse" '
+    'patternTransform="rotate(45)"><rect class="g" width="6" height="6" fill="white"/>'
+    '<rect class="g" width="2" height="6" fill="#AAAAAA"/></pattern></defs>'
+)
 PAPERS = {"text": "Text", "image": "Images", "ClusterBERT": "ClusterBERT"}
 WIDTH, BAR, GAP, LEFT, TOP = 440, 30, 9, 94, 54
 
@@ -125,7 +130,7 @@ def verdicts_svg(judged: pd.DataFrame) -> str:
     """Return an SVG with one bar of verdicts for each paper."""
     table = counts(judged)
     unit = (WIDTH - LEFT - 8) / max(sum(row.values()) for row in table.values())
-    parts = [_legend()]
+    parts = [_STRIPES, _legend()]
     for line, (paper, row) in enumerate(table.items()):
         top, x = TOP + line * (BAR + GAP), float(LEFT)
         name = f'<text x="{LEFT - 8}" y="{top + 20}" text-anchor="end">{PAPERS[paper]}</text>'
