@@ -125,6 +125,8 @@ def embed(
         "sif-corpus": lambda: words.sif(texts, fit_texts, of_corpus=True),
     }[method]
     facts = {"method": method, "vectors": fingerprint(method), "max_features": max_features}
+    if method == "tfidf":
+        facts["equally frequent"] = "alphabetical"  # once it depended on the processor
     return cached_vectors(facts, [texts, fit_texts], compute)
 
 

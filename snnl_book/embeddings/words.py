@@ -159,21 +159,38 @@ def _lengths(documents):
     return np.maximum([len(words) for words in documents], 1)[:, None]
 
 
-def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarray:
-    """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features].
+def frequent_words(texts: list[str], most: int) -> list[str]:
+    """Return the ``most`` most frequent words of texts, in alphabetical order.
 
-    Words are lower-cased, without English stop words, as in the appendix of the ClusterBERT paper.
-    The rest is scikit-learn's: its list of stop words, and words of two or more letters or digits.
+    Words are lower-cased and have two or more letters or digits; scikit-learn's English stop words
+    are left out. Of equally frequent words, the first in the alphabet are kept: scikit-learn's own
+    ``max_features`` keeps others on another processor. Raises ValueError if no word is left.
+
+    >>> frequent_words(["Rain and wind", "wind, sun, rain", "snow"], 3)
+    ['rain', 'snow', 'wind']
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.feature_extraction.text import CountVectorizer
 
-    vectorizer = TfidfVectorizer(stop_words="english", max_features=max_features)
+    counter = CountVectorizer(stop_words="english")
     try:
-        vectorizer.fit(fit_texts)
+        counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel()
     except ValueError:
         problem = "no text has a word of two letters or more that is not an English stop word"
         raise ValueError(f"{problem}: take longer texts, or another method") from None
-    return vectorizer.transform(texts).toarray().astype(np.float32)
+    words = counter.get_feature_names_out()  # in alphabetical order
+    return sorted(words[np.argsort(-counts, kind="stable")[:most]].tolist())
+
+
+def tfidf(texts: list[str], fit_texts: list[str], max_features: int) -> np.ndarray:
+    """Weigh the most frequent words of ``fit_texts`` by tf-idf: float32 [N, max_features].
+
+    They are the words of ``frequent_words``: lower-cased, without English stop words, as in the
+    appendix of the ClusterBERT paper.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(vocabulary=frequent_words(fit_texts, max_features))
+    return vectorizer.fit(fit_texts).transform(texts).toarray().astype(np.float32)
 
 
 # ---------------------------------------------------------------- smooth inverse frequency

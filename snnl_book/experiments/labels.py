@@ -57,7 +57,7 @@ def text_cells(profile: dict) -> Iterator[Cell]:
             # Only word counts need many training documents; a published model needs none.
             fields["n_train"] = profile["label_sizes"][0]
         if embedding == "tfidf":
-            fields["revision"] = 2  # since then it counts words of two characters
+            fields["revision"] = short_texts.TFIDF_REVISION
         yield cell(label, embedding, "kmeans", "no labels", **fields)
 
 

@@ -34,6 +34,7 @@ DATASETS = {
 """The corpora, and their names in figures."""
 
 WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
+TFIDF_REVISION = 3  # since then no processor decides which of equally frequent words count
 START = "minilm-cls"  # where ClusterBERT starts from
 PLAIN = {
     "tfidf": "TF-IDF",
@@ -93,7 +94,8 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
 def _plain_cells(profile, dataset):
     """Yield the cells of embeddings that are clustered as they are."""
     for embedding, label in PLAIN.items():
-        cell = partial(Cell, embedding=embedding, model="plain", alpha=0, dataset=dataset)
+        fields = {"dataset": dataset, "revision": TFIDF_REVISION if embedding == "tfidf" else None}
+        cell = partial(Cell, embedding=embedding, model="plain", alpha=0, **fields)
         for suffix, settings in clusterer_settings(profile, "kmeans", "umap"):
             yield cell(label + suffix, settings=settings, n_train=profile["short_all"])
         for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
@@ -178,8 +180,8 @@ def retrieval_cells(profile: dict) -> Iterator[Cell]:
             for embedding in (*WORD_VECTORS, "minilm", START):
                 settings = {"task": task, "reading": task}
                 label = f"{PLAIN[embedding]}, {task}"
-                # Since revision 2 other texts are denoised, and tf-idf counts other words.
-                revision = 2 if task == "denoise" or embedding == "tfidf" else 1
+                # Since revision 2 other texts are denoised.
+                revision = TFIDF_REVISION if embedding == "tfidf" else 1 + (task == "denoise")
                 yield Cell(label, embedding, "plain", 0, settings, **fields, revision=revision)
             for with_or_without, changes in (("with", {}), ("without", CLUSTERING_ALONE)):
                 reading = f"{with_or_without} reconstruction, {task}"

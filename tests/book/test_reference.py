@@ -47,7 +47,7 @@ INTERNALS = {
     "data": """
         describe fetch locate read resolve
         Backbone InferSent Packed backbone_folder cache_key cached_vectors coverage embed_texts
-        encode fingerprint is_rounded load_encoder load_language_model load_tokenizer
+        encode fingerprint frequent_words is_rounded load_encoder load_language_model load_tokenizer
         local_folder mean_vectors open_backbone own_rows pack parse published_files random_encoder
         save_encoder sif table table_file tfidf to_device train_infersent_nli train_nli
         trained_weights vocabulary word_rows word_vectors write_rounded
