@@ -11,6 +11,7 @@ import pages
 import pandas as pd
 import picture
 import pytest
+from scipy import stats
 
 from snnl_book import report
 from snnl_book.__main__ import _parser, main
@@ -180,9 +181,15 @@ def test_the_falling_temperature_gains_less_than_the_longer_step_on_points():
     points = rows[f"points, epoch {findings.EPOCH}"]
     alone, lower = points["growing strength alone"], points["a falling temperature alone"]
     assert alone > 2 * max(lower, 0)
-    runs = findings.uses_of_labels("mnist").query("labels == 10000")
-    means = runs.groupby("method")["value"].mean()
-    assert means["AE(D), fixed temperature 0.15"] > means["AE(D)"] - 0.005
+    for dataset in ("mnist", "fashion_mnist"):  # "a low fixed one does about as well"
+        runs = findings.uses_of_labels(dataset).query("labels == 10000")
+        means = runs.groupby("method")["value"].mean()
+        assert means["AE(D), fixed temperature 0.15"] > means["AE(D)"] - 0.005
+    texts = [report.recorded(name, "ag_news") for name in ("clustering", "clustering-readings")]
+    texts = pd.concat(texts).query("metric == 'acc'").pivot_table("value", "seed", "label")
+    lead = (texts["AE(D)"] - texts["AE(D), fixed temperature 0.15"]).dropna()
+    half = stats.t.ppf(0.975, len(lead) - 1) * lead.sem()
+    assert len(lead) == 5 and abs(lead.mean()) < half  # "on AG News the difference is not clear"
 
 
 def test_the_pictures_show_what_the_records_say(judged):
