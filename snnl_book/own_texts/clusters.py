@@ -16,7 +16,7 @@ PIECES = 256  # as MiniLM was published; experiments keep 128
 MOST_PIECES = 512  # MiniLM has no more positions
 
 METHODS = {
-    "tfidf": "k-means on word counts (TF-IDF)",
+    "tfidf": "k-means on weighted word counts (TF-IDF)",
     "sif-corpus": "k-means on averaged word vectors, made from the texts themselves",
     "minilm": "k-means on the sentence vectors of MiniLM as published",
     "clusterbert": "MiniLM fine-tuned on the texts by ClusterBERT, then k-means",

@@ -72,19 +72,20 @@ def show_difference(records: pd.DataFrame, metric: str, name: str, reference: st
 
 
 def plus_minus(row) -> str:
-    """Format a difference and half of its 95 % interval, if it has one.
+    """Format a difference, with a true minus sign, and half of its 95 % interval, if it has one.
 
     ``row`` has ``mean``, ``low`` and ``high``, as rows of ``differences`` do.
 
     >>> plus_minus({"mean": -0.0171, "low": -0.0211, "high": -0.0131})
-    '-0.017 ± 0.004'
+    '−0.017 ± 0.004'
     >>> plus_minus({"mean": 0.02, "low": np.nan, "high": np.nan})
     '+0.020'
     """
     if not np.isfinite(row["mean"]):
         return "–"
     half = (row["high"] - row["low"]) / 2
-    return f"{row['mean']:+.3f}" + (f" ± {half:.3f}" if half > 0 else "")
+    mean = f"{row['mean']:+.3f}".replace("-", "−")
+    return mean + (f" ± {half:.3f}" if half > 0 else "")
 
 
 def count_runs(rows: pd.DataFrame) -> str:
