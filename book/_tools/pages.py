@@ -321,7 +321,7 @@ def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict
         row = {
             "page": f"runs/{name}",
             "what it is": experiment.title,
-            "recorded": len(runs),
+            "recorded": f"{len(runs):,}",
             "not ok": (runs["status"] != "ok").sum(),
             "stale": report.stale(runs).sum(),
             "hours of computing": f"{report.computing_seconds(of_experiment) / 3600:,.1f}",

@@ -67,6 +67,9 @@ def test_solutions_and_details_are_folded_in_jupyterlab_and_colab(path):
     assert all(cell["metadata"]["jp-MarkdownHeadingCollapsed"] for cell in parts)
     folded = notebook["metadata"].get("colab", {}).get("collapsed_sections", [])
     assert folded == [cell["metadata"]["id"] for cell in parts]
+    # a section that began in the cell of a folded part would be hidden with it
+    prose = [re.sub(r"(?ms)^```.*?^```", "", "".join(cell["source"])) for cell in parts]
+    assert not [text for text in prose if re.search(r"(?m)^#{1,4} ", text.partition("\n")[2])]
 
 
 def test_writing_the_cell_again_changes_nothing_and_a_new_address_changes_it_alone(tmp_path):
