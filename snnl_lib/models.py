@@ -1,10 +1,10 @@
 """The networks of the text paper (Secs. 2.1-2.3).
 
 Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
-tensor. Hidden layers have a ReLU and start from Kaiming normal weights (He et al., 2015), output
-layers start from Xavier uniform weights (Glorot and Bengio, 2010), and biases start at zero. The
-papers name these initialisers, but not whether they are normal or uniform; we use the forms that
-their inventors proposed.
+tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the code and the
+output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all biases from zero. The
+papers name these initialisers, but do not say whether they are normal or uniform; we use the forms
+that their inventors proposed.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -153,9 +153,9 @@ class Autoencoder(nn.Module):
     order. Between them is the code of ``code_size`` units.
 
     ``forward(x)`` takes [B, in_features]. It returns the logits [B, in_features] of the
-    reconstruction, which Eq. 3 takes; their logistic function is the reconstruction itself. The
-    hidden layers are ``encoder1..3`` and ``decoder1..3`` after the ReLU, and ``code``
-    [B, code_size] after the logistic function, in (0, 1).
+    reconstruction, which ``training.binary_cross_entropy`` (Eq. 3) takes; their logistic function
+    is the reconstruction itself. The hidden layers are ``encoder1..3`` and ``decoder1..3`` after
+    the ReLU, and ``code`` [B, code_size] after the logistic function, in (0, 1).
 
     With ``linear_code=True`` the code has no logistic function. With ``before_nonlinearity=True``
     the hidden layers are returned before their ReLU or logistic function. Raises ValueError if a
@@ -223,7 +223,7 @@ def hidden_layers(model, layers):
     removed at the end of the block, even after an exception.
 
     Raises:
-        ValueError: the model does not have a layer.
+        ValueError: no layer is named, or the model does not have one of them.
         TypeError: a layer does not return a tensor.
         RuntimeError: a layer ran twice or not at all in a call, or was changed in place after it
             ran.
@@ -238,7 +238,7 @@ def hidden_layers(model, layers):
     submodules = [name for name in modules if name]  # the model itself has an empty name
     known = not isinstance(layers, str) and all(name in submodules for name in layers)
     if not known or not layers:
-        raise ValueError(f"layers must name submodules out of {submodules}, got {layers!r}")
+        raise ValueError(f"layers must name some of the submodules {submodules}, got {layers!r}")
     hidden, versions = {}, {}
 
     def keep(name, module, inputs, result):

@@ -19,7 +19,7 @@ from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):
-    """The loss or the weights of a training were not finite; ``curve`` holds its epochs."""
+    """The loss or the weights were not finite in a training run; ``curve`` holds its epochs."""
 
     def __init__(self, reason: str, curve: pd.DataFrame):
         super().__init__(reason)
@@ -133,16 +133,16 @@ POWERS = {None: 0, "over T": -1, "times T": 1}
 
 @dataclass
 class History:
-    """The curve of a training, with one row per epoch.
+    """The curve of a training run, with one row per epoch.
 
-    ``diverged`` gives the reason if the training stopped early, and is empty otherwise.
+    ``diverged`` gives the reason if training stopped early, and is empty otherwise.
     """
 
     curve: pd.DataFrame
     diverged: str = ""
 
 
-def train(  # noqa: PLR0913 - one argument for each setting of a training
+def train(  # noqa: PLR0913 - one argument for each setting of a run
     model,
     features,
     labels,
@@ -179,9 +179,10 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
         temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
         weight: ``"over T"`` divides alpha by the annealed temperature of Eq. 6 in each epoch,
             ``"times T"`` multiplies by it, and None leaves alpha as it is. The gradient of Eq. 4
-            has a factor of 1 / T, so annealing also strengthens the loss. These weights separate
-            the two effects: T = 1 with ``"over T"`` is as strong as annealing, and annealing with
-            ``"times T"`` is as strong as T = 1.
+            has a factor of 1 / T, so annealing does two things: it makes the choice of neighbours
+            narrower, and the loss stronger. These weights separate the two effects: T = 1 with
+            ``"over T"`` is as strong as annealing, and annealing with ``"times T"`` is as strong as
+            T = 1.
         select: (hidden, output) -> dict of the tensors that the loss is applied to. By default,
             these are all hidden layers.
         regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 by a
@@ -191,25 +192,26 @@ def train(  # noqa: PLR0913 - one argument for each setting of a training
             an epoch continues with the documents in a new order; with fewer, it stops early.
         after_epoch: (model) -> dict of numbers to add to the epoch's row of the curve.
         ignore_index: a label whose rows Eq. 4 leaves out, or None.
-        checkpoint: path of a file from which an interrupted training continues after its last saved
-            epoch, or None. Remove it once the trained model is saved.
-        device: the device to train on, as torch names it. There, too, float32 keeps all its
-            digits, whatever torch is allowed to round.
+        checkpoint: path of a file from which an interrupted training run continues after its last
+            saved epoch, or None. Remove it once the trained model is saved.
+        device: the device to train on, as torch names it. float32 keeps its full precision on
+            every device, even where torch may use TensorFloat-32.
         progress: title of a progress bar, or None for no bar.
 
     Returns:
-        A History. Its curve has ``epoch, temperature, loss`` (the composite loss) and ``primary``,
-        which are means over the documents of the epoch, and the numbers of ``after_epoch``. The
-        training stops after the first epoch whose loss or weights are not finite, and ``diverged``
-        says so.
+        A History. Its curve has ``epoch``, ``temperature``, ``loss`` (the composite loss) and
+        ``primary``, and the numbers of ``after_epoch``. Both losses are means over the documents of
+        the epoch. Training stops after the first epoch whose loss or weights are not finite, and
+        ``diverged`` says so.
 
     Raises:
         TypeError: the features are not floating point.
-        ValueError: there are no features, alpha is not finite, epochs, batch_size or
-            steps_per_epoch are not above 0, the weight is unknown, a regularizer comes with layers
-            or an ignore_index, or ``composite_loss`` refuses the temperature or a layer. Adam
-            refuses a negative learning rate.
-        CacheError: the checkpoint is damaged, belongs to another training (other data, seed or
+        ValueError: there are no features, or not as many labels; the features are float64, which
+            the device lacks; alpha is not finite; epochs, batch_size or steps_per_epoch are not
+            above 0; the weight is unknown; a regularizer comes with layers or an ignore_index;
+            ``composite_loss`` refuses the temperature or a layer; or Adam refuses a negative
+            learning rate.
+        CacheError: the checkpoint is damaged, belongs to another training run (other data, seed or
             settings), or cannot be written.
 
     >>> from snnl_lib.models import FeedForwardNet
@@ -306,7 +308,8 @@ def _check_data(features, labels, device):
     if features.dtype == torch.float64 and not has_float64(device):
         raise ValueError(f"features must be float32, because {device} has no float64")
     if len(labels) != len(features):
-        raise ValueError(f"labels must be one per row, got {len(labels)} for {len(features)} rows")
+        counts = f"{len(labels)} for {len(features)} rows"
+        raise ValueError(f"labels must have one entry per row, got {counts}")
 
 
 def _objective(primary, layers, select, regularizer, ignore_index):
@@ -348,20 +351,20 @@ def _moved(index_batches, device):
 
 
 def _why_diverged(loss, model, epoch) -> str:
-    """Return why a training has to stop after an epoch, or an empty text."""
+    """Return why a training run has to stop after an epoch, or an empty string."""
     if not math.isfinite(loss):
         return f"the loss was {loss} in epoch {epoch}"
     finite = torch.stack([weights.isfinite().all() for weights in model.parameters()]).all()
-    if not finite:  # the last step broke them, which no loss has seen
+    if not finite:  # the last step broke them, after the loss was computed
         return f"the weights were not finite after epoch {epoch}"
     return ""
 
 
 def _training_key(settings, model, features, labels) -> str:
-    """Identify a training, so that no other training continues from its checkpoint."""
+    """Identify a training run, so that no other run continues from its checkpoint."""
     facts = {name: _named(value) for name, value in settings.items()}
     facts["network"] = repr(model)
-    for name, value in model.state_dict().items():  # the weights that the training starts from
+    for name, value in model.state_dict().items():  # the weights that the run starts from
         facts[f"model.{name}"] = value.detach().cpu().float().numpy()
     facts["features"] = features.cpu().numpy()
     facts["labels"] = labels.cpu().numpy()
@@ -369,7 +372,7 @@ def _training_key(settings, model, features, labels) -> str:
 
 
 def _named(value):
-    """Return a setting as something that can be hashed: of a function, its name and arguments."""
+    """Return a setting as something that can be hashed: for a function, its name and arguments."""
     if isinstance(value, partial):
         arguments = [*map(_named, value.args)]
         keywords = {name: _named(argument) for name, argument in value.keywords.items()}

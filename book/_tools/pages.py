@@ -116,7 +116,7 @@ def _by_rules(judged):
         **{name: judged[name] for name in claims.RULES},
         "rule 3 now": judged["kind"],
         "moved by": judged.apply(claims.moved_by, axis=1),
-        "what changed in what is compared": judged["changed"].replace("", SAME),
+        "what changed in the comparisons": judged["changed"].replace("", SAME),
     }
     return pd.DataFrame(columns).assign(records=BUILT)
 

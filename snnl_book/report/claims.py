@@ -269,12 +269,12 @@ def _why_open(contrast):
 
 
 def moved_by(row: pd.Series) -> str:
-    """Say what moved a claim's verdict from rule 2 to now: the rule, what is compared, or the runs.
+    """Say what moved a claim's verdict from rule 2 to now: the rule or the runs.
 
-    ``row`` is a row of ``judge``. Rule 3 on the records of rule 2 tells the rule (and what is
-    compared, where the declaration changed) from the runs made since.
+    ``row`` is a row of ``judge``. Rule 3 on the records of rule 2 tells the rule, with what it
+    compares, from the runs made since.
 
-    >>> row = {"rule 2": "partly (1 of 2)", "rule 3 before": "open", "kind": "holds", "changed": ""}
+    >>> row = {"rule 2": "partly (1 of 2)", "rule 3 before": "open", "kind": "holds"}
     >>> moved_by(pd.Series(row))
     'the rule, then the runs'
     """
@@ -286,7 +286,7 @@ def moved_by(row: pd.Series) -> str:
         old = "fails in part"
     causes = []
     if old != word(row["rule 3 before"]):
-        causes.append("what is compared" if row["changed"] else "the rule")
+        causes.append("the rule")
     if row["rule 3 before"] != row["kind"]:
         causes.append("the runs")
     return ", then ".join(causes) or "nothing"
@@ -296,7 +296,7 @@ def _ours(claim):
     """Return our numbers on a claim as text.
 
     Of one comparison these are mean and interval; of several the lowest and the highest mean, if
-    they share a metric, and how they came out.
+    they share a metric, and how they came out. Scores and differences are not put in one range.
     """
     if len(claim.contrasts) == 1:
         return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"
@@ -304,7 +304,9 @@ def _ours(claim):
     if len({contrast["metric"] for contrast in measured}) != 1:
         return claim.ours
     measured = sorted(measured, key=lambda contrast: contrast["mean"])
-    low, _, metric = measured[0]["ours"].partition(" ")
-    high, _, _ = measured[-1]["ours"].partition(" ")
+    numbers = [contrast["ours"].partition(" ")[0] for contrast in measured]
+    low, high = numbers[0], numbers[-1]
     ends = low if low == high else f"from {low} to {high}"
-    return f"{ends} {metric}: {claim.ours}"
+    if len({number[0] in "+-" for number in numbers}) > 1:
+        ends = listing(numbers)
+    return f"{ends} ({measured[0]['metric']}): {claim.ours}"

@@ -1,5 +1,6 @@
 """The papers' claims, judged by rule 3 from the records."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -261,7 +262,7 @@ def _depends(claim, counted, verdict, readings):
     for other in dict.fromkeys(map(word, readings.values())):
         if other != word(verdict):
             names = [name for name, of_reading in readings.items() if word(of_reading) == other]
-            conditions.append(f"{other} {listing(names)}")
+            conditions.append(f"{other} {_any_of(names)}")
     conditions += _untested(claim, counted)
     if any(run.stale for comparison in counted for run in comparison.runs):
         conditions.append("from stale records")
@@ -270,6 +271,20 @@ def _depends(claim, counted, verdict, readings):
     if any(comparison.provisional for comparison in counted):
         conditions.append("provisional")
     return conditions
+
+
+def _any_of(readings):
+    """List readings; those that differ only in their number of labels or their output share words.
+
+    >>> _any_of(["with 100 labels", "with Adam", "with 3,000 labels"])
+    'with 100 or 3,000 labels and with Adam'
+    """
+    choices = {}
+    for reading in readings:
+        parts = re.match(r"(.*?)([\d,]+(?= labels)|linear|logistic|$)(.*)", reading)
+        choices.setdefault((parts[1], parts[3]), []).append(parts[2])
+    joined = [(start, listing(words, "or"), end) for (start, end), words in choices.items()]
+    return listing([*map("".join, joined)])
 
 
 def _untested(claim, counted):
@@ -312,7 +327,7 @@ def comparison_row(judged, adjusted):
     contrast, ours = judged.contrast, judged.estimate
     difference = any(weight < 0 for weight, _ in contrast.cells)
     sign = "+" if difference or contrast.test not in ("= v", "at least v") else ""
-    digits = 3 if contrasts.base(contrast.metric) in contrasts.FRACTIONS else 2
+    digits = 2 if contrasts.base(contrast.metric) in ("chs", "dbi") else 3
     mean, low, high = (f"{number:{sign},.{digits}f}" for number in ours[:3])
     remark = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
     reason = "too few runs" if judged.runs else "not recorded"  # too few: for the best of several

@@ -27,14 +27,14 @@ def in_words(count: int) -> str:
     return _COUNTS[count] if count < len(_COUNTS) else f"{count:,}"
 
 
-def listing(words: Sequence[str]) -> str:
+def listing(words: Sequence[str], conjunction: str = "and") -> str:
     """Join words as a sentence does.
 
     >>> listing(["red"]), listing(["red", "blue", "green"])
     ('red', 'red, blue and green')
     """
     *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
 def distance(value: float, metric: str = "acc") -> str:

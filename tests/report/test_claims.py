@@ -118,14 +118,13 @@ def test_the_comparisons_of_a_claim_are_numbers_under_each_of_its_readings(judge
             claims.differences(*wrong)
 
 
-def test_a_verdict_that_moved_names_the_rule_the_comparison_or_the_runs():
+def test_a_verdict_that_moved_names_the_rule_or_the_runs():
     row = {"rule 2": "contradicted (1 of 4)", "rule 3 before": "fails in part (3 of 5)"}
-    row |= {"kind": "fails in part (3 of 5)", "changed": ""}
+    row |= {"kind": "fails in part (3 of 5)"}
     for changes, expected in (
         ({}, "nothing"),
         ({"kind": "fails in part (4 of 5)"}, "the runs"),
         ({"rule 2": "contradicted"}, "the rule"),
-        ({"rule 2": "undecided", "changed": "two rows"}, "what is compared"),
         ({"rule 2": "undecided", "kind": "open"}, "the rule, then the runs"),
         ({"rule 2": "–"}, "a new claim"),
     ):

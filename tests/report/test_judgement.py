@@ -488,10 +488,12 @@ def test_means_of_one_metric_are_shown_by_their_ends_and_others_by_their_verdict
     rows = pd.concat([rows, made(AED, UP, "ari"), made(AE, [0.0] * 5, "ari")])
     down, ari = contrast((1, PCA), (-1, AE)), replace(BEATS, metric="ari")
     unrecorded = contrast((1, TEXTS | {"model": "lc-d"}), (-1, AE))
+    is_value = contrast((1, AED), test="= v", value=0.12)
     told = {
         "+0.120 (nmi), +0.100 to +0.140": [BEATS],
         "from -0.120 to +0.120 (nmi): 1 holds, 1 fails": [BEATS, down],
         "+0.120 (nmi): 1 holds, 1 not tested": [BEATS, unrecorded],
+        "0.120 and +0.120 (nmi): 2 hold": [is_value, BEATS],  # a score and a difference
         "2 hold": [BEATS, ari],
         "not recorded": [unrecorded],
         "2 not tested": [unrecorded, unrecorded],

@@ -421,7 +421,7 @@ class Twice(torch.nn.Module):
 
 def test_hidden_layers_refuse_what_would_be_ambiguous():
     for model, layers, error, shown in (
-        (sequential(), ["3"], ValueError, r"out of \['0', '1', '2'\], got \['3'\]"),
+        (sequential(), ["3"], ValueError, r"submodules \['0', '1', '2'\], got \['3'\]"),
         (sequential(), [""], ValueError, "got"),
         (sequential(), [], ValueError, "got"),
         (sequential(), "1", ValueError, "got '1'"),
