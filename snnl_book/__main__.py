@@ -16,7 +16,7 @@ from snnl_book import cluster_command, data, embeddings, experiments, results
 from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
-NAMES = "a name from `list`, all, or paper (Tables 1-4 and Figures 1-2 of the text paper)"
+NAMES = "a name from `list`, or `all`, or `paper` (Tables 1-4 and Figures 1-2 of the text paper)"
 DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 
@@ -28,7 +28,7 @@ def _parser():
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in {data.cache_dir()}"
-        advice = "remove it to clear them, or set the environment variable SNNL_CACHE to another"
+        advice = "remove it to clear them, or set SNNL_CACHE, an environment variable, to another"
         added = commands.add_parser(name, help=about, epilog=f"{cache}: {advice}.")
         added.set_defaults(function=function)
         return added.add_argument

@@ -24,7 +24,7 @@ def add_arguments(add, devices: str) -> None:
     formats = "a table (.csv, .tsv, .xlsx), JSON (.json, .jsonl) or one text per line (.txt)"
     add("texts", type=Path, help=f"a file of texts: {formats}; .gz may follow")
     add("--column", help="the column of the texts (default: the only one)")
-    about = "the separator of a .csv or .tsv file (default: detected: comma, semicolon, tab or |)"
+    about = "separator of a .csv or .tsv file (default: found among comma, semicolon, tab and |)"
     add("--sep", help=about)
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
     about = "the number of clusters (default: auto, the one with the largest silhouette)"
@@ -33,7 +33,7 @@ def add_arguments(add, devices: str) -> None:
     add("--method", default="minilm", help=f"{methods} (default: minilm)")
     about = "the first makes the clusters; those of each further seed are compared with them"
     add("--seeds", nargs="+", default=["42"], help=f"whole numbers: {about} (default: 42)")
-    about = f"how many word pieces of a text are read (default: {own_texts.PIECES}, at most 512)"
+    about = f"how many tokens of a text are read (default: {own_texts.PIECES}, at most 512)"
     add("--pieces", type=int, default=own_texts.PIECES, help=about)
     about = "a file of words that never name a cluster (default: those of the texts' languages)"
     add("--stop-words", type=Path, help=about)

@@ -25,7 +25,7 @@ LIMITED = {"paper": frozenset(PAPER_SEEDS), "new": frozenset(NEW_SEEDS)}
 """The seeds that a claim or a reading may be limited to."""
 UNITS = {"seed": "seeds", "encoder": "encoders", "corpus": "corpora"}
 COLLAPSED = Reading("collapsed", "without collapsed runs")
-ALL_SEEDS = Reading("all-seeds", "by all seeds, including those seen before the declaration")
+ALL_SEEDS = Reading("all-seeds", "on all seeds, including those seen before the declaration")
 RULES = {"rule 1": "rule-1.csv", "rule 2": "rule-2.csv", "rule 3 before": "rule-3-before.csv"}
 """Earlier verdicts, frozen; ``rule 3 before`` judges the records that rule 2 was judged on."""
 COLUMNS = [
@@ -81,7 +81,7 @@ def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
 
 
 def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None) -> pd.DataFrame:
-    """Return the comparisons of one claim as numbers, by all seeds: what ``figures.forest`` draws.
+    """Return the comparisons of one claim as numbers, on all seeds: what ``figures.forest`` draws.
 
     Args:
         name: the claim's, as ``registered_claims`` has it.
@@ -258,12 +258,11 @@ def _row(claim, judged, readings, adjusted, frozen):
 
 def _depends(claim, counted, verdict, readings):
     """List what a verdict depends on, and what weakens it."""
-    conditions = []
+    conditions = _untested(claim, counted)
     for other in dict.fromkeys(map(word, readings.values())):
         if other != word(verdict):
             names = [name for name, of_reading in readings.items() if word(of_reading) == other]
             conditions.append(f"{other} {_any_of(names)}")
-    conditions += _untested(claim, counted)
     if any(run.stale for comparison in counted for run in comparison.runs):
         conditions.append("from stale records")
     if claim.after_seeing:
