@@ -63,11 +63,11 @@ LIBRARY, SOURCES = [*map(str, build.library()), str(ROOT / "requirements" / "loc
 DIGEST, PAGE = Path("records.sha256"), str(build.PAGE.relative_to(build.BUILD))
 RUN_AS = shlex.join(f"--{name}={value}" for name, value in (ASKED | {"seeds": build.seeds_of_runs(ASKED["profile"], ASKED["seeds"])}).items() if value)
 LOCK = FileLock(".lock")  # the system lets go of it when a process dies, however it dies
-if workflow.is_main_process and DIGEST.exists() and DIGEST.read_text().strip() != build.digest_of_records():
+if workflow.is_main_process and (not DIGEST.exists() or DIGEST.read_text().strip() != build.digest_of_records()):
     if DRY_RUN:
         DIGEST = Path("records.sha256.anew")  # not there, so that the plan has what follows from it
     else:
-        DIGEST.unlink()
+        DIGEST.write_text(f"{build.digest_of_records()}\n")  # newer than the chapters, which then are executed again
 
 
 def targets():

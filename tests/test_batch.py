@@ -135,7 +135,9 @@ def test_a_chapter_may_name_a_data_set_that_takes_the_place_of_auto():
     assert build.fitting(chapter, "newsgroups4") == "newsgroups4"
 
 
-def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches(small_book):
+def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches(
+    small_book, results_folder
+):
     shutil.copyfile(ROOT / "Makefile", small_book / "Makefile")
     there = [part for name in (".venv/.ready", "_build/.data") for part in ("-o", name)]
 
@@ -160,6 +162,10 @@ def test_make_book_says_a_line_a_step_and_makes_again_only_what_a_change_reaches
     before = cpu_seconds()
     assert make("tiny").stdout.splitlines() == [last]
     assert cpu_seconds() - before < 10  # on an idle machine the seconds that pass
+    results_folder.mkdir(exist_ok=True)
+    (results_folder / "another.csv").write_text("a record that chapters show")
+    assert make("tiny").stdout.splitlines()[0] == first
+    assert make("tiny").stdout.splitlines() == [last]
     wrong = make("fast")
     assert wrong.returncode and "there is no profile 'fast'" in wrong.stderr
 
