@@ -71,9 +71,8 @@ def motion_svg() -> str:
         shape = f'fill="{COLOURS[kind]}" fill-opacity=".8" d="{SHAPES[kind]}"'
         marks.append(f'<path class="m" style="{style}" {shape}/>')
     before, after = (f"{same_class_neighbours(x, y):.0%}" for x in (kept[0], kept[-1]))
-    words = (
-        f"Before the loss {before} of the nearest neighbours have the same class, after it {after}"
-    )
+    of = "of neighbours have the same class"
+    words = f"Before the loss {before} {of}, after it {after}"
     style = (
         f".m,.b,.a{{animation:{SECONDS}s linear {TIMES} both}}.b{{animation-name:b;opacity:0}}"
         ".a{animation-name:a}@keyframes b{0%,40%{opacity:1}55%,100%{opacity:0}}"
@@ -84,8 +83,8 @@ def motion_svg() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIDE} {SIDE + 30}" role="img">'
         f"<title>{words}</title><style>{style}{''.join(rules)}</style>"
         f'<rect width="100%" height="100%" fill="white"/>{"".join(marks)}'
-        f'<text class="b" x="12" y="{SIDE + 18}">before: {before} of neighbours agree</text>'
-        f'<text class="a" x="12" y="{SIDE + 18}">after: {after} of neighbours agree</text>'
+        f'<text class="b" x="12" y="{SIDE + 18}">before: {before} {of}</text>'
+        f'<text class="a" x="12" y="{SIDE + 18}">after: {after} {of}</text>'
         "</svg>\n"
     )
 

@@ -125,8 +125,10 @@ class RunTable(CSVTable):
     def _line(row, plain):
         # A mark at the start opens a quotation, a heading or a list, but "> 0" is a test.
         marks = r"([*_`$<\\[]|^[>#]|^[-+](?= )|(?<=^\d)[.)](?= ))"
-        cells = (re.sub(marks, r"\\\1", cell) if plain else cell for cell in row)
-        return ",".join('"{}"'.format(cell.replace('"', '""') or " ") for cell in cells)
+        hyphen = r"(?<![\w.-])-(?=\d)"  # a minus sign, but not the hyphen of a date or a name
+        if plain:
+            row = [re.sub(hyphen, "−", re.sub(marks, r"\\\1", cell)) for cell in row]
+        return ",".join('"{}"'.format(cell.replace('"', '""') or " ") for cell in row)
 
     @staticmethod
     def _fill(entry, children):
