@@ -88,15 +88,15 @@ def metric_of(name: str, metric: str) -> str:
     return f"{metric}{name}" if name.startswith("_") else f"{name}{metric}"
 
 
-def scores_from(answers: dict[str, np.ndarray], labels, recorded: dict) -> dict[str, float]:
-    """Compute all recorded scores that follow from the answers alone.
+def scores_from(name: str, values: np.ndarray, labels, recorded: dict) -> dict[str, float]:
+    """Compute all recorded scores that follow from one set of answers alone.
 
     Answers are classes if F1 is recorded for them, or if the set's name ends in ``neighbours_``;
     accuracy is then the share of correct ones. All others are clusters, which accuracy matches
     with the classes.
 
     Args:
-        answers: sets of scores and their answers, as ``results.load_answers`` returns them.
+        name, values: a set of scores and its answers, as ``results.load_answers`` returns them.
         labels: the true classes, int [N]; None if the answers are scores of queries.
         recorded: the record's scores by name; only these are computed.
     """
@@ -104,22 +104,16 @@ def scores_from(answers: dict[str, np.ndarray], labels, recorded: dict) -> dict[
 
     from snnl_lib.metrics import classification_scores, clustering_accuracy
 
-    scores = {}
-    for name, values in answers.items():
-        if values.dtype.kind == "f":
-            scores[name] = float(values.mean())
-            continue
-        geometric = normalized_mutual_info_score(labels, values, average_method="geometric")
-        of_set = {
-            "nmi": normalized_mutual_info_score(labels, values),
-            "nmi_geometric": geometric,
-            "ari": adjusted_rand_score(labels, values),
-        }
-        if metric_of(name, "f1_micro") in recorded or name.endswith("neighbours_"):
-            of_set |= classification_scores(labels, values)
-        else:
-            of_set["acc"] = clustering_accuracy(labels, values)
-        for metric, value in of_set.items():
-            if metric_of(name, metric) in recorded:
-                scores[metric_of(name, metric)] = float(value)
-    return scores
+    if values.dtype.kind == "f":
+        return {name: float(values.mean())}
+    scores = {
+        "nmi": normalized_mutual_info_score(labels, values),
+        "nmi_geometric": normalized_mutual_info_score(labels, values, average_method="geometric"),
+        "ari": adjusted_rand_score(labels, values),
+    }
+    if metric_of(name, "f1_micro") in recorded or name.endswith("neighbours_"):
+        scores |= classification_scores(labels, values)
+    else:
+        scores["acc"] = clustering_accuracy(labels, values)
+    named = {metric_of(name, metric): float(value) for metric, value in scores.items()}
+    return {metric: value for metric, value in named.items() if metric in recorded}

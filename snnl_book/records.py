@@ -117,8 +117,9 @@ class Outcome(NamedTuple):
         shared_seconds: how long the training took that the run shares with other runs.
         answers: for each set of scores that count documents, the class or cluster of each test
             document, int [N]. The names are what the scores have around the metric: ``""`` for
-            ``acc``, ``"head_"`` for ``head_acc``, ``"_0"`` for ``acc_0``. For scores of queries,
-            one float per query under the name of the score (``"map"``, ``"mrr_0"``).
+            ``acc``, ``"head_"`` for ``head_acc``, ``"_0"`` for ``acc_0``. Under ``"train_"``, those
+            of the training documents. For scores of queries, one float per query under the name of
+            the score (``"map"``, ``"mrr_0"``).
         waited: seconds of the run that were spent on what it shares.
     """
 
@@ -137,8 +138,9 @@ class Record:
     """An ``Outcome`` with its provenance.
 
     ``seconds`` leaves out ``shared_seconds``. ``device_type`` is ``cpu`` or one of
-    ``DEVICE_TYPES``. ``rows`` and ``labels``, both int [N], are the row numbers and true classes
-    of the test documents that the ``answers`` belong to.
+    ``DEVICE_TYPES``. ``documents`` has the row numbers and true classes, both int [N], of the test
+    documents that the ``answers`` belong to, under ``""``, and those of the training documents
+    under ``"train_"``.
     """
 
     spec: Spec
@@ -153,8 +155,7 @@ class Record:
     curve: pd.DataFrame | None = None
     points: pd.DataFrame | None = None
     answers: dict[str, np.ndarray] | None = None
-    rows: np.ndarray | None = None
-    labels: np.ndarray | None = None
+    documents: dict[str, tuple[np.ndarray, np.ndarray]] | None = None
     device_type: str = "cpu"
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     commit: str = field(default_factory=commit)
@@ -304,26 +305,30 @@ def _table(frame, digits):
 
 
 def _answers_table(record, root):
-    """Return a record's answers as CSV text, sorted by row number, and write their rows' file."""
+    """Return a record's answers as CSV text, sorted by row number, and write their rows' files."""
     if not record.answers:
         return None
-    name, order = "", None
-    if record.rows is not None and any(a.dtype.kind != "f" for a in record.answers.values()):
-        order = np.argsort(record.rows, kind="stable")
-        rows, labels = record.rows[order], record.labels[order]
-        name = answers.name_of_rows(record.spec.dataset, rows, labels)
-        path = root / "rows" / f"{name}.csv"
-        if not path.exists():
-            packed = [("rows", *answers.pack(rows)), ("labels", *answers.pack(labels))]
-            write_atomically(path, _csv(("what", "count", "dtype", "packed"), *packed))
     lines = []
     for scores, values in record.answers.items():
         values = np.asarray(values)
         if values.dtype.kind == "f":
             lines.append((scores, "", *answers.pack(values)))
-        else:
-            lines.append((scores, name, *answers.pack(values[order])))
+            continue
+        rows, labels = record.documents["train_" if scores == "train_" else ""]
+        order = np.argsort(rows, kind="stable")
+        name = _write_rows(record.spec.dataset, rows[order], labels[order], root)
+        lines.append((scores, name, *answers.pack(values[order])))
     return _csv(answers.COLUMNS, *lines)
+
+
+def _write_rows(dataset, rows, labels, root):
+    """Write the row numbers and classes that answers belong to, once; return the file's name."""
+    name = answers.name_of_rows(dataset, rows, labels)
+    path = root / "rows" / f"{name}.csv"
+    if not path.exists():
+        packed = [("rows", *answers.pack(rows)), ("labels", *answers.pack(labels))]
+        write_atomically(path, _csv(("what", "count", "dtype", "packed"), *packed))
+    return name
 
 
 def _csv(*lines):

@@ -176,24 +176,27 @@ def load_answers(experiment: str, key: str, profile: str = "full") -> dict[str, 
 
 
 def load_rows(
-    experiment: str, key: str, profile: str = "full"
+    experiment: str, key: str, profile: str = "full", scores: str = ""
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Load the row numbers and the true classes of a run's test documents, both int [N].
+    """Load the row numbers and the true classes of the documents of a run's answers, int [N] each.
 
-    ``experiment``, ``key`` and ``profile`` name the run, as the columns of ``load_results`` do.
-    Rows are numbered within the test part of the corpus, or within the whole corpus if texts are
-    clustered as a whole, in ascending order. Returns None if the run has no answers, or if they
-    are scores of queries. Raises RecordError as ``load_answers`` does.
+    ``experiment``, ``key`` and ``profile`` name the run, as the columns of ``load_results`` do,
+    and ``scores`` names the set of answers, as ``load_answers`` does. ``"train_"`` belongs to the
+    training documents, all others to the test documents. Rows are numbered within their part of
+    the corpus, or within the whole corpus if texts are clustered as a whole, in ascending order.
+    Returns None if the run has no such answers, or if they are scores of queries. Raises
+    RecordError as ``load_answers`` does.
 
     >>> runs = load_results("classification").query("embedding == 'spacy' and model == 'ffn'")
     >>> rows, labels = load_rows("classification", runs["key"].iloc[0])
     >>> rows[:3], labels.max()
     (array([0, 1, 2]), np.int64(3))
     """
-    names = [line["rows"] for line in _answers_lines(experiment, key, profile) if line["rows"]]
-    if not names:
+    lines = _answers_lines(experiment, key, profile)
+    names = {line["scores"]: line["rows"] for line in lines if line["rows"]}
+    if scores not in names:
         return None
-    path = _answers_path(experiment, key, profile).parent.parent / "rows" / f"{names[0]}.csv"
+    path = _answers_path(experiment, key, profile).parent.parent / "rows" / f"{names[scores]}.csv"
     return _read_rows_file(path)
 
 
@@ -219,9 +222,11 @@ def rescored(experiment: str, key: str, profile: str = "full") -> dict[str, floa
     """
     path = _answers_path(experiment, key, profile)
     recorded = scores_of(read_rows(path.with_name(f"{key}.csv")))
-    labels = load_rows(experiment, key, profile)
-    values = load_answers(experiment, key, profile)
-    return answers.scores_from(values, labels and labels[1], recorded)
+    found = {}
+    for scores, values in load_answers(experiment, key, profile).items():
+        rows = load_rows(experiment, key, profile, scores)
+        found |= answers.scores_from(scores, values, rows and rows[1], recorded)
+    return found
 
 
 def _answers_path(experiment, key, profile):

@@ -24,8 +24,8 @@ ROWS, LABELS = np.array([7, 2, 5, 0]), np.array([1, 0, 1, 0])
 GIVEN = {"": np.array([0, 1, 0, 1]), "head_": np.array([0, 0, 1, 1]), "_2": np.array([1, 1, 1, 0])}
 
 
-def answered_record(spec=SPEC, **changes):
-    facts = {"answers": GIVEN, "rows": ROWS, "labels": LABELS, "curve": None}
+def answered_record(spec=SPEC, rows=ROWS, labels=LABELS, **changes):
+    facts = {"answers": GIVEN, "documents": {"": (rows, labels)}, "curve": None}
     return made_up_record(spec, **facts | changes)
 
 
@@ -87,6 +87,7 @@ RUNS = {
     "classification": ("newsgroups4", {"ffn"}),
     "clustering": ("newsgroups4", {"pca", "ae-d"}),
     "labels": ("newsgroups4", {"lda", "svm", "knn", "ffn"}),
+    "lexicon": ("opinion_lexicon", {"original", "lda", "ae"}),
     "clustering-rivals": ("newsgroups4", {"kmeans", "ffn-layer", "ffn-hidden"}),
     "images": ("digits", {"original", "dec"}),
     "clusterbert": ("newsgroups20_openings", {"clusterbert"}),
@@ -103,7 +104,7 @@ def test_every_score_that_counts_documents_follows_from_the_answers(
         spec
         for spec in specs(experiment, "tiny", dataset, 42)
         if spec.model in models
-        and spec.embedding in ("spacy", "pixels", "minilm", "minilm-cls")
+        and spec.embedding in ("spacy", "spacy-word", "pixels", "minilm", "minilm-cls")
         and spec.get("clusterer", "kmeans") == "kmeans"
         and spec.get("task", "denoise") == "denoise"
     ]

@@ -113,8 +113,7 @@ def run_lexicon(spec: Spec, task, device, progress):
         ("", 1, test_codes, task.test_y, task.test_rows),
     ):
         clusters = kmeans(spec, task.classes).fit_predict(codes)
-        if held_out:
-            answers[""] = clusters
+        answers[prefix] = clusters
         scores[f"{prefix}acc"] = metrics.clustering_accuracy(labels, clusters)
         scores[f"{prefix}neighbours"] = neighbour_share(codes, labels)
         random = np.random.default_rng(named_seed(spec.seed, "shown words"))

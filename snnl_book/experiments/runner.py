@@ -211,8 +211,7 @@ def _record(spec, task, outcome, seconds, device):
         curve=outcome.curve,
         points=outcome.points,
         answers=outcome.answers,
-        rows=task.test_rows,
-        labels=task.test_y,
+        documents={"": (task.test_rows, task.test_y), "train_": (task.train_rows, task.train_y)},
         device_type=devices.device_type(spec, device),
         commit=packing.commit(),
     )

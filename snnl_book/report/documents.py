@@ -37,7 +37,7 @@ def influences(
     name = set_of(metric)
     if name not in answers_of_run:
         return None
-    rows, labels = results.load_rows(experiment, key, profile)
+    rows, labels = results.load_rows(experiment, key, profile, name)
     return rows, changes(labels, answers_of_run[name], base(metric), classes)
 
 
