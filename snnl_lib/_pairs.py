@@ -1,13 +1,13 @@
-"""The fast computation of Eq. 4 and its gradient, over all pairs of a batch.
+"""The soft nearest neighbor loss (Eq. 4 of the text paper) and its gradient, computed fast.
 
 ``losses.reference_loss`` shows the same equation in a few lines. Here the table of pairs is worked
-through one chunk of anchors after the other, each in three steps:
+through one chunk of anchors at a time, each in three steps:
 
 1. ``_logits`` computes the chunk's logits, -distance / T for each anchor and each neighbour.
 2. ``_block_losses`` computes the losses of the anchors, a few anchors at a time so that a CPU's
-   cache can hold their logits. It replaces the logits by the derivatives of the losses.
-3. ``_point_gradient`` turns these derivatives into the gradient by the points, and the gradients
-   of all chunks are added up.
+   cache can hold their logits. It replaces the logits with the derivatives of the losses.
+3. ``_point_gradient`` turns these derivatives into the gradient with respect to the points, and the
+   gradients of all chunks are added up.
 
 This is fast because the gradient is a closed form, and because one table holds first the logits,
 then their exponentials, and then the derivatives.
@@ -39,13 +39,13 @@ Settings = namedtuple("Settings", "anchor_count distance chunk_size ignore_index
 class PairLosses(torch.autograd.Function):
     """Eq. 4 with its gradient in closed form.
 
-    Takes arguments that were checked: features [..., N, D] of 32 or 64 bits, labels [..., N] or
-    [..., N, C] (several classes per row), a temperature (a number or a tensor []), and Settings.
-    Returns the losses of the anchors and whether each has a classmate, both [..., anchors]; or the
-    sums of both over the anchors, [...].
+    Takes arguments that have already been checked: features [..., N, D] of 32 or 64 bits, labels
+    [..., N] or [..., N, C] (several classes per row), a temperature (a number or a scalar tensor),
+    and Settings. Returns the losses of the anchors and whether each has a classmate, both [...,
+    anchors]; or, if ``summed``, the sums of both over the anchors, [...].
 
     The gradient of a sum is computed in the forward pass, so that no table of pairs has to wait
-    for the backward pass. Single losses may be weighted, and only the backward pass knows the
+    for the backward pass. Individual losses may be weighted, and only the backward pass knows the
     weights: there the losses are computed again.
     """
 

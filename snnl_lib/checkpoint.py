@@ -20,15 +20,15 @@ ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
 
 
 class CacheError(SnnlError):
-    """A checkpoint or cached file is damaged, belongs elsewhere, or cannot be read or written."""
+    """A checkpoint or cached file is damaged, of another run, or cannot be read or written."""
 
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing that appears at ``path`` only once it is complete.
+    """Open for writing a binary file that appears at ``path`` only once it is complete.
 
-    Temporary files that killed processes left of it are removed after an hour, when nobody can
-    still be writing them.
+    Temporary files left behind by killed processes are removed after an hour, when no process can
+    still be writing to them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
@@ -65,7 +65,7 @@ def cache_file(path: Path):
 def key(facts) -> str:
     """Return 16 hex digits that identify an artefact by all that its content depends on.
 
-    ``facts`` may hold numpy arrays and what JSON can hold.
+    ``facts`` may hold numpy arrays and anything that JSON can hold.
 
     >>> key({"seed": 42, "epochs": 3}) == key({"epochs": 3, "seed": 42}) != key({"seed": 42})
     True
@@ -82,13 +82,13 @@ def _as_json(array):
 
 
 class Checkpoint:
-    """A file from which an interrupted training run continues to the same bits.
+    """A file from which an interrupted training run resumes, with the same result bit for bit.
 
     ``parts`` change during the run: modules, optimisers and schedulers (anything with a
-    ``state_dict``), parameters, and generators of torch or numpy. The file also holds the states of
-    torch's global generators: that of the CPU, and that of the accelerator that holds the parts, if
-    they are on one. ``of`` identifies the training run, so that no other run continues from its
-    file. With ``path=None`` there is no file, and no call does anything.
+    ``state_dict``), parameters, and random generators of torch or numpy. The file also holds the
+    states of torch's global generators: that of the CPU, and that of the accelerator that holds the
+    parts, if they are on one. ``of`` identifies the training run, so that no other run continues
+    from its file. With ``path=None`` there is no file, and no call does anything.
 
     >>> import torch
     >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
@@ -108,7 +108,7 @@ class Checkpoint:
         """Put all parts into the state they had when the file was written.
 
         Returns the ``progress`` that ``save`` received, or an empty dict if there is no file.
-        Raises CacheError if the file is damaged, cannot be read, or is of another run.
+        Raises CacheError if the file is damaged, cannot be read, or belongs to another run.
         """
         if self.path is None or not self.path.exists():
             return {}
@@ -161,7 +161,8 @@ class Checkpoint:
         return torch.device("cpu")
 
     def save_if_due(self, **progress) -> bool:
-        """Save if ``SECONDS_BETWEEN`` have passed since the last time; return whether it did."""
+        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save; return whether it
+        did."""
         due = self.path is not None and time.monotonic() - self._last_saved >= SECONDS_BETWEEN
         if due:
             self.save(**progress)
@@ -170,7 +171,7 @@ class Checkpoint:
     def save(self, **progress) -> None:
         """Write the parts to the file, with the ``progress`` that the run needs to continue.
 
-        ``progress`` may hold numbers of Python or numpy, texts, tensors, and lists and dictionaries
+        ``progress`` may hold Python or numpy numbers, strings, tensors, and lists and dictionaries
         of these. Raises CacheError if the file cannot be written.
         """
         if self.path is None:
@@ -193,7 +194,7 @@ class Checkpoint:
         self._last_saved = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the file, once the result of the run is kept elsewhere."""
+        """Remove the file; call this once the result of the run is saved elsewhere."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What accelerators need in addition: exact float32 products, and their random states."""
+"""Support for accelerators: exact float32 products, and saving and restoring random states."""
 
 from contextlib import contextmanager, nullcontext
 
@@ -14,21 +14,22 @@ _LAYERS = (
 
 
 def exact_products():
-    """Return a block in which matrix products of float32 keep all their digits.
+    """Return a context manager under which float32 matrix products keep their full precision.
 
-    Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep three digits or two.
-    A graph of ``torch.compile`` cannot switch: it keeps the setting under which it was compiled.
+    Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep only about three or
+    two decimal digits. A graph compiled by ``torch.compile`` cannot switch: it keeps the setting
+    under which it was compiled.
 
     The setting belongs to the process, not to a thread. If two threads are in such a block at the
-    same time, the first to leave puts the old setting back for both, and the last to leave may keep
-    float32 exact. Threads that share a process should therefore disallow the rounding themselves,
-    with ``torch.set_float32_matmul_precision("highest")``.
+    same time, the first to leave puts the old setting back for both, and after the last has left,
+    products may stay exact for good. A program with several threads should therefore turn reduced
+    precision off for the whole process, with ``torch.set_float32_matmul_precision("highest")``.
     """
     return nullcontext() if torch.compiler.is_compiling() else _exact(_PRODUCTS)
 
 
 def exact_layers():
-    """Return a block in which convolutions and LSTMs keep all digits too (``exact_products``).
+    """Return a context manager like ``exact_products`` that also covers convolutions and LSTMs.
 
     On CUDA they use TensorFloat-32 unless they are told not to.
     """
@@ -58,7 +59,7 @@ def has_float64(device) -> bool:
 def random_states(device) -> list[torch.Tensor]:
     """Return the states of the random generators of all accelerators of a device's type.
 
-    For the CPU this is an empty list: asking an accelerator would start it.
+    For the CPU this is an empty list: asking an accelerator for its state would initialise it.
     """
     device = torch.device(device)
     if device.type == "cpu":
@@ -81,7 +82,7 @@ def set_random_states(device, states: list[torch.Tensor]) -> None:
 
 @contextmanager
 def kept_random_states(device):
-    """Restore torch's random states, of the CPU and of the device's type, at the end of a block."""
+    """Restore the random states of the CPU and of the device's type at the end of a block."""
     states = random_states(device)
     with torch.random.fork_rng(devices=[]):
         try:

@@ -1,4 +1,4 @@
-"""The loss in other training code: sentence-transformers, DistributedDataParallel and a monitor.
+"""The loss in other training code (sentence-transformers, DistributedDataParallel), and a monitor.
 
 This module does not import sentence-transformers; it calls the models as torch modules.
 """
@@ -97,7 +97,7 @@ def gathered(features, labels):
     """Gather the rows of all ranks with their gradient, so that the loss sees the whole batch.
 
     Use it under DistributedDataParallel. Every rank passes its own rows, and all ranks compute the
-    same loss of all rows::
+    same loss over all rows::
 
         loss = soft_nearest_neighbor_loss(*gathered(features, labels), temperature)
 
@@ -107,10 +107,10 @@ def gathered(features, labels):
     the ranks, which divides by W. (If other ranks' rows were gathered without a gradient, the
     result would be W times too small.)
 
-    Passing the rows of other ranks as ``references`` instead saves computing the same table of
-    pairs on each rank. But each rank then takes the mean over its own anchors, and the mean of
-    these means is the loss of the whole batch only if all ranks have equally many anchors with a
-    classmate.
+    If the rows of other ranks are passed as ``references`` instead, the ranks need not all compute
+    the same table of pairs. But each rank then takes the mean over its own anchors, and the mean of
+    these means is the loss of the whole batch only if all ranks have the same number of anchors
+    with a classmate.
 
     Args:
         features: float tensor [..., B, D]; only B may differ between ranks.
@@ -218,8 +218,8 @@ class EntanglementMonitor:
 
         ``batches`` is an iterable, such as a DataLoader, of pairs: the input of the model, and its
         labels, an integer tensor [B]. It is read until there are ``max_samples`` rows. Pass the
-        same held-out rows each time, not sorted by class. Returns a dict of ``when``, such as
-        ``epoch=3``, and the loss of each layer, a float.
+        same held-out rows each time, not sorted by class. Returns a dict of the keyword arguments
+        ``when``, such as ``epoch=3``, and the loss of each layer, a float.
         """
         rows = {name: [] for name in self.layers}
         labels = []

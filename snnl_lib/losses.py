@@ -27,7 +27,7 @@ FEW_CLASS_MATES = (
 
 
 def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
-    """Compute Eq. 4 in plain torch, as a formula to read and to test with.
+    """Compute Eq. 4 in plain torch, as a formula to read and to test against.
 
     The value equals that of ``soft_nearest_neighbor_loss`` up to rounding. This function is slower
     and keeps tables of all pairs in memory. In return, its gradient can be differentiated again,
@@ -35,7 +35,7 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
 
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
-            bfloat16 are computed and returned in float32.
+            bfloat16 are converted to float32, which is the dtype of the result.
         labels: integer tensor [..., B], classes in any numbering; or [..., B, C] of 0 and 1,
             several classes per row, of which classmates share at least one.
         temperature: T > 0; a number, or a tensor [].
@@ -45,7 +45,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
         Tensor [...], the mean over the points that have a classmate; >= 0.
 
     Raises:
-        TypeError: the features are not floating point, or the labels are not integers.
+        TypeError: the features are not floating point, or the labels are neither integers nor, as
+            [..., B, C], bool.
         ValueError: an argument has a wrong shape or value.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -110,22 +111,22 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
-            bfloat16 are computed and returned in float32.
+            bfloat16 are converted to float32, which is the dtype of the result.
         labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
             [..., B, C] of 0 and 1, several classes per row. Classmates then share at least one
             class, and ``ignore_index`` must be None.
         temperature: T > 0; a number, or a tensor of one value that may require a gradient. A
-            tensor's value is checked on the CPU only, because reading it from a GPU would make
-            Python wait.
+            tensor's value is checked only if the tensor is on the CPU, because reading it from a
+            GPU would make Python wait.
         distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to every other row)
             or ``"sqeuclidean"`` (in float32, rows must be less than 1e19 apart, or their squared
             distance overflows).
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
             classmate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
             is left out of the mean. A batch of such points gives 0, and so does an empty one.
-        chunk_size: the number of anchors computed at a time. Memory is O(B x chunk_size); value
-            and gradient do not depend on it. By default, a chunk takes at most a quarter of a
-            gigabyte in float32.
+        chunk_size: the number of anchors computed at a time. Memory is O((B + R) x chunk_size),
+            with R references; value and gradient do not depend on it. By default, a chunk takes at
+            most a quarter of a gigabyte in float32.
         references: float tensor [..., R, D], R >= 0, with reference_labels [..., R] (or [..., R, C]
             like the labels): additional neighbours, such as a memory bank or the rows of other
             ranks. They receive a gradient but have no loss of their own. They must not contain rows
@@ -133,8 +134,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
             Such points and references have no loss (0 under ``"none"``), are nobody's neighbour,
             get gradient 0 and may hold NaN.
-        check_finite: False skips the checks for NaN and for classmates, for training loops that
-            have their own.
+        check_finite: False skips the checks for numbers that are not finite and for classmates, for
+            training loops that have their own.
 
     Returns:
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
@@ -144,7 +145,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             anchors. This is checked on a CPU in eager mode, and shown once per calling line.
 
     Raises:
-        TypeError: the features are not floating point, or the labels are not integers.
+        TypeError: the features are not floating point, or the labels are neither integers nor, as
+            [..., B, C], bool.
         ValueError: an argument has a wrong shape or value, or the features are not finite. The
             latter is checked on a CPU in eager mode; elsewhere NaN propagates.
         RuntimeError: the gradient is differentiated again, or the loss is called inside
@@ -294,12 +296,12 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         primary + alpha * sum over layers of soft_nearest_neighbor_loss(hidden[layer], labels)
 
     Args:
-        primary: the primary loss, a tensor [...]; [] unless there are leading axes.
+        primary: the primary loss, a scalar tensor, or a tensor [...] if there are leading axes.
         hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
             after D are flattened into it.
         labels: integer tensor [..., B]; leading axes are independent batches. Several classes per
-            row are a tensor [..., B, C] of 0 and 1, preferably bool: integers that match the first
-            axes of every layer are read as one class per row.
+            row are a tensor [..., B, C] of 0 and 1, preferably bool, because an integer tensor
+            whose shape matches the first axes of every layer is read as one class per row.
         alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
             and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
         temperature: T > 0; a number, or a tensor of one value.
@@ -307,8 +309,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
             entangled layer), or a list of names to sum over.
         ignore_index: a label whose rows Eq. 4 leaves out, or None; -1 is scikit-learn's "no
             label". It does not change the primary loss.
-        check_finite: False skips the checks for NaN and for classmates, for training loops that
-            have their own.
+        check_finite: False skips the checks for numbers that are not finite and for classmates, for
+            training loops that have their own.
 
     Returns:
         The composite loss, a tensor [...]; for alpha = 0 the primary loss itself.
@@ -365,8 +367,9 @@ def supervised_contrastive_loss(features, labels, temperature):
     """Compute the supervised contrastive loss on cosines, a rival of Eq. 4.
 
     This is the "out" form of Khosla et al. (2020). Like Eq. 4, it takes a softmax over the rest of
-    the batch, but the mean over the classmates is outside the logarithm. All classmates then have
-    to be near, whereas one is enough for Eq. 4.
+    the batch, but where Eq. 4 takes the logarithm of the classmates' summed probability, it takes
+    the mean of their log probabilities. All classmates then have to be near, whereas one is enough
+    for Eq. 4.
 
     Args:
         features: float tensor [B, D]; float16 and bfloat16 are computed in float32.

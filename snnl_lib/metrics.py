@@ -143,11 +143,11 @@ def retrieval_scores(queries):
     These are the scores of Sec. 4.4 of the ClusterBERT paper, over the whole ranking of each query.
     ``queries`` is an iterable with a pair of arrays [C] per query: the similarity of each candidate
     (larger is closer), and whether it is relevant (bool). The order of equally similar candidates
-    is open, so the score is the mean over all their orders (McSherry and Najork, 2008).
+    is arbitrary, so the score is the mean over all their orders (McSherry and Najork, 2008).
 
     Returns a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, or if a query has
     arrays of unequal length, numbers that are not finite, only relevant candidates, or no relevant
-    ones. TREC-QA and AskUbuntu are scored without queries of the last two kinds.
+    ones. Leave out queries of the last two kinds first, as is usual for TREC-QA and AskUbuntu.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
@@ -156,7 +156,7 @@ def retrieval_scores(queries):
 
 
 def query_scores(queries):
-    """Return the scores of single queries, of which ``retrieval_scores`` takes the means.
+    """Return the scores of the individual queries, of which ``retrieval_scores`` takes the means.
 
     Returns a dict of ``map`` and ``mrr``, each a list with one float per query.
     """

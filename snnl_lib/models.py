@@ -3,8 +3,8 @@
 Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
 tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the code and the
 output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all biases from zero. The
-papers name these initialisers, but do not say whether they are normal or uniform; we use the forms
-that their inventors proposed.
+text and image papers name these initialisers, but do not say whether they are normal or uniform; we
+use the forms that their inventors proposed.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -59,7 +59,7 @@ def _check_sizes(**sizes):
 class FeedForwardNet(nn.Module):
     """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1).
 
-    The paper has two hidden layers of 500 units for spaCy vectors, and one for InferSent vectors.
+    The paper uses two hidden layers of 500 units for spaCy vectors, and one for InferSent vectors.
     ``hidden_sizes`` lists their units.
 
     ``forward(x)`` takes [B, in_features]. It returns the class logits [B, classes] and the hidden
@@ -93,11 +93,12 @@ class ConvNet(nn.Module):
 
     Fully connected layers of ``hidden_sizes`` units follow, those of the paper by default.
 
-    The paper gives neither filters, kernel, stride nor pooling. Here the convolution returns
-    ``filters`` x ``positions`` = 2,048 values for any number of features. Its stride is
-    in_features // positions, and its kernel is just long enough to end at the last feature: 4 and
-    48 for 300 features, 64 and 64 for 4,096. If ``kernel`` is given, the stride is 1, the input is
-    padded so that the convolution keeps its length, and max pooling reduces it to ``positions``.
+    The paper does not give the number of filters, the kernel, the stride or the pooling. Here the
+    convolution returns ``filters`` x ``positions`` = 2,048 values for any number of features. Its
+    stride is in_features // positions, and its kernel is just long enough to end at the last
+    feature: 4 and 48 for 300 features, 64 and 64 for 4,096. If ``kernel`` is given, the stride is
+    1, the input is padded so that its output has the length of its input, and max pooling reduces
+    it to ``positions``.
 
     ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
     [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
@@ -153,9 +154,9 @@ class Autoencoder(nn.Module):
     order. Between them is the code of ``code_size`` units.
 
     ``forward(x)`` takes [B, in_features]. It returns the logits [B, in_features] of the
-    reconstruction, which ``training.binary_cross_entropy`` (Eq. 3) takes; their logistic function
-    is the reconstruction itself. The hidden layers are ``encoder1..3`` and ``decoder1..3`` after
-    the ReLU, and ``code`` [B, code_size] after the logistic function, in (0, 1).
+    reconstruction, which ``training.binary_cross_entropy`` (Eq. 3) takes; the logistic function of
+    these logits is the reconstruction. The hidden layers are ``encoder1..3`` and ``decoder1..3``
+    after the ReLU, and ``code`` [B, code_size] after the logistic function, in (0, 1).
 
     With ``linear_code=True`` the code has no logistic function. With ``before_nonlinearity=True``
     the hidden layers are returned before their ReLU or logistic function. Raises ValueError if a
@@ -223,10 +224,10 @@ def hidden_layers(model, layers):
     removed at the end of the block, even after an exception.
 
     Raises:
-        ValueError: no layer is named, or the model does not have one of them.
+        ValueError: no layer is named, or the model lacks one of the named layers.
         TypeError: a layer does not return a tensor.
-        RuntimeError: a layer ran twice or not at all in a call, or was changed in place after it
-            ran.
+        RuntimeError: a layer ran twice or not at all in a call, or its output was changed in place
+            afterwards.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> with hidden_layers(model, ["1"]) as hidden:

@@ -19,7 +19,8 @@ from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):
-    """The loss or the weights were not finite in a training run; ``curve`` holds its epochs."""
+    """The loss or the weights were not finite in a training run; ``curve`` holds one row for each
+    epoch."""
 
     def __init__(self, reason: str, curve: pd.DataFrame):
         super().__init__(reason)
@@ -59,7 +60,7 @@ def build(model_class, *args, seed: int, **kwargs):
 
 
 def take_step(optimizer, loss):
-    """Take one step of the optimiser along the gradient of a loss."""
+    """Take one step of the optimiser to reduce a loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
@@ -170,9 +171,11 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     Args:
         model: maps a batch [B, D] to (output, hidden). It is moved to the device, and left there
             in eval mode.
-        features, labels: arrays [N, D] float32 and [N] int.
+        features, labels: arrays, [N, D] of float32 (or float64, where the device has it) and [N] of
+            integers.
         primary: (output, features of the batch, labels of the batch) -> loss, a tensor [].
-        epochs, batch_size, learning_rate: numbers above 0. The last, smaller batch is used too.
+        epochs, batch_size, learning_rate: integers above 0, and a number of at least 0. The last,
+            smaller batch is used too.
         seed: determines the order of the documents.
         alpha, layers: those of ``composite_loss``. ``alpha`` may also be a function of the epoch
             (from 0) that returns a number, for instance to switch the loss off halfway.
@@ -185,9 +188,9 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             T = 1.
         select: (hidden, output) -> dict of the tensors that the loss is applied to. By default,
             these are all hidden layers.
-        regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 by a
-            rival, and is summed over the tensors; ``layers`` and ``ignore_index`` must then have
-            their defaults.
+        regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 with a
+            rival loss, and is summed over the tensors; ``layers`` and ``ignore_index`` must then be
+            left at their defaults.
         steps_per_epoch: by default, as many as one pass over the documents takes. With more steps,
             an epoch continues with the documents in a new order; with fewer, it stops early.
         after_epoch: (model) -> dict of numbers to add to the epoch's row of the curve.
@@ -206,13 +209,13 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
 
     Raises:
         TypeError: the features are not floating point.
-        ValueError: there are no features, or not as many labels; the features are float64, which
-            the device lacks; alpha is not finite; epochs, batch_size or steps_per_epoch are not
-            above 0; the weight is unknown; a regularizer comes with layers or an ignore_index;
-            ``composite_loss`` refuses the temperature or a layer; or Adam refuses a negative
-            learning rate.
+        ValueError: there are no features, or the numbers of features and labels differ; the
+            features are float64, which the device lacks; alpha is not finite; epochs, batch_size or
+            steps_per_epoch are not above 0; the weight is unknown; ``regularizer`` is combined with
+            ``layers`` or ``ignore_index``; ``composite_loss`` refuses the temperature or a layer;
+            or Adam refuses a negative learning rate.
         CacheError: the checkpoint is damaged, belongs to another training run (other data, seed or
-            settings), or cannot be written.
+            settings), or cannot be read or written.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
