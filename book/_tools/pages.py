@@ -318,13 +318,14 @@ def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict
     for name, experiment in experiments.EXPERIMENTS.items():
         of_experiment = records[records["experiment"] == name]
         runs = of_experiment.drop_duplicates("key")
+        hours = report.computing_seconds(of_experiment) / 3600
         row = {
             "page": f"runs/{name}",
             "what it is": experiment.title,
             "recorded": f"{len(runs):,}",
             "not ok": (runs["status"] != "ok").sum(),
             "stale": report.stale(runs).sum(),
-            "hours of computing": f"{report.computing_seconds(of_experiment) / 3600:,.1f}",
+            "hours of computing": f"{hours:,.1f}" if hours >= 0.05 else "under 0.1",
             "records": BUILT,
         }
         rows.append(row)
@@ -350,9 +351,9 @@ def _page_of_runs(name, records):
         "",
         (
             f"{experiments.EXPERIMENTS[name].title}. Each record is a file in `results/{name}/`,"
-            f" and {{download}}`one CSV file <tables/{name}.csv>` has them all. The table shows up"
-            f" to {SHOWN_SCORES} scores. *Repeat* opens the command that makes the runs of a"
-            " setting again."
+            f" and {{download}}`one CSV file <tables/{name}.csv>` contains all of them. The table"
+            f" shows up to {SHOWN_SCORES} scores. *Repeat* opens the command that repeats the runs"
+            " of a setting."
         ),
         "",
         ":::{dropdown} Versions (V), devices (D) and data (F)",
@@ -449,7 +450,7 @@ def status_made(
 ) -> dict[str, pd.DataFrame]:
     """Return tables of the chapters executed by this build, and of the runs of the full profile.
 
-    The latter count which runs are recorded, stale, missing or impossible on this machine.
+    The latter count which runs are recorded, stale, missing or unavailable on this machine.
     """
     executed, machines = _executed(folder, chapters)
     runs, reasons = _status_of_runs(records)
@@ -461,7 +462,7 @@ def status_made(
         .value_counts(sort=False)
         .rename("chapters")
         .reset_index(),
-        "status-reasons": pd.DataFrame(unmet, columns=["why a run is unavailable here", "runs "]),
+        "status-reasons": pd.DataFrame(unmet, columns=["reason", "runs "]),
     }
     tables = {name: table.assign(records=BUILT) for name, table in tables.items()}
     return tables | {"status-orphans": _table_of_orphans(report.orphans())}
@@ -500,7 +501,7 @@ def _status_of_runs(records):
         rows.append(
             {
                 "page": f"runs/{name}",
-                "recorded": len(runs),
+                "recorded": f"{len(runs):,}",
                 "not ok": (runs["status"] != "ok").sum(),
                 "revision": experiment.revision,
                 "stale": report.stale(runs).sum(),
@@ -548,8 +549,6 @@ def _cost_of_chapters(chapters):
                 "page": path.stem,
                 "minutes": f"{cost['seconds'] / 60:.1f}",
                 "peak memory": f"{cost['memory']:,.0f} MB",
-                "data": cost["dataset"],
-                "expected": cost["expected"],
             }
         rows.append(row)
     return rows
@@ -559,12 +558,14 @@ def _cost_of_steps():
     steps = [
         {
             "step": row.step,
-            "share of the bound": f"{row.share:.2f}",
+            "share of products": f"{row.share:.2f}",
             "milliseconds": f"{row.seconds * 1e3:,.0f}",
             "middle half": f"{row.low * 1e3:,.0f} to {row.high * 1e3:,.0f}",
             "rival": row.rival,
-            "its milliseconds": "–" if pd.isna(row.ratio) else f"{row.rival_seconds * 1e3:,.0f}",
-            "times as long": "–" if pd.isna(row.ratio) else f"{row.ratio:.2f}",
+            "rival's milliseconds": "–"
+            if pd.isna(row.ratio)
+            else f"{row.rival_seconds * 1e3:,.0f}",
+            "ratio": "–" if pd.isna(row.ratio) else f"{row.ratio:.2f}",
             "device": row.device,
             "records": report.benchmark_files("step"),
         }
@@ -601,13 +602,14 @@ def _cost_of_runs(records):
         of_experiment = records[records["experiment"] == name]
         runs = of_experiment.drop_duplicates("key")
         shared = runs["shared"].sum()
+        hours = report.computing_seconds(of_experiment) / 3600
         rows.append(
             {
                 "page": f"runs/{name}",
-                "recorded": len(runs),
+                "recorded": f"{len(runs):,}",
                 "median seconds": f"{runs['seconds'].median():,.0f}",
                 "longest": f"{runs['seconds'].max():,.0f}",
-                "hours in all": f"{report.computing_seconds(of_experiment) / 3600:,.1f}",
+                "hours in all": f"{hours:,.1f}" if hours >= 0.05 else "under 0.1",
                 "shared training included": f"in {shared}" if shared else "–",
                 "devices": "; ".join(runs["device"].unique()),
                 "records": BUILT,

@@ -72,8 +72,8 @@ def table_cells(profile: dict) -> Iterator[Cell]:
                 yield Cell(label, embedding, model, alpha, options, drawn_anew=is_random)
     if not sentences:
         return
-    hours = "on a CPU core, and once an hour to embed the documents"
-    encoder = "on a CPU core, and once an hour to train the encoder"
+    hours = "on a CPU core, plus a one-time hour to embed the documents"
+    encoder = "on a CPU core, plus a one-time hour to train the encoder"
     for embedding, model, seeds, n_train, cost in (
         ("infersent-nli", "ffn", None, None, f"five minutes {encoder}"),
         ("infersent-nli", "cnn", None, None, f"ten minutes {encoder}"),

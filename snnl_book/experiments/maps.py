@@ -188,8 +188,8 @@ def _shown(spec, task):
 
 _LEXICON = "Words of an opinion lexicon (text paper, Figure 1)"
 _TSNE = (
-    "The codes on a plane (text paper, Figure 2; ClusterBERT paper, Figure 1), and in space (image"
-    " paper)"
+    "The codes in two dimensions (text paper, Figure 2; ClusterBERT paper, Figure 1), and in three"
+    " (image paper)"
 )
 _OF_WORDS = ("acc", "neighbours", "train_acc", "train_neighbours")
 EXPERIMENTS = {

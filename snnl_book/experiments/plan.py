@@ -197,7 +197,7 @@ _RESOURCES = {
 
 def _unmet(dataset, embedding, task, modules, cost, device, costly):
     if dataset != DRAWN and data.locate(dataset) is None:
-        running_time = f", and it takes about {cost}" if cost else ""
+        running_time = f", and the run takes about {cost}" if cost else ""
         return f"the data set {dataset} is not on this machine{running_time}"
     if fingerprint(dataset, embedding) is None:
         return f"{_RESOURCES.get(embedding, 'the word vectors')} are not on this machine"

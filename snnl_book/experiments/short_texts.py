@@ -508,7 +508,7 @@ def moved_pairs(before, after, labels, rows, count: int = 5):
 METRICS = ("dbi", "sil", "chs", "nmi", "nmi_geometric", "ari", "acc", "dunn")
 _TABLES = "Short texts clustered without labels (ClusterBERT paper, Tables 2-3, Figure 3, Table 5)"
 _ABLATION = "ClusterBERT without reconstruction (Figure 4), and what its paper leaves open"
-_RETRIEVAL = "Does an embedding keep its meaning? (ClusterBERT paper, Figure 4)"
+_RETRIEVAL = "Does an embedding keep the meaning of its text? (ClusterBERT paper, Figure 4)"
 EXPERIMENTS = {
     # Since revision 2 the texts are in random order, UMAP breaks ties at random, and IDEC is as
     # published.

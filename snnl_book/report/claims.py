@@ -28,6 +28,17 @@ _DIRECTIONS = {
     "unfair": ("is unfair", "are unfair"),
     "not tested": ("is not tested", "are not tested"),
 }
+SCORES = {
+    "acc": "accuracy",
+    "nmi_geometric": "NMI",
+    "sil": "silhouette",
+    "dunn": "Dunn index",
+    "chs": "CHS",
+    "neighbours": "share of neighbours of the same class",
+    "neighbours@20": "share of neighbours of the same class, epoch 20",
+    "common@20": "loss at one temperature, epoch 20",
+}
+"""The names that verdicts use for scores; others keep the names of records."""
 _WORDS_OF_RULE_2 = {
     "reproduced": "holds",
     "matches": "holds",
@@ -45,7 +56,7 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 
     Columns: claim, the paper, ours, size, verdict, grade, records.
     """
-    ours = [_ours(row) for row in judged.itertuples()]
+    ours = [_with_words(_ours(row)) for row in judged.itertuples()]
     columns = ["claim", "reported", "size", "verdict", "grade", "records"]
     table = judged[columns].assign(ours=ours).rename(columns={"reported": "the paper"})
     return table[["claim", "the paper", "ours", "size", "verdict", "grade", "records"]]
@@ -206,13 +217,17 @@ def _measured(claim, contrast):
     if "(nmi_geometric)" in ours:  # short texts, whose scores are given in points
         ours, ends = (re.sub(r"\d+\.\d+", _in_points, text) for text in (ours, ends))
         ours = ours.replace(" (", " points (")
-    for name, words in {"sil": "silhouette", "nmi_geometric": "NMI", "acc": "accuracy"}.items():
-        ours = ours.replace(f"({name})", f"({words})")
+    ours = _with_words(ours)
     interval = "" if ends == "–" else f", 95 % interval {ends}"
     reason = f"; {_reason(contrast)}" if _reason(contrast) else ""
     in_direction = "Counted in the direction of the claim, our difference is"
     says = in_direction if contrast["test"].startswith("> 0") else "We measured"
     return f"{says} {ours.removesuffix(')')}{interval}{reason})."
+
+
+def _with_words(ours):
+    """Replace the names of scores in parentheses by their words."""
+    return re.sub(r"\(([\w@]+)\)", lambda name: f"({SCORES.get(name[1], name[1])})", ours)
 
 
 def _in_points(match):

@@ -230,7 +230,7 @@ def _row(claim, judged, readings, adjusted, frozen):
     runs = [run for comparison in judged for run in comparison.runs]
     changed = claim.changed
     if claim.replaced:
-        before = 'Tested with {encoder}, the claim had the verdict "{verdict}".'
+        before = 'With {encoder}, rule 2 gave the verdict "{verdict}".'
         changed = f"{changed} {before.format(**claim.replaced)}".strip()
     directions = _counts([comparison.direction for comparison in counted])
     sizes = _counts([comparison.size for comparison in counted if comparison.size])

@@ -207,7 +207,9 @@ def test_the_pictures_show_what_the_records_say(judged):
     untested, hold = (
         sum(row[kind] for row in counted.values()) for kind in ("not tested", "holds")
     )
-    others = f"Of the other {total - provisional}, {untested} were not tested and {hold} hold."
+    others = (
+        f"Of the other {total - provisional} claims, {hold} hold and {untested} were not tested."
+    )
     assert others in said(README)
 
 

@@ -133,5 +133,5 @@ def test_a_verdict_that_moved_names_the_rule_or_the_runs():
 
 def test_a_reading_that_changes_some_comparisons_is_judged_by_these_alone(judged):
     (readings,) = judged.loc[judged["name"] == "mnist-96", "readings"]
-    few = readings["with alpha 1 and 100 labels instead of 10,000"]
+    few = readings["with 100 labels instead of 10,000 (alpha 1)"]
     assert few == "fails (1 of 2 comparisons)"  # alpha 100 has no runs with 100 labels
