@@ -1,5 +1,4 @@
-"""``python -m benchmarks.chapters [NAME ...]``: what each chapter costs in the profile quick, and
-what its live runs come to.
+"""``python -m benchmarks.chapters [NAME ...]``: what each chapter costs in the profile quick.
 
 Chapters are executed one after the other, on an otherwise idle machine if the times are to mean
 something; each in a process of its own, whose largest child is the kernel. Their runs go to a new
@@ -24,7 +23,6 @@ import pandas as pd
 from snnl_book import experiments, results
 
 ROOT = Path(__file__).resolve().parent.parent
-SCORES = ("acc", "nmi", "nmi_geometric")
 
 
 def measure(chapter: Path, device: str) -> dict:
@@ -55,23 +53,8 @@ def measure(chapter: Path, device: str) -> dict:
             capture_output=True,
         )
         seconds = time.perf_counter() - started
-        os.environ["SNNL_RESULTS"] = str(records)
-        live = results.load_results(profile="quick")
-        del os.environ["SNNL_RESULTS"]
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    score = next((name for name in SCORES if (live["metric"] == name).any()), None)
-    means = (
-        live[live["metric"] == score]
-        .groupby(["experiment", "model", "alpha"], sort=False)["value"]
-        .mean()
-    )
-    told = [
-        f"{model}{f' (alpha {alpha:g})' if alpha else ''} {value:.3f}"
-        for (_, model, alpha), value in means.items()
-    ]
-    expected = f"{score}: {', '.join(told)}" if told else ""
-    found = {"dataset": ", ".join(live["dataset"].unique()), "expected": expected}
-    return {"chapter": chapter.stem, "seconds": round(seconds, 1), "memory": round(memory)} | found
+    return {"chapter": chapter.stem, "seconds": round(seconds, 1), "memory": round(memory)}
 
 
 def main():
@@ -102,7 +85,7 @@ def main():
         )
         table = pd.concat([table[table["chapter"] != chapter.stem], row], ignore_index=True)
         results.write_atomically(path, table.to_csv(index=False))
-        print(*row.iloc[0, :5], flush=True)
+        print(*row.iloc[0, :3], flush=True)
 
 
 if __name__ == "__main__":

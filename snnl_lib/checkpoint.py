@@ -20,7 +20,8 @@ ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
 
 
 class CacheError(SnnlError):
-    """A checkpoint or cached file is damaged, of another run, or cannot be read or written."""
+    """A checkpoint or cached file is damaged, belongs to another run, or cannot be read or
+    written."""
 
 
 @contextlib.contextmanager
@@ -84,11 +85,11 @@ def _as_json(array):
 class Checkpoint:
     """A file from which an interrupted training run resumes, with the same result bit for bit.
 
-    ``parts`` change during the run: modules, optimisers and schedulers (anything with a
-    ``state_dict``), parameters, and random generators of torch or numpy. The file also holds the
-    states of torch's global generators: that of the CPU, and that of the accelerator that holds the
-    parts, if they are on one. ``of`` identifies the training run, so that no other run continues
-    from its file. With ``path=None`` there is no file, and no call does anything.
+    ``parts`` are the objects that change during the run: modules, optimisers and schedulers
+    (anything with a ``state_dict``), parameters, and random generators of torch or numpy. The file
+    also holds the states of torch's global generators: that of the CPU, and that of the accelerator
+    that holds the parts, if they are on one. ``of`` identifies the training run, so that no other
+    run continues from its file. With ``path=None`` there is no file, and no call does anything.
 
     >>> import torch
     >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
@@ -161,8 +162,8 @@ class Checkpoint:
         return torch.device("cpu")
 
     def save_if_due(self, **progress) -> bool:
-        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save; return whether it
-        did."""
+        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save. Return whether it
+        saved."""
         due = self.path is not None and time.monotonic() - self._last_saved >= SECONDS_BETWEEN
         if due:
             self.save(**progress)

@@ -16,14 +16,15 @@ _LAYERS = (
 def exact_products():
     """Return a context manager under which float32 matrix products keep their full precision.
 
-    Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep only about three or
+    Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep only about three and
     two decimal digits. A graph compiled by ``torch.compile`` cannot switch: it keeps the setting
     under which it was compiled.
 
     The setting belongs to the process, not to a thread. If two threads are in such a block at the
-    same time, the first to leave puts the old setting back for both, and after the last has left,
-    products may stay exact for good. A program with several threads should therefore turn reduced
-    precision off for the whole process, with ``torch.set_float32_matmul_precision("highest")``.
+    same time, the first to leave may put the old setting back for both, and after the last has
+    left, products may stay exact for good. A program with several threads should therefore turn
+    reduced precision off for the whole process, with
+    ``torch.set_float32_matmul_precision("highest")``.
     """
     return nullcontext() if torch.compiler.is_compiling() else _exact(_PRODUCTS)
 
@@ -82,7 +83,7 @@ def set_random_states(device, states: list[torch.Tensor]) -> None:
 
 @contextmanager
 def kept_random_states(device):
-    """Restore the random states of the CPU and of the device's type at the end of a block."""
+    """Restore the random states of the CPU and of a device at the end of a block."""
     states = random_states(device)
     with torch.random.fork_rng(devices=[]):
         try:

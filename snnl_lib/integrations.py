@@ -25,15 +25,15 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 on sentence embeddings: a loss for sentence-transformers and texts with class labels.
+    """Eq. 4 on sentence embeddings: a loss to train sentence-transformers on texts with classes.
 
     Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
     column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
     classmates in their batch.
 
     Args:
-        model: a SentenceTransformer, or any module that takes a dict of tensors and returns one
-            with ``"sentence_embedding"``, a float tensor [B, D].
+        model: a SentenceTransformer, or any module or function that takes a dict of tensors and
+            returns one with ``"sentence_embedding"``, a float tensor [B, D].
         temperature: T > 0, ``"annealed"`` (Eq. 6) or ``"learnable"`` (the trainer optimises it
             together with the model).
         epoch: for ``"annealed"``, a function without arguments that returns the epoch >= 0, such as
@@ -45,8 +45,8 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
             ``SoftNearestNeighborLoss``. With ``ignore_index``, the data may contain unlabelled
             texts.
 
-    ``forward(sentence_features, labels)`` takes a list of one dict, the input of the model, and an
-    integer tensor [B]. It returns the loss, a tensor [].
+    ``forward(sentence_features, labels)`` takes the input of the model, as a list of one dict, and
+    the labels, an integer tensor [B]. It returns the loss, a scalar tensor.
 
     Raises:
         ValueError: ``"annealed"`` has no ``epoch``, or there are several columns of texts; also
@@ -103,9 +103,9 @@ def gathered(features, labels):
 
     The gradient of the parameters then equals that of a single process with the whole batch, and
     needs no correction. Each of the W ranks differentiates the same loss, and the gradients of a
-    row add up on its own rank to W times the gradient. DistributedDataParallel takes the mean over
-    the ranks, which divides by W. (If other ranks' rows were gathered without a gradient, the
-    result would be W times too small.)
+    row add up, on its own rank, to W times the gradient of the loss. DistributedDataParallel takes
+    the mean over the ranks, which divides by W. (If other ranks' rows were gathered without a
+    gradient, the result would be W times too small.)
 
     If the rows of other ranks are passed as ``references`` instead, the ranks need not all compute
     the same table of pairs. But each rank then takes the mean over its own anchors, and the mean of
@@ -176,10 +176,11 @@ class EntanglementMonitor:
             [B, ...], as for ``models.hidden_layers``.
         temperature: T > 0; 0.1 shows differences between layers that vanish at 1.
         distance: ``"cosine"`` or ``"sqeuclidean"``.
-        max_samples: how many rows to measure with, a whole number above 0.
+        max_samples: the largest number of rows to measure, a whole number above 0.
         forward: a function (model, inputs) that calls the model; by default ``model(inputs)``.
 
-    ``history`` is the list of all results of ``record``, for ``pandas.DataFrame(monitor.history)``.
+    ``history`` is the list of all results of ``record``, ready for
+    ``pandas.DataFrame(monitor.history)``.
 
     Raises:
         ValueError: ``max_samples`` is below 1, or the batches have no rows; also what

@@ -2,7 +2,7 @@
 
 The equations are those of *Text Classification and Clustering with Annealing Soft Nearest Neighbor
 Loss* (A. F. Agarap). Read ``reference_loss`` to see Eq. 4 in a few lines. Use
-``soft_nearest_neighbor_loss``, which is fast, and exact for any batch and temperature.
+``soft_nearest_neighbor_loss``, which is fast, and accurate for any batch and temperature.
 """
 
 import math
@@ -35,9 +35,9 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
 
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
-            bfloat16 are converted to float32, which is the dtype of the result.
-        labels: integer tensor [..., B], classes in any numbering; or [..., B, C] of 0 and 1,
-            several classes per row, of which classmates share at least one.
+            bfloat16 are converted to float32, which is then the dtype of the result.
+        labels: integer tensor [..., B], classes in any numbering; or integer or bool [..., B, C] of
+            0 and 1, several classes per row, of which classmates share at least one.
         temperature: T > 0; a number, or a tensor [].
         distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"``.
 
@@ -45,8 +45,8 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
         Tensor [...], the mean over the points that have a classmate; >= 0.
 
     Raises:
-        TypeError: the features are not floating point, or the labels are neither integers nor, as
-            [..., B, C], bool.
+        TypeError: the features are not floating point, or the labels are not integers (bool is
+            allowed for [..., B, C]).
         ValueError: an argument has a wrong shape or value.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -111,7 +111,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
-            bfloat16 are converted to float32, which is the dtype of the result.
+            bfloat16 are converted to float32, which is then the dtype of the result.
         labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
             [..., B, C] of 0 and 1, several classes per row. Classmates then share at least one
             class, and ``ignore_index`` must be None.
@@ -124,18 +124,18 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
             classmate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
             is left out of the mean. A batch of such points gives 0, and so does an empty one.
-        chunk_size: the number of anchors computed at a time. Memory is O((B + R) x chunk_size),
-            with R references; value and gradient do not depend on it. By default, a chunk takes at
-            most a quarter of a gigabyte in float32.
+        chunk_size: the number of anchors processed at a time. Memory is O((B + R) x chunk_size),
+            with R references; value and gradient do not depend on ``chunk_size``. By default, a
+            chunk takes at most a quarter of a gigabyte in float32.
         references: float tensor [..., R, D], R >= 0, with reference_labels [..., R] (or [..., R, C]
             like the labels): additional neighbours, such as a memory bank or the rows of other
             ranks. They receive a gradient but have no loss of their own. They must not contain rows
-            of the batch, which would find themselves at distance 0.
+            of the batch: such a row would be its own neighbour, at distance 0.
         ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
             Such points and references have no loss (0 under ``"none"``), are nobody's neighbour,
             get gradient 0 and may hold NaN.
-        check_finite: False skips the checks for numbers that are not finite and for classmates, for
-            training loops that have their own.
+        check_finite: False skips the checks for numbers that are not finite and for missing
+            classmates; meant for training loops with checks of their own.
 
     Returns:
         Tensor [...], or [..., B] for ``"none"``; values >= 0.
@@ -145,8 +145,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             anchors. This is checked on a CPU in eager mode, and shown once per calling line.
 
     Raises:
-        TypeError: the features are not floating point, or the labels are neither integers nor, as
-            [..., B, C], bool.
+        TypeError: the features are not floating point, or the labels are not integers (bool is
+            allowed for [..., B, C]).
         ValueError: an argument has a wrong shape or value, or the features are not finite. The
             latter is checked on a CPU in eager mode; elsewhere NaN propagates.
         RuntimeError: the gradient is differentiated again, or the loss is called inside
@@ -194,8 +194,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 def annealed_temperature(epoch, eta=1.0, gamma=0.55):
     """Return the annealed temperature 1 / (eta + epoch)^gamma (Eq. 6), a float > 0.
 
-    Takes numbers: epoch >= 0, eta > 0 and gamma >= 0. Epochs count from 0, where T = 1 if eta = 1.
-    Raises ValueError for a number out of range.
+    Takes numbers: epoch >= 0, eta > 0 and gamma >= 0. Epochs are counted from 0, where T = 1 if eta
+    = 1. Raises ValueError for a number out of range.
 
     >>> [round(annealed_temperature(epoch), 3) for epoch in (0, 1, 29)]
     [1.0, 0.683, 0.154]
@@ -291,7 +291,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 ):
     """Add alpha times the soft nearest neighbor loss of hidden layers to a primary loss.
 
-    With cross entropy as the primary loss this is Eq. 7, with a reconstruction loss Eq. 8::
+    With cross entropy as the primary loss this is Eq. 7; with a reconstruction loss, it is Eq. 8::
 
         primary + alpha * sum over layers of soft_nearest_neighbor_loss(hidden[layer], labels)
 
@@ -299,9 +299,9 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         primary: the primary loss, a scalar tensor, or a tensor [...] if there are leading axes.
         hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
             after D are flattened into it.
-        labels: integer tensor [..., B]; leading axes are independent batches. Several classes per
-            row are a tensor [..., B, C] of 0 and 1, preferably bool, because an integer tensor
-            whose shape matches the first axes of every layer is read as one class per row.
+        labels: integer tensor [..., B]; leading axes are independent batches. For several classes
+            per row, pass a tensor [..., B, C] of 0 and 1, preferably bool, because an integer
+            tensor whose shape matches the first axes of every layer is read as one class per row.
         alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
             and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
         temperature: T > 0; a number, or a tensor of one value.
@@ -309,8 +309,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
             entangled layer), or a list of names to sum over.
         ignore_index: a label whose rows Eq. 4 leaves out, or None; -1 is scikit-learn's "no
             label". It does not change the primary loss.
-        check_finite: False skips the checks for numbers that are not finite and for classmates, for
-            training loops that have their own.
+        check_finite: False skips the checks for numbers that are not finite and for missing
+            classmates; meant for training loops with checks of their own.
 
     Returns:
         The composite loss, a tensor [...]; for alpha = 0 the primary loss itself.
@@ -372,7 +372,7 @@ def supervised_contrastive_loss(features, labels, temperature):
     for Eq. 4.
 
     Args:
-        features: float tensor [B, D]; float16 and bfloat16 are computed in float32.
+        features: float tensor [B, D]; float16 and bfloat16 are converted to float32.
         labels: integer tensor [B]; anchors without a classmate are left out.
         temperature: a number above 0.
 

@@ -77,7 +77,8 @@ def clustering_scores(features, clusters, labels):
 
 
 def external_scores(clusters, labels):
-    """Return ``nmi``, ``ari`` and ``acc`` of ``clustering_scores``, which do not need the points.
+    """Return a dict of ``nmi``, ``ari`` and ``acc`` of ``clustering_scores``, which do not need the
+    points.
 
     ``clusters`` and ``labels`` are integer arrays [N].
     """

@@ -3,8 +3,8 @@
 Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
 tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the code and the
 output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all biases from zero. The
-text and image papers name these initialisers, but do not say whether they are normal or uniform; we
-use the forms that their inventors proposed.
+two papers on the loss name these initialisers, but do not say whether they are normal or uniform;
+we use the forms that their inventors proposed.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -57,10 +57,10 @@ def _check_sizes(**sizes):
 
 
 class FeedForwardNet(nn.Module):
-    """A classifier of fully connected ReLU layers (Eq. 1, Sec. 2.1).
+    """A classifier made of fully connected ReLU layers (Eq. 1, Sec. 2.1).
 
     The paper uses two hidden layers of 500 units for spaCy vectors, and one for InferSent vectors.
-    ``hidden_sizes`` lists their units.
+    ``hidden_sizes`` lists how many units each hidden layer has.
 
     ``forward(x)`` takes [B, in_features]. It returns the class logits [B, classes] and the hidden
     layers ``{"hidden1": [B, hidden_sizes[0]], ...}`` after the ReLU, or before it with
@@ -97,13 +97,13 @@ class ConvNet(nn.Module):
     convolution returns ``filters`` x ``positions`` = 2,048 values for any number of features. Its
     stride is in_features // positions, and its kernel is just long enough to end at the last
     feature: 4 and 48 for 300 features, 64 and 64 for 4,096. If ``kernel`` is given, the stride is
-    1, the input is padded so that its output has the length of its input, and max pooling reduces
-    it to ``positions``.
+    1, the input is padded so that the output is as long as the input, and max pooling reduces it to
+    ``positions``.
 
     ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
     [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
-    ``hidden1`` [B, 2048], ``hidden2`` [B, 1024], ``hidden3`` [B, 512]. Raises ValueError if a size
-    is not a whole number above 0, if in_features < positions, or if x has another width.
+    ``hidden1`` [B, hidden_sizes[0]], and so on. Raises ValueError if a size is not a whole number
+    above 0, if in_features < positions, or if x has another width.
 
     >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
     >>> {name: layer.shape[1] for name, layer in hidden.items()}
@@ -151,11 +151,11 @@ class Autoencoder(nn.Module):
     """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3.
 
     ``hidden_sizes`` are the units of the encoder's hidden layers, which the decoder has in reverse
-    order. Between them is the code of ``code_size`` units.
+    order. Between encoder and decoder is the code, which has ``code_size`` units.
 
     ``forward(x)`` takes [B, in_features]. It returns the logits [B, in_features] of the
-    reconstruction, which ``training.binary_cross_entropy`` (Eq. 3) takes; the logistic function of
-    these logits is the reconstruction. The hidden layers are ``encoder1..3`` and ``decoder1..3``
+    reconstruction, as ``training.binary_cross_entropy`` (Eq. 3) expects them; the logistic function
+    of these logits is the reconstruction. The hidden layers are ``encoder1..3`` and ``decoder1..3``
     after the ReLU, and ``code`` [B, code_size] after the logistic function, in (0, 1).
 
     With ``linear_code=True`` the code has no logistic function. With ``before_nonlinearity=True``
@@ -217,7 +217,7 @@ def hidden_layers(model, layers):
 
     Args:
         model: a torch module; its output does not change.
-        layers: names of its submodules, as in ``model.named_modules()``. Or a dict from such a name
+        layers: names of its submodules, as in ``model.named_modules()``; or a dict from such a name
             to a function that takes the result of the submodule and returns a tensor [B, ...].
 
     Yields a dict from layer name to tensor, which each call of the model fills anew. All hooks are

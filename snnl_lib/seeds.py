@@ -1,6 +1,6 @@
 """Seeds of named random sources, which make runs repeatable and paired.
 
-This module imports no torch, so that listing runs stays fast.
+This module does not import torch, so that listing the runs takes no time.
 """
 
 import zlib

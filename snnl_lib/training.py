@@ -171,11 +171,11 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     Args:
         model: maps a batch [B, D] to (output, hidden). It is moved to the device, and left there
             in eval mode.
-        features, labels: arrays, [N, D] of float32 (or float64, where the device has it) and [N] of
-            integers.
+        features, labels: arrays or tensors, [N, D] of float32 (or float64, where the device has it)
+            and [N] of integers.
         primary: (output, features of the batch, labels of the batch) -> loss, a tensor [].
-        epochs, batch_size, learning_rate: integers above 0, and a number of at least 0. The last,
-            smaller batch is used too.
+        epochs, batch_size: integers above 0. The last, smaller batch is used too.
+        learning_rate: that of Adam, at least 0.
         seed: determines the order of the documents.
         alpha, layers: those of ``composite_loss``. ``alpha`` may also be a function of the epoch
             (from 0) that returns a number, for instance to switch the loss off halfway.
@@ -209,9 +209,9 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
 
     Raises:
         TypeError: the features are not floating point.
-        ValueError: there are no features, or the numbers of features and labels differ; the
+        ValueError: there are no rows, or features and labels have different numbers of rows; the
             features are float64, which the device lacks; alpha is not finite; epochs, batch_size or
-            steps_per_epoch are not above 0; the weight is unknown; ``regularizer`` is combined with
+            steps_per_epoch is not above 0; the weight is unknown; ``regularizer`` is combined with
             ``layers`` or ``ignore_index``; ``composite_loss`` refuses the temperature or a layer;
             or Adam refuses a negative learning rate.
         CacheError: the checkpoint is damaged, belongs to another training run (other data, seed or
@@ -402,7 +402,7 @@ def forward(model, features, *, layer=None, batch_size=1024):
     """Return the output of a model, or one hidden layer, for features [N, D].
 
     The result is a float32 array [N, ...]. ``layer`` names the hidden layer; None stands for the
-    output. ``batch_size`` rows at a time are on the model's device.
+    output. Only ``batch_size`` rows at a time are moved to the model's device.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> model = build(FeedForwardNet, 300, 4, seed=42)

@@ -276,7 +276,7 @@ def equations_made(
             "equation": f"{{eq}}`{row['label']}`",
             "what it is": row["what"],
             "page": row["chapter"],
-            "function": function,
+            "function or class": function,
             "test": _test(row),
         }
         tables[row["label"].split("-")[0]].append(cells)
@@ -490,7 +490,7 @@ def _executed(folder, chapters):
 
 
 def _status_of_runs(records):
-    """Return a row for each experiment, and count the reasons why runs cannot be made here."""
+    """Return a row for each experiment, and count the reasons why runs are unavailable here."""
     rows = []
     reasons = Counter()
     for name, experiment in experiments.EXPERIMENTS.items():

@@ -286,8 +286,9 @@ def _why_open(contrast):
 def moved_by(row: pd.Series) -> str:
     """Say what moved a claim's verdict from rule 2 to now: the rule or the runs.
 
-    ``row`` is a row of ``judge``. Rule 3 on the records of rule 2 tells the rule, with what it
-    compares, from the runs made since.
+    ``row`` is a row of ``judge``. Rule 3's verdict on the records of rule 2 separates the rule,
+    with its choice of comparisons, from the runs made since. Only the words of verdicts are
+    compared, because rules 2 and 3 count differently.
 
     >>> row = {"rule 2": "partly (1 of 2)", "rule 3 before": "open", "kind": "holds"}
     >>> moved_by(pd.Series(row))
@@ -302,7 +303,7 @@ def moved_by(row: pd.Series) -> str:
     causes = []
     if old != word(row["rule 3 before"]):
         causes.append("the rule")
-    if row["rule 3 before"] != row["kind"]:
+    if word(row["rule 3 before"]) != word(row["kind"]):
         causes.append("the runs")
     return ", then ".join(causes) or "nothing"
 

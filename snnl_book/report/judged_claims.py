@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from snnl_book import data
 from snnl_book.experiments import EXPERIMENTS, PAPER_SEEDS
 from snnl_book.experiments.cells import DRAWN, NEW_SEEDS
 from snnl_book.experiments.grades import grade
@@ -262,7 +263,7 @@ def _depends(claim, counted, verdict, readings):
     for other in dict.fromkeys(map(word, readings.values())):
         if other != word(verdict):
             names = [name for name, of_reading in readings.items() if word(of_reading) == other]
-            conditions.append(f"{other} {_any_of(names)}")
+            conditions.append(f"{other} if judged {_any_of(names)}")
     if any(run.stale for comparison in counted for run in comparison.runs):
         conditions.append("from stale records")
     if claim.after_seeing:
@@ -289,7 +290,7 @@ def _any_of(readings):
 def _untested(claim, counted):
     """List which comparisons of a claim are unfair, or lack all runs or those of some corpora."""
     gaps = [claim.not_attempted] if claim.not_attempted else []
-    reasons = [comparison.note for comparison in counted if comparison.direction == "unfair"]
+    reasons = [_why_unfair(each, counted) for each in counted if each.direction == "unfair"]
     if reasons:
         gaps.append(f"not a fair comparison: {listing([*dict.fromkeys(reasons)])}")
     untested = [comparison for comparison in counted if comparison.direction == "not tested"]
@@ -302,6 +303,23 @@ def _untested(claim, counted):
             gaps.append(f"{len(comparison.corpora)} of {len(corpora)} corpora")
             break
     return gaps
+
+
+def _why_unfair(comparison, counted):
+    """Return why a comparison is unfair, with the data set's name.
+
+    The vectors are named too if they are InferSent's and other comparisons of the claim use others.
+    """
+    reason = comparison.note
+    for name in {spec.dataset for spec in comparison.specs} - {DRAWN}:
+        title = re.split(r":| \(", data.describe(name).title)[0]
+        reason = reason.replace(f" on {name},", f" on {title},")
+    is_infersent = {*map(_uses_infersent, counted)} == {True, False}
+    return reason + " on InferSent" * (is_infersent and _uses_infersent(comparison))
+
+
+def _uses_infersent(comparison):
+    return any(spec.embedding.startswith("infersent") for spec in comparison.specs)
 
 
 def _recorded_specs(judged):

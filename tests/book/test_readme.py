@@ -147,7 +147,7 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     numbers = pages._values(judged).set_index("name")["text"]
     page = (ROOT / "book" / "index.md").read_text()
     page = re.sub(r"\{value\}`([\w-]+)`", lambda name: numbers[name[1]], page)
-    answer = said(README.partition("**What came out.**")[2].partition("The first page")[0])
+    answer = said(README.partition("**What came out.**")[2].partition("The front page")[0])
     assert answer in said(re.sub(r"^:.*$", "", page, flags=re.MULTILINE))  # without directives
     answers = re.split(r" (?=\d\. \*\*)", answer)[1:]
     assert len(answers) == 5

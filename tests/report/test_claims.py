@@ -87,6 +87,15 @@ def test_every_verdict_is_one_of_seven(judged):
     assert all(row.verdict.startswith(row.kind) for row in judged.itertuples())
 
 
+def test_an_unfair_comparison_is_named_with_its_images_or_vectors(judged):
+    verdicts = judged.set_index("name")["verdict"]
+    assert "our DEC is below its published score (0." in verdicts["before-dec-vade-n2d"]
+    assert " on MNIST, published 0.843)" in verdicts["before-dec-vade-n2d"]
+    assert "most runs of AE collapsed on InferSent;" in verdicts["encoding-improves-quality"]
+    # All comparisons of this claim are on InferSent.
+    assert verdicts["slim-loss-in-sil-infersent"].endswith("most runs of AE collapsed")
+
+
 def test_earlier_verdicts_are_kept(judged):
     kept = judged.loc[judged["rule 1"] != "–"].set_index("claim")["rule 1"]
     assert kept.to_dict() == claims.earlier("rule 1") and len(kept) == 42
@@ -123,7 +132,8 @@ def test_a_verdict_that_moved_names_the_rule_or_the_runs():
     row |= {"kind": "fails in part (3 of 5)"}
     for changes, expected in (
         ({}, "nothing"),
-        ({"kind": "fails in part (4 of 5)"}, "the runs"),
+        ({"kind": "fails in part (4 of 5)"}, "nothing"),  # a count alone is not named
+        ({"kind": "mixed"}, "the runs"),
         ({"rule 2": "contradicted"}, "the rule"),
         ({"rule 2": "undecided", "kind": "open"}, "the rule, then the runs"),
         ({"rule 2": "–"}, "a new claim"),

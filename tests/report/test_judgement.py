@@ -272,11 +272,11 @@ def test_a_reading_that_changes_the_verdict_is_named():
     none = Reading("none", "on LC(D)", ((AED, {"model": "lc-d"}), (AE, {})))
     found = judged(rows, BEATS, readings=(other, none))
     assert found["readings"] == {"on PCA": "fails"}  # the other one has no runs
-    assert found["verdict"] == "holds; fails on PCA; provisional"
+    assert found["verdict"] == "holds; fails if judged on PCA; provisional"
     five = Reading("paper-seeds", "on the paper's own seeds alone", seeds="paper")
     more = [made(AED, [0.1, -0.1, 0.3, -0.1, 0.2, *[0.2] * 5]), made(AE, [0.0] * 10)]
     found = judged(more, BEATS, readings=(five,))
-    assert found["verdict"] == "holds; open on the paper's own seeds alone; provisional"
+    assert found["verdict"] == "holds; open if judged on the paper's own seeds alone; provisional"
 
 
 def test_collapsed_runs_are_left_out_in_a_reading():

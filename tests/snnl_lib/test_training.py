@@ -154,6 +154,13 @@ def test_the_curve_is_the_mean_over_the_documents_seen_in_an_epoch(blobs):
 # ---------------------------------------------------------------- what is trained
 
 
+def test_cross_entropy_is_equation_2():
+    logits = torch.tensor([[2.0, 0.5, -1.0], [0.0, 1.0, 3.0]])
+    probabilities = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
+    expected = -(probabilities[0, 1].log() + probabilities[1, 2].log()) / 2
+    torch.testing.assert_close(cross_entropy(logits, None, torch.tensor([1, 2])), expected)
+
+
 @pytest.mark.parametrize(
     ("alpha", "layers", "temperature"),
     [(0.0, "sum", "annealed"), (10.0, "sum", "annealed"), (-2.0, ["hidden2"], 0.5)],
