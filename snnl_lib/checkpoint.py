@@ -26,7 +26,7 @@ class CacheError(SnnlError):
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open for writing a binary file that appears at ``path`` only once it is complete.
+    """Open a binary file for writing; it appears at ``path`` only once it is complete.
 
     Temporary files left behind by killed processes are removed after an hour, when no process can
     still be writing to them.
@@ -162,15 +162,16 @@ class Checkpoint:
         return torch.device("cpu")
 
     def save_if_due(self, **progress) -> bool:
-        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save. Return whether it
-        saved."""
+        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save. Return whether the
+        parts were saved."""
         due = self.path is not None and time.monotonic() - self._last_saved >= SECONDS_BETWEEN
         if due:
             self.save(**progress)
         return due
 
     def save(self, **progress) -> None:
-        """Write the parts to the file, with the ``progress`` that the run needs to continue.
+        """Write the parts to the file, with the ``progress`` that the run needs in order to
+        continue.
 
         ``progress`` may hold Python or numpy numbers, strings, tensors, and lists and dictionaries
         of these. Raises CacheError if the file cannot be written.

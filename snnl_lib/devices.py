@@ -17,8 +17,8 @@ def exact_products():
     """Return a context manager under which float32 matrix products keep their full precision.
 
     Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep only about three and
-    two decimal digits. A graph compiled by ``torch.compile`` cannot switch: it keeps the setting
-    under which it was compiled.
+    two decimal digits respectively. A graph compiled by ``torch.compile`` cannot switch: it keeps
+    the setting under which it was compiled.
 
     The setting belongs to the process, not to a thread. If two threads are in such a block at the
     same time, the first to leave may put the old setting back for both, and after the last has
@@ -60,7 +60,7 @@ def has_float64(device) -> bool:
 def random_states(device) -> list[torch.Tensor]:
     """Return the states of the random generators of all accelerators of a device's type.
 
-    For the CPU this is an empty list: asking an accelerator for its state would initialise it.
+    For the CPU the list is empty, so that no accelerator is initialised.
     """
     device = torch.device(device)
     if device.type == "cpu":

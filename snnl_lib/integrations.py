@@ -25,7 +25,7 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 on sentence embeddings: a loss to train sentence-transformers on texts with classes.
+    """Eq. 4 on sentence embeddings: a loss for sentence-transformers models.
 
     Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
     column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
@@ -36,9 +36,9 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
             returns one with ``"sentence_embedding"``, a float tensor [B, D].
         temperature: T > 0, ``"annealed"`` (Eq. 6) or ``"learnable"`` (the trainer optimises it
             together with the model).
-        epoch: for ``"annealed"``, a function without arguments that returns the epoch >= 0, such as
-            ``lambda: trainer.state.epoch``; the trainer may be created later. As the trainer counts
-            fractions of an epoch, T falls with every step.
+        epoch: for ``"annealed"``, a function without arguments that returns the epoch, a number >=
+            0, such as ``lambda: trainer.state.epoch``; the trainer may be created later. As the
+            trainer counts fractions of an epoch, T falls with every step.
         gather_across_devices: under DistributedDataParallel, compute the loss over the texts of all
             ranks (``gathered``).
         options: ``distance``, ``chunk_size``, ``ignore_index`` and ``initial_temperature`` of
@@ -174,7 +174,8 @@ class EntanglementMonitor:
         model: a torch module.
         layers: names of its submodules, or a dict from a name to a function that returns a tensor
             [B, ...], as for ``models.hidden_layers``.
-        temperature: T > 0; 0.1 shows differences between layers that vanish at 1.
+        temperature: T > 0; some differences between layers show at 0.1 and vanish at 1, the
+            default.
         distance: ``"cosine"`` or ``"sqeuclidean"``.
         max_samples: the largest number of rows to measure, a whole number above 0.
         forward: a function (model, inputs) that calls the model; by default ``model(inputs)``.
@@ -219,8 +220,8 @@ class EntanglementMonitor:
 
         ``batches`` is an iterable, such as a DataLoader, of pairs: the input of the model, and its
         labels, an integer tensor [B]. It is read until there are ``max_samples`` rows. Pass the
-        same held-out rows each time, not sorted by class. Returns a dict of the keyword arguments
-        ``when``, such as ``epoch=3``, and the loss of each layer, a float.
+        same held-out rows each time, not sorted by class. Returns a dict that holds the given
+        keyword arguments, such as ``epoch=3``, and the loss of each layer, a float.
         """
         rows = {name: [] for name in self.layers}
         labels = []

@@ -2,7 +2,7 @@
 
 The equations are those of *Text Classification and Clustering with Annealing Soft Nearest Neighbor
 Loss* (A. F. Agarap). Read ``reference_loss`` to see Eq. 4 in a few lines. Use
-``soft_nearest_neighbor_loss``, which is fast, and accurate for any batch and temperature.
+``soft_nearest_neighbor_loss``, which is fast, and accurate for any temperature.
 """
 
 import math
@@ -36,9 +36,9 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     Args:
         features: float tensor [..., B, D]; leading axes are independent batches. float16 and
             bfloat16 are converted to float32, which is then the dtype of the result.
-        labels: integer tensor [..., B], classes in any numbering; or integer or bool [..., B, C] of
-            0 and 1, several classes per row, of which classmates share at least one.
-        temperature: T > 0; a number, or a tensor [].
+        labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
+            [..., B, C] of 0 and 1, several classes per row, of which classmates share at least one.
+        temperature: T > 0; a number, or a scalar tensor.
         distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"``.
 
     Returns:
@@ -142,7 +142,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 
     Warns:
         UserWarning: more than half of the anchors have no classmate, and there are at least two
-            anchors. This is checked on a CPU in eager mode, and shown once per calling line.
+            anchors. The check is made on a CPU in eager mode, and the warning is shown once per
+            calling line.
 
     Raises:
         TypeError: the features are not floating point, or the labels are not integers (bool is
@@ -252,7 +253,8 @@ class SoftNearestNeighborLoss(torch.nn.Module):
             self.log_temperature = torch.nn.Parameter(start)
 
     def current_temperature(self, epoch=None):
-        """Return T in this epoch: a number, or for ``"learnable"`` a tensor [] with a gradient.
+        """Return T at the given epoch: a number, or for ``"learnable"`` a tensor [] with a
+        gradient.
 
         Raises ValueError if ``"annealed"`` does not get the epoch.
         """

@@ -77,8 +77,7 @@ def clustering_scores(features, clusters, labels):
 
 
 def external_scores(clusters, labels):
-    """Return a dict of ``nmi``, ``ari`` and ``acc`` of ``clustering_scores``, which do not need the
-    points.
+    """Return a dict of the scores that do not need the points: ``nmi``, ``ari`` and ``acc``.
 
     ``clusters`` and ``labels`` are integer arrays [N].
     """
@@ -148,7 +147,7 @@ def retrieval_scores(queries):
 
     Returns a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, or if a query has
     arrays of unequal length, numbers that are not finite, only relevant candidates, or no relevant
-    ones. Leave out queries of the last two kinds first, as is usual for TREC-QA and AskUbuntu.
+    ones. Remove queries of the last two kinds beforehand, as is usual for TREC-QA and AskUbuntu.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
@@ -222,7 +221,8 @@ def _ids(name, values):
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless they are finite numbers, with as many rows as each of the ``ids``.
+    Raises ValueError unless they are finite numbers [N, D], and each of the ``ids``, by its name,
+    is [N].
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):

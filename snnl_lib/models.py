@@ -91,14 +91,16 @@ _DENSE_SIZES = (2048, 1024, 512)  # units of the layers after the convolution
 class ConvNet(nn.Module):
     """A classifier with one 1-D convolution over the features of an embedding (Sec. 2.2).
 
-    Fully connected layers of ``hidden_sizes`` units follow, those of the paper by default.
+    Fully connected layers of ``hidden_sizes`` units follow; the default sizes are those of the
+    paper.
 
     The paper does not give the number of filters, the kernel, the stride or the pooling. Here the
-    convolution returns ``filters`` x ``positions`` = 2,048 values for any number of features. Its
-    stride is in_features // positions, and its kernel is just long enough to end at the last
+    convolution returns ``filters`` x ``positions`` values (2,048 by default) for any number of
+    features. Its stride is in_features // positions, and its kernel is just long enough to end at
+    the last
     feature: 4 and 48 for 300 features, 64 and 64 for 4,096. If ``kernel`` is given, the stride is
-    1, the input is padded so that the output is as long as the input, and max pooling reduces it to
-    ``positions``.
+    1, the input is padded so that the output is as long as the input, and max pooling reduces the
+    output to ``positions`` values per filter.
 
     ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
     [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
@@ -150,8 +152,9 @@ class ConvNet(nn.Module):
 class Autoencoder(nn.Module):
     """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3.
 
-    ``hidden_sizes`` are the units of the encoder's hidden layers, which the decoder has in reverse
-    order. Between encoder and decoder is the code, which has ``code_size`` units.
+    ``hidden_sizes`` lists how many units each hidden layer of the encoder has; the decoder has the
+    same sizes in reverse order. Between encoder and decoder is the code, which has ``code_size``
+    units.
 
     ``forward(x)`` takes [B, in_features]. It returns the logits [B, in_features] of the
     reconstruction, as ``training.binary_cross_entropy`` (Eq. 3) expects them; the logistic function

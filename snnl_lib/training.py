@@ -67,7 +67,7 @@ def take_step(optimizer, loss):
 
 
 def batches(count, batch_size, generator):
-    """Yield batches of the indices 0 to count - 1 without end.
+    """Yield an endless series of batches of the indices 0 to count - 1.
 
     Whenever all indices have been used, ``generator`` draws a new order.
     """
@@ -81,7 +81,7 @@ def batches(count, batch_size, generator):
 def cross_entropy(output, features, labels):
     """Compute the cross entropy (Eq. 2), the mean over the batch.
 
-    ``output`` [B, classes] are logits, and ``labels`` [B] integers; ``features`` are not used.
+    ``output`` [B, classes] holds logits, and ``labels`` [B] integers; ``features`` are not used.
 
     >>> cross_entropy(torch.zeros(3, 4), None, torch.tensor([0, 1, 3]))  # ln 4
     tensor(1.3863)
@@ -92,8 +92,8 @@ def cross_entropy(output, features, labels):
 def binary_cross_entropy(output, features, labels):
     """Compute the binary cross entropy (Eq. 3, with its sign corrected) of a reconstruction.
 
-    ``output`` [B, D] are logits, ``features`` [B, D] lie in [0, 1]; ``labels`` are not used. The
-    mean runs over documents and features.
+    ``output`` [B, D] holds logits, and ``features`` [B, D] lie in [0, 1]; ``labels`` are not used.
+    The mean runs over documents and features.
 
     >>> binary_cross_entropy(torch.zeros(2, 3), torch.ones(2, 3), None)  # ln 2
     tensor(0.6931)
