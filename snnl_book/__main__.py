@@ -17,7 +17,7 @@ from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
 NAMES = "a name from `list`, or `all`, or `paper` (Tables 1-4 and Figures 1-2 of the text paper)"
-AUTO = "each experiment's own; for texts, AG News if it is on this machine, else 20 Newsgroups"
+AUTO = "each experiment's own, for texts mostly AG News, or 20 Newsgroups without it"
 DATASETS = f"a name from `data` (default: auto, {AUTO})"
 TO_DO = (
     "the runs that have no record, or only a failed or stale one"
@@ -28,7 +28,7 @@ DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 def _parser():
     about = "Runs and records of the executable book on the soft nearest neighbor loss."
-    papers = "Papers: text (Agarap, 2021), image (Agarap, Azcarraga, 2020), ClusterBERT (2023)."
+    papers = "Papers: text (Agarap, 2021), image (Agarap and Azcarraga, 2020), ClusterBERT (2023)."
     parser = argparse.ArgumentParser(prog="python -m snnl_book", description=f"{about} {papers}")
     commands = parser.add_subparsers(dest="command", required=True)
 

@@ -27,15 +27,15 @@ def add_arguments(add, devices: str) -> None:
     about = "separator of a .csv or .tsv file (default: found among comma, semicolon, tab and |)"
     add("--sep", help=about)
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
-    about = "the number of clusters (default: auto, the one with the best separated clusters,"
-    add("--k", default="auto", help=f"{about} by the silhouette)")
+    about = "the number of clusters (default: auto, the one with the best-separated clusters,"
+    add("--k", default="auto", help=f"{about} judged by the silhouette)")
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
     add("--method", default="minilm", help=f"how to cluster; {methods} (default: minilm)")
     about = "the first makes the clusters; the clusters of each further seed are compared with them"
     add("--seeds", nargs="+", default=["42"], help=f"whole numbers: {about} (default: 42)")
     about = "tokens (pieces of words) that minilm and clusterbert read from each text, at most 512"
     add("--pieces", type=int, default=own_texts.PIECES, help=f"{about} (default: %(default)s)")
-    about = "a file of words, one per line, that must not describe a cluster"
+    about = "a file that lists, one per line, words that are not used to describe clusters"
     default = "the stop words of the texts' languages"
     add("--stop-words", type=Path, help=f"{about} (default: {default})")
     about = "write a table of the texts to this .csv file, with all columns of your file and three"

@@ -14,8 +14,8 @@ then their exponentials, and then the derivatives.
 """
 
 import math
-from collections import namedtuple
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,10 +30,18 @@ TILE = 256  # side of the squares in which a CPU adds a table to its transpose
 LOWEST_EXPONENT = -80.0
 
 
-# The arguments of PairLosses that are neither a tensor nor the temperature. The first
-# ``anchor_count`` rows have a loss, the others are only neighbours. ``summed`` asks for the sum
-# over the anchors.
-Settings = namedtuple("Settings", "anchor_count distance chunk_size ignore_index summed")
+class Settings(NamedTuple):
+    """The arguments of PairLosses that are neither a tensor nor the temperature.
+
+    The first ``anchor_count`` rows have a loss, the others are only neighbours. ``summed`` asks for
+    sums over the anchors. The others are arguments of ``losses.soft_nearest_neighbor_loss``.
+    """
+
+    anchor_count: int
+    distance: str
+    chunk_size: int | None
+    ignore_index: int | None
+    summed: bool
 
 
 class PairLosses(torch.autograd.Function):
@@ -46,7 +54,7 @@ class PairLosses(torch.autograd.Function):
 
     The gradient of a sum is computed in the forward pass, so that no table of pairs has to be kept
     for the backward pass. Individual losses may be weighted, and only the backward pass knows the
-    weights: there the losses are computed again.
+    weights, so the losses are computed again there.
     """
 
     @staticmethod

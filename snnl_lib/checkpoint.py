@@ -26,7 +26,8 @@ class CacheError(SnnlError):
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing; it appears at ``path`` only once it is complete.
+    """Open a binary file for writing; it appears at ``path`` only when the block ends without an
+    error.
 
     Temporary files left behind by killed processes are removed after an hour, when no process can
     still be writing to them.
@@ -83,7 +84,8 @@ def _as_json(array):
 
 
 class Checkpoint:
-    """A file from which an interrupted training run resumes, with the same result bit for bit.
+    """A file from which an interrupted training run resumes, with the same result, bit for bit, as
+    an uninterrupted run.
 
     ``parts`` are the objects that change during the run: modules, optimisers and schedulers
     (anything with a ``state_dict``), parameters, and random generators of torch or numpy. The file
@@ -91,8 +93,8 @@ class Checkpoint:
     that holds the parts, if they are on one. ``of`` identifies the training run, so that no other
     run continues from its file. With ``path=None`` there is no file, and no call does anything.
 
-    >>> import torch
-    >>> weight, path = torch.nn.Parameter(torch.zeros(2)), getfixture("tmp_path") / "training.pt"
+    >>> import tempfile, torch
+    >>> weight, path = torch.nn.Parameter(torch.zeros(2)), f"{tempfile.mkdtemp()}/training.pt"
     >>> Checkpoint(path, weight=weight).save(step=3)
     >>> other = torch.nn.Parameter(torch.ones(2))
     >>> Checkpoint(path, weight=other).restore(), bool((other == 0).all())

@@ -50,7 +50,7 @@ def _exact(operations):
 
 
 def has_float64(device) -> bool:
-    """Return whether a device computes in float64: Apple's GPUs and some of Intel's do not."""
+    """Return whether a device can compute in float64: Apple's GPUs and some of Intel's cannot."""
     device = torch.device(device)
     if device.type == "xpu":
         return bool(torch.xpu.get_device_properties(device).has_fp64)
@@ -58,7 +58,7 @@ def has_float64(device) -> bool:
 
 
 def random_states(device) -> list[torch.Tensor]:
-    """Return the states of the random generators of all accelerators of a device's type.
+    """Return the random states of all accelerators that have the type of ``device``.
 
     For the CPU the list is empty, so that no accelerator is initialised.
     """

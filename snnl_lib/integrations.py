@@ -1,4 +1,5 @@
-"""The loss in other training code (sentence-transformers, DistributedDataParallel), and a monitor.
+"""The loss in other training code: a loss for sentence-transformers, rows from several GPUs, and a
+monitor of how entangled the layers of a network are.
 
 This module does not import sentence-transformers; it calls the models as torch modules.
 """
@@ -25,7 +26,7 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 on sentence embeddings: a loss for sentence-transformers models.
+    """Eq. 4 of the text paper on sentence embeddings: a loss for sentence-transformers models.
 
     Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
     column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
@@ -102,10 +103,10 @@ def gathered(features, labels):
         loss = soft_nearest_neighbor_loss(*gathered(features, labels), temperature)
 
     The gradient of the parameters then equals that of a single process with the whole batch, and
-    needs no correction. Each of the W ranks differentiates the same loss, and the gradients of a
-    row add up, on its own rank, to W times the gradient of the loss. DistributedDataParallel takes
-    the mean over the ranks, which divides by W. (If other ranks' rows were gathered without a
-    gradient, the result would be W times too small.)
+    needs no correction. Each of the W ranks differentiates the same loss, so the gradients that a
+    row receives add up, on the rank that holds it, to W times the gradient of the loss.
+    DistributedDataParallel takes the mean over the ranks, which divides by W. (If other ranks' rows
+    were gathered without a gradient, the result would be W times too small.)
 
     If the rows of other ranks are passed as ``references`` instead, the ranks need not all compute
     the same table of pairs. But each rank then takes the mean over its own anchors, and the mean of
@@ -196,20 +197,13 @@ class EntanglementMonitor:
     """
 
     def __init__(
-        self,
-        model,
-        layers,
-        temperature=1.0,
-        *,
-        distance="cosine",
-        max_samples=2048,
-        forward=lambda model, inputs: model(inputs),
+        self, model, layers, temperature=1.0, *, distance="cosine", max_samples=2048, forward=None
     ):
         if not max_samples >= 1:
             raise ValueError(f"max_samples must be a whole number above 0, got {max_samples!r}")
         self.model = model
         self.layers = layers
-        self.forward = forward
+        self.forward = forward or (lambda model, inputs: model(inputs))
         self.loss = partial(soft_nearest_neighbor_loss, temperature=temperature, distance=distance)
         self.max_samples = max_samples
         self.history = []
@@ -218,10 +212,10 @@ class EntanglementMonitor:
     def record(self, batches, **when):
         """Measure the entanglement of each layer, add it to ``history`` and return it.
 
-        ``batches`` is an iterable, such as a DataLoader, of pairs: the input of the model, and its
-        labels, an integer tensor [B]. It is read until there are ``max_samples`` rows. Pass the
-        same held-out rows each time, not sorted by class. Returns a dict that holds the given
-        keyword arguments, such as ``epoch=3``, and the loss of each layer, a float.
+        ``batches`` is an iterable of pairs, such as a DataLoader: the input of the model, and the
+        labels of that input, an integer tensor [B]. It is read until there are ``max_samples``
+        rows. Pass the same held-out rows each time, not sorted by class. Returns a dict that holds
+        the given keyword arguments, such as ``epoch=3``, and the loss of each layer, a float.
         """
         rows = {name: [] for name in self.layers}
         labels = []

@@ -132,7 +132,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             ranks. They receive a gradient but have no loss of their own. They must not contain rows
             of the batch: such a row would be its own neighbour, at distance 0.
         ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
-            Such points and references have no loss (0 under ``"none"``), are nobody's neighbour,
+            Such points and references have no loss (0 under ``"none"``), are nobody's neighbours,
             get gradient 0 and may hold NaN.
         check_finite: False skips the checks for numbers that are not finite and for missing
             classmates; meant for training loops with checks of their own.
@@ -142,14 +142,14 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 
     Warns:
         UserWarning: more than half of the anchors have no classmate, and there are at least two
-            anchors. The check is made on a CPU in eager mode, and the warning is shown once per
-            calling line.
+            anchors. The check is made only on a CPU in eager mode, and the warning is shown once
+            per calling line.
 
     Raises:
         TypeError: the features are not floating point, or the labels are not integers (bool is
             allowed for [..., B, C]).
         ValueError: an argument has a wrong shape or value, or the features are not finite. The
-            latter is checked on a CPU in eager mode; elsewhere NaN propagates.
+            latter is checked only on a CPU in eager mode; elsewhere NaN propagates.
         RuntimeError: the gradient is differentiated again, or the loss is called inside
             ``torch.func`` or ``torch.vmap``; ``reference_loss`` allows both.
 
@@ -366,7 +366,7 @@ def _batch_axes(labels, hidden):
 
 
 def supervised_contrastive_loss(features, labels, temperature):
-    """Compute the supervised contrastive loss on cosines, a rival of Eq. 4.
+    """Compute the supervised contrastive loss, a rival of Eq. 4, on cosine similarities.
 
     This is the "out" form of Khosla et al. (2020). Like Eq. 4, it takes a softmax over the rest of
     the batch, but where Eq. 4 takes the logarithm of the classmates' summed probability, it takes

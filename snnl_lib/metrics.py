@@ -39,8 +39,8 @@ def clustering_scores(features, clusters, labels):
         labels: integer array [N], the true classes.
 
     Returns:
-        A dict of floats. The first three are nan for one cluster, and for as many clusters as
-        points. Where their equations divide by 0, they are what scikit-learn returns.
+        A dict of floats. The first three are nan if there is only one cluster, or as many clusters
+        as points. Where their equations divide by 0, they are what scikit-learn returns.
 
         - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better; two clusters with the
           same centre are not compared (Eq. 9 would be infinite)
@@ -95,8 +95,8 @@ def dunn_index(features, clusters):
     largest between two points of one cluster (Sec. 4.3 of the ClusterBERT paper). It is nan if
     there is only one cluster, or if no cluster has two distinct points. ``features`` is a float
     array [N, D], ``clusters`` an integer array [N]. Raises ValueError if the arrays are empty or of
-    unequal length, features are not finite, or clusters are not integers. Time grows with N², but
-    memory does not: 20,000 points in 128 dimensions take about ten seconds.
+    unequal length, features are not finite, or clusters are not integers. Memory does not grow with
+    N², but time does: 20,000 points in 128 dimensions take about ten seconds.
 
     >>> dunn_index([[0, 0], [0, 1], [4, 0], [4, 2]], [0, 0, 1, 1])
     2.0
@@ -221,8 +221,7 @@ def _ids(name, values):
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless they are finite numbers [N, D], and each of the ``ids``, by its name,
-    is [N].
+    Raises ValueError unless they are finite numbers [N, D] and each array in ``ids`` is [N].
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):

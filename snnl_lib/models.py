@@ -3,8 +3,8 @@
 Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
 tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the code and the
 output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all biases from zero. The
-two papers on the loss name these initialisers, but do not say whether they are normal or uniform;
-we use the forms that their inventors proposed.
+text and image papers name these initialisers, but do not say whether they are normal or uniform; we
+use the forms that their inventors proposed.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -96,11 +96,10 @@ class ConvNet(nn.Module):
 
     The paper does not give the number of filters, the kernel, the stride or the pooling. Here the
     convolution returns ``filters`` x ``positions`` values (2,048 by default) for any number of
-    features. Its stride is in_features // positions, and its kernel is just long enough to end at
-    the last
-    feature: 4 and 48 for 300 features, 64 and 64 for 4,096. If ``kernel`` is given, the stride is
-    1, the input is padded so that the output is as long as the input, and max pooling reduces the
-    output to ``positions`` values per filter.
+    features. Its stride is in_features // positions, and its kernel is just long enough for the
+    last position to reach the last feature: 4 and 48 for 300 features, 64 and 64 for 4,096. If
+    ``kernel`` is given, the stride is 1, the input is padded so that the output is as long as the
+    input, and max pooling reduces the output to ``positions`` values per filter.
 
     ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
     [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],

@@ -1,6 +1,6 @@
 """Seeds of named random sources, which make runs repeatable and paired.
 
-This module does not import torch, so that listing the runs takes no time.
+This module does not import torch, so that the command that lists the runs starts at once.
 """
 
 import zlib

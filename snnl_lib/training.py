@@ -30,7 +30,7 @@ class Diverged(ArithmeticError):
 def raise_if_diverged(trained):
     """Return ``trained``, or raise Diverged if its ``diverged`` gives a reason.
 
-    ``trained`` is a History, or any object with a ``curve`` and a ``diverged``.
+    ``trained`` is a History, or any object with the attributes ``curve`` and ``diverged``.
 
     >>> raise_if_diverged(History(pd.DataFrame(), diverged="the loss was nan in epoch 3"))
     Traceback (most recent call last):
@@ -116,7 +116,7 @@ def squared_error(output, features, labels):
 def squared_error_of_logistic(output, features, labels):
     """Compute ``squared_error`` of the logistic function of the output.
 
-    The paper's decoder ends in that function; ``output`` [B, D] are its logits. ``features`` and
+    The paper's decoder ends in that function; ``output`` [B, D] holds its logits. ``features`` and
     ``labels`` are as in ``squared_error``.
 
     >>> squared_error_of_logistic(torch.zeros(2, 3), torch.ones(2, 3), None)  # (1 - 1/2)²

@@ -100,6 +100,12 @@ def test_the_data_packages_are_named_with_their_versions():
         assert re.search(rf"`{name}`\s+{re.escape(version)}\b", PAGES["data"]), name
 
 
+@pytest.mark.parametrize("page", [*BOOK.glob("*.md"), *BOOK.glob("api/*.md")], ids=lambda p: p.stem)
+def test_a_fence_stands_on_a_line_of_its_own(page):
+    # Within a line it closes nothing, and what follows ends up in the caption, without a warning.
+    assert not re.search(r"^\s*[^\s`:].*(```|:::)", page.read_text(), re.MULTILINE)
+
+
 # ---------------------------------------------------------------- limitations
 
 
