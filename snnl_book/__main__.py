@@ -17,7 +17,7 @@ from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
 NAMES = "a name from `list`, or `all`, or `paper` (Tables 1-4 and Figures 1-2 of the text paper)"
-AUTO = "each experiment's own, for texts mostly AG News, or 20 Newsgroups without it"
+AUTO = "each experiment's own; for most texts AG News, or 20 Newsgroups if that is missing"
 DATASETS = f"a name from `data` (default: auto, {AUTO})"
 TO_DO = (
     "the runs that have no record, or only a failed or stale one"
@@ -84,7 +84,7 @@ def _add_run(command):
     add = command("run", _run, f"carry out {TO_DO}, and write their records")
     add("experiment", help=NAMES)
     _add_plan(add)
-    star = "'*' (in quotation marks) matches anything, also in --embeddings and --keys"
+    star = "in quotation marks, * stands for any characters, also in --embeddings and --keys"
     add("--models", nargs="+", help=f"only these models (see `list`); {star}")
     add("--embeddings", nargs="+", help="only these embeddings (see `list`)")
     add("--keys", nargs="+", help="only the runs whose record files have these names, without .csv")

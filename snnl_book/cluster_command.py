@@ -24,7 +24,7 @@ def add_arguments(add, devices: str) -> None:
     formats = "a table (.csv, .tsv, .xlsx), JSON (.json, .jsonl) or one text per line (.txt)"
     add("texts", type=Path, help=f"a file of texts: {formats}; each may be compressed (.gz)")
     add("--column", help="the column that holds the texts (default: the only column)")
-    about = "separator of a .csv or .tsv file (default: found among comma, semicolon, tab and |)"
+    about = "separator of a .csv or .tsv file (default: detected; comma, semicolon, tab or |)"
     add("--sep", help=about)
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
     about = "the number of clusters (default: auto, the one with the best-separated clusters,"

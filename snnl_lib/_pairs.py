@@ -31,10 +31,11 @@ LOWEST_EXPONENT = -80.0
 
 
 class Settings(NamedTuple):
-    """The arguments of PairLosses that are neither a tensor nor the temperature.
+    """The arguments of PairLosses that are neither tensors nor the temperature.
 
-    The first ``anchor_count`` rows have a loss, the others are only neighbours. ``summed`` asks for
-    sums over the anchors. The others are arguments of ``losses.soft_nearest_neighbor_loss``.
+    The first ``anchor_count`` rows have a loss; the other rows are only neighbours. ``summed`` asks
+    for sums over the anchors. The other settings are arguments of
+    ``losses.soft_nearest_neighbor_loss``.
     """
 
     anchor_count: int

@@ -58,7 +58,7 @@ def has_float64(device) -> bool:
 
 
 def random_states(device) -> list[torch.Tensor]:
-    """Return the random states of all accelerators that have the type of ``device``.
+    """Return the random states of all accelerators of the same type as ``device``.
 
     For the CPU the list is empty, so that no accelerator is initialised.
     """

@@ -1,5 +1,5 @@
 """The loss in other training code: a loss for sentence-transformers, rows from several GPUs, and a
-monitor of how entangled the layers of a network are.
+monitor of how entangled the classes are in the layers of a network.
 
 This module does not import sentence-transformers; it calls the models as torch modules.
 """
@@ -26,7 +26,8 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 of the text paper on sentence embeddings: a loss for sentence-transformers models.
+    """Eq. 4 of the text paper, applied to sentence embeddings: a loss for sentence-transformers
+    models.
 
     Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
     column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
@@ -115,10 +116,10 @@ def gathered(features, labels):
 
     Args:
         features: float tensor [..., B, D]; only B may differ between ranks.
-        labels: integer tensor [..., B], or [..., B, C].
+        labels: integer tensor [..., B], or integer or bool tensor [..., B, C].
 
     Returns:
-        The rows of all ranks in the order of the ranks, [..., sum of B, D], and their labels
+        The rows of all ranks in the order of the ranks, [..., total B, D], and their labels
         (int64). If torch.distributed is not initialised or has one rank, the arguments themselves.
 
     >>> features, labels = torch.eye(2), torch.tensor([0, 1])

@@ -253,10 +253,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
             self.log_temperature = torch.nn.Parameter(start)
 
     def current_temperature(self, epoch=None):
-        """Return T at the given epoch: a number, or for ``"learnable"`` a tensor [] with a
+        """Return T at the given epoch: a number, or for ``"learnable"`` a scalar tensor with a
         gradient.
 
-        Raises ValueError if ``"annealed"`` does not get the epoch.
+        Raises ValueError if the temperature is ``"annealed"`` and no epoch is given.
         """
         if self.temperature == "learnable":
             return self.log_temperature.exp()
@@ -295,7 +295,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 
     With cross entropy as the primary loss this is Eq. 7; with a reconstruction loss, it is Eq. 8::
 
-        primary + alpha * sum over layers of soft_nearest_neighbor_loss(hidden[layer], labels)
+        primary + alpha * sum over layers of
+            soft_nearest_neighbor_loss(hidden[layer], labels, temperature)
 
     Args:
         primary: the primary loss, a scalar tensor, or a tensor [...] if there are leading axes.

@@ -1,7 +1,7 @@
 """Scores of clusterings, classifiers and rankings.
 
-The scores of clusterings are Eqs. 9-20 of the text paper and the Dunn index. All scores are Python
-floats. Those between 0 and 1 are fractions, not percentages.
+The scores of clusterings are those of Eqs. 9-20 of the text paper, and the Dunn index. All scores
+are Python floats. Those between 0 and 1 are fractions, not percentages.
 """
 
 import math
@@ -18,8 +18,8 @@ def clustering_accuracy(labels, clusters):
 
     This is Eq. 20 of the text paper and Eq. 7 of the ClusterBERT paper. ``labels`` and ``clusters``
     are integer arrays [N] in any numbering. If there are more clusters than classes, the surplus
-    clusters count as wrong. Raises ValueError if the arrays are empty, of unequal length or not
-    integers.
+    clusters count as wrong. Raises ValueError if the arrays are empty, of unequal length, or do not
+    hold integers.
 
     >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
@@ -39,7 +39,7 @@ def clustering_scores(features, clusters, labels):
         labels: integer array [N], the true classes.
 
     Returns:
-        A dict of floats. The first three are nan if there is only one cluster, or as many clusters
+        A dict of floats. The first three are NaN if there is only one cluster, or as many clusters
         as points. Where their equations divide by 0, they are what scikit-learn returns.
 
         - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better; two clusters with the
@@ -122,7 +122,7 @@ def classification_scores(labels, predictions):
 
     Returns a dict of ``acc``, ``f1_micro`` (the papers' F1, which equals accuracy here) and
     ``f1_macro``. ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError if they
-    are empty, of unequal length or not integers.
+    are empty, of unequal length, or do not hold integers.
 
     >>> scores = classification_scores([0, 0, 1, 1], predictions=[0, 0, 0, 1])
     >>> {name: round(score, 3) for name, score in scores.items()}
@@ -221,7 +221,8 @@ def _ids(name, values):
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless they are finite numbers [N, D] and each array in ``ids`` is [N].
+    Raises ValueError unless they are finite numbers of shape [N, D] and each array in ``ids`` has
+    shape [N].
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):

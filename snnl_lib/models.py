@@ -1,10 +1,10 @@
 """The networks of the text paper (Secs. 2.1-2.3).
 
 Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
-tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the code and the
-output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all biases from zero. The
-text and image papers name these initialisers, but do not say whether they are normal or uniform; we
-use the forms that their inventors proposed.
+tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the autoencoder's
+code layer and the output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all
+biases from zero. The text and image papers name these initialisers, but do not say whether they are
+normal or uniform; we use the forms that their inventors proposed.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -104,7 +104,7 @@ class ConvNet(nn.Module):
     ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
     [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
     ``hidden1`` [B, hidden_sizes[0]], and so on. Raises ValueError if a size is not a whole number
-    above 0, if in_features < positions, or if x has another width.
+    above 0, if in_features < positions, or if x does not have in_features columns.
 
     >>> logits, hidden = ConvNet(300, 4)(torch.zeros(2, 300))
     >>> {name: layer.shape[1] for name, layer in hidden.items()}
@@ -198,7 +198,8 @@ class Autoencoder(nn.Module):
         return code, hidden
 
     def decode(self, code):
-        """Return the logits [B, in_features] of a code [B, code_size], and the hidden layers."""
+        """Return the logits [B, in_features] of the reconstruction from a code [B, code_size], and
+        the hidden layers of the decoder."""
         x, hidden = _run_hidden_layers(self.decoder, code, "decoder", self.before_nonlinearity)
         return self.output(x), hidden
 

@@ -136,7 +136,8 @@ POWERS = {None: 0, "over T": -1, "times T": 1}
 class History:
     """The curve of a training run, with one row per epoch.
 
-    ``diverged`` gives the reason if training stopped early, and is empty otherwise.
+    ``diverged`` gives the reason if the loss or the weights were not finite, and is empty
+    otherwise.
     """
 
     curve: pd.DataFrame
@@ -187,7 +188,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             ``"over T"`` is as strong as annealing, and annealing with ``"times T"`` is as strong as
             T = 1.
         select: (hidden, output) -> dict of the tensors that the loss is applied to. By default,
-            these are all hidden layers.
+            these are all the hidden layers.
         regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 with a
             rival loss, and is summed over the tensors; ``layers`` and ``ignore_index`` must then be
             left at their defaults.
@@ -202,10 +203,10 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         progress: title of a progress bar, or None for no bar.
 
     Returns:
-        A History. Its curve has ``epoch``, ``temperature``, ``loss`` (the composite loss) and
-        ``primary``, and the numbers of ``after_epoch``. Both losses are means over the documents of
-        the epoch. Training stops after the first epoch whose loss or weights are not finite, and
-        ``diverged`` says so.
+        A History. Its curve has the columns ``epoch``, ``temperature``, ``loss`` (the composite
+        loss) and ``primary``, and the numbers of ``after_epoch``. Both losses are means over the
+        documents of the epoch. Training stops after the first epoch whose loss or weights are not
+        finite, and ``diverged`` says so.
 
     Raises:
         TypeError: the features are not floating point.
