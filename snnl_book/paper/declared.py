@@ -62,8 +62,8 @@ class Contrast:
             shown, and enters no verdict.
         printed: the paper's own value of the comparison, with the sign that the contrast has: above
             0 where the paper has the claimed winner ahead. None where the paper prints no numbers.
-        published: the rival's published score in the contrast's metric, by data set, where one was
-            found.
+        published: the scores that the paper or the literature reports for each row, by data set:
+            the highest where there are several, nothing for a claimed winner.
     """
 
     says: str
@@ -80,7 +80,7 @@ class Contrast:
     not_attempted: str = ""
     chosen_afterwards: bool = False
     printed: float | None = None
-    published: dict[str, float] = field(default_factory=dict)
+    published: tuple[dict[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -294,10 +294,10 @@ def _contrast(table, names, location):
                 f"{location}: the value names {len(numbers)} numbers, and must name one"
             )
         table["value"] = numbers[0]
-    if "printed" in table:
-        table["printed"] = _printed(table, location)
-    if "published" in table:
-        table["published"] = _published(table, location)
+    printed = _printed_scores(table, location) if "printed" in table else []
+    table["published"] = _published(table, printed, location)
+    if printed:
+        table["printed"] = _printed(table, printed)
     contrast = Contrast(**table)
     _check(contrast, location)
     return contrast
@@ -408,32 +408,37 @@ def _numbers(table, reference, location) -> tuple[float, ...]:
     return values
 
 
-def _printed(table, location) -> float:
-    """Return the paper's own value of a contrast, from the paper's numbers on its rows.
+def _printed(table, scores) -> float:
+    """Return the paper's own value of a contrast, from the ``scores`` of its rows by data set."""
+    means = [np.mean(list(by_dataset.values())) for by_dataset in scores]
+    weighted = [weight * mean for (weight, _), mean in zip(table["cells"], means, strict=True)]
+    total = round(float(sum(weighted)) - (table.get("value") or 0.0), 6)
+    return -total if table["metric"] in LOWER_IS_BETTER else total
+
+
+def _printed_scores(table, location) -> list[dict[str, float]]:
+    """Return the paper's numbers on each row of a contrast, by data set.
 
     ``printed`` refers to one table for all rows, or lists a reference for each row. Model, metric
     and so on are those of the row, unless the reference has others or the ``label`` of a line.
     """
     if table.get("test") not in ("> 0", "within"):
         raise ClaimError(f"{location}: printed goes with the tests > 0 and within")
-    printed = table["printed"]
-    if isinstance(printed, dict) and printed.keys() == {"stated", "number"}:
-        return float(printed["number"])
-    references = printed if isinstance(printed, list) else [printed] * len(table["cells"])
-    if len(references) != len(table["cells"]):
+    cells, printed = table["cells"], table["printed"]
+    references = printed if isinstance(printed, list) else [printed] * len(cells)
+    if len(references) != len(cells) or "stated" in printed:
         raise ClaimError(f"{location}: printed lists a number for each row")
-    total = 0.0
-    for (weight, row), reference in zip(table["cells"], references, strict=True):
-        total += weight * _row_number(table, row, reference, f"{location}, printed")
-    total -= table.get("value") or 0.0
-    total = round(total, 6)
-    return -total if table["metric"] in LOWER_IS_BETTER else total
+    return [
+        _row_scores(table, row, reference, f"{location}, printed")
+        for (_, row), reference in zip(cells, references, strict=True)
+    ]
 
 
-def _row_number(table, row, reference, location):
-    """Return the paper's number on one row, or of several corpora the mean."""
+def _row_scores(table, row, reference, location) -> dict[str, float]:
+    """Return the paper's numbers on one row, by data set."""
+    corpora = table["corpora"] or (row.get("dataset"),)
     if reference.keys() == {"stated", "number"}:
-        return float(reference["number"])
+        return dict.fromkeys(corpora, float(reference["number"]))
     source, numbers, reference = _source_of(reference, location)
     if source == "table":
         reference.setdefault("statistic", "mean")
@@ -441,24 +446,36 @@ def _row_number(table, row, reference, location):
     of_row = {"metric": table["metric"]} | row
     if "label" in reference:
         of_row = {name: of_row[name] for name in ("metric", "dataset") if name in of_row}
-    of_row = {name: value for name, value in of_row.items() if name in numbers}
-    reference = of_row | reference
+    reference = {name: value for name, value in of_row.items() if name in numbers} | reference
     matching = _matching(numbers, reference)
-    count = 1
     if "dataset" in numbers:
-        corpora = table["corpora"] or (row.get("dataset"),)
         matching = matching[matching["dataset"].isin(corpora)]
-        count = len(corpora)
-    if len(matching) != count or matching["value"].isna().any():
-        raise ClaimError(f"{location}: {reference} names {len(matching)} numbers, not {count}")
-    return float(matching["value"].mean())
+    if len(matching) != len(corpora) or matching["value"].isna().any():
+        count = len(matching)
+        raise ClaimError(f"{location}: {reference} names {count} numbers, not {len(corpora)}")
+    datasets = matching["dataset"] if "dataset" in numbers else corpora
+    return dict(zip(datasets, matching["value"].astype(float), strict=True))
 
 
-def _published(table, location) -> dict[str, float]:
-    """Return the published scores of a rival, by data set, as far as the literature has them.
+def _published(table, printed, location) -> tuple[dict[str, float], ...]:
+    """Return the published scores of each row by data set: those of rivals, as far as they are known.
 
-    Raises ClaimError if the literature does not have the rival at all.
+    They are the paper's own, ``printed``, and those of the literature. Raises ClaimError if the
+    literature does not have the rival at all.
     """
+    cells = table["cells"]
+    scores = [dict(own) for own in printed] or [{} for _ in cells]
+    from_literature = _literature_scores(table, location) if "published" in table else {}
+    for own in scores:
+        for dataset, score in from_literature.items():
+            own[dataset] = max(score, own.get(dataset, score))
+    return tuple(
+        own if weight < 0 else {} for (weight, _), own in zip(cells, scores, strict=True)
+    )
+
+
+def _literature_scores(table, location) -> dict[str, float]:
+    """Return what the literature reports for a rival, by data set."""
     source, numbers, reference = _source_of(table["published"], location)
     if source != "literature":
         raise ClaimError(f"{location}: a published score is one of the literature")

@@ -176,7 +176,7 @@ def _by_readings(claim, judged, book, chosen):
     """Return the verdict on a claim under each reading that has runs, by the reading's words."""
     verdicts = {}
     seeds = _seeds(claim.seeds, chosen)
-    if any(run.status == "collapsed" for comparison in judged for run in comparison.runs):
+    if any(run.status == "collapsed" for comparison in _fair(judged) for run in comparison.runs):
         without_collapsed = Setting(seeds, collapsed=False)
         verdicts[COLLAPSED.says] = _whole(_judged(claim, book, without_collapsed))
     if claim.seeds:
@@ -189,7 +189,7 @@ def _by_readings(claim, judged, book, chosen):
             for new, main in zip(judged_anew, judged, strict=True)
             if new.contrast != main.contrast or reading.seeds
         ]
-        if any(comparison.runs for comparison in changed):
+        if any(comparison.runs for comparison in _fair(changed)):
             # The other comparisons would mix two readings in one verdict.
             part = f" ({len(changed)} of {len(judged)} comparisons)"
             verdicts[reading.says] = _whole(changed) + part * (len(changed) < len(judged))
@@ -203,6 +203,7 @@ def _adjusted(judged_claims):
         for judged in judged_claims
         for comparison in _counted(judged)
         if comparison.contrast.test == "> 0"
+        and comparison.direction != "unfair"
         and np.isfinite(comparison.estimate.p)
         and comparison.estimate.units >= contrasts.FEWEST
     ]
@@ -217,6 +218,11 @@ def _counted(judged: list[Judged]) -> list[Judged]:
     return [comparison for comparison in judged if not comparison.contrast.chosen_afterwards]
 
 
+def _fair(judged: list[Judged]) -> list[Judged]:
+    """Leave out the unfair comparisons, which decide nothing."""
+    return [comparison for comparison in judged if comparison.direction != "unfair"]
+
+
 def _whole(judged):
     """Combine the comparisons of a claim into its verdict."""
     directions = [comparison.direction for comparison in _counted(judged)]
@@ -225,10 +231,10 @@ def _whole(judged):
 
 def _row(claim, judged, readings, adjusted, frozen):
     """Make the row of a claim in ``judge``'s table."""
-    counted = _counted(judged)
+    counted, fair = _counted(judged), _fair(judged)
     verdict = _whole(judged)
     rows = [comparison_row(comparison, adjusted.get(id(comparison))) for comparison in judged]
-    runs = [run for comparison in judged for run in comparison.runs]
+    runs = [run for comparison in fair for run in comparison.runs]
     changed = claim.changed
     if claim.replaced:
         before = 'With {encoder}, rule 2 gave the verdict "{verdict}".'
@@ -239,7 +245,7 @@ def _row(claim, judged, readings, adjusted, frozen):
         "ours": rows[0]["ours"] if len(rows) == 1 else directions or "–",
         "interval": rows[0]["interval"] if len(rows) == 1 else "–",
         "units": ", ".join(dict.fromkeys(row["counted"] for row in rows)),
-        "seeds": show_ends([count for comparison in judged for count in comparison.seeds]),
+        "seeds": show_ends([count for comparison in fair for count in comparison.seeds]),
         "corpora": ", ".join(sorted(_corpora(judged))),
         "grade": _grade(judged) if counted and verdict != "not tested" else "–",
         "size": sizes,
@@ -290,9 +296,14 @@ def _any_of(readings):
 def _untested(claim, counted):
     """List which comparisons of a claim are unfair, or lack all runs or those of some corpora."""
     gaps = [claim.not_attempted] if claim.not_attempted else []
-    reasons = [_why_unfair(each, counted) for each in counted if each.direction == "unfair"]
-    if reasons:
-        gaps.append(f"not a fair comparison: {listing([*dict.fromkeys(reasons)])}")
+    reasons = {}
+    for each in counted:
+        if each.direction == "unfair":
+            reason = _why_unfair(each, counted)
+            reasons.setdefault(re.sub(r" \(.*?\)", "", reason), []).append(reason)
+    if reasons:  # of several scores of one rival, the list of comparisons has the numbers
+        shown = [full[0] if len({*full}) == 1 else short for short, full in reasons.items()]
+        gaps.append(f"not a fair comparison: {listing(shown)}")
     untested = [comparison for comparison in counted if comparison.direction == "not tested"]
     if untested:
         share = f"{len(untested)} of {len(counted)} comparisons not tested"
@@ -323,7 +334,7 @@ def _uses_infersent(comparison):
 
 
 def _recorded_specs(judged):
-    return [spec for comparison in judged if comparison.runs for spec in comparison.specs]
+    return [spec for each in _fair(judged) if each.runs for spec in each.specs]
 
 
 def _corpora(judged):

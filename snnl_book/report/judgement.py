@@ -65,7 +65,8 @@ class _Block:
         self.lower = np.array([score in contrasts.LOWER_IS_BETTER for score in bases])
         self.signs = np.where(self.lower & (contrast.test != "= v"), -1, 1)
         rows = [(label, dataset, _chosen(runs, setting)) for label, dataset, runs in recorded]
-        self.unfair = self._unfair(rows, contrast.published)
+        has_runs = all(runs for _, _, runs in rows)
+        self.unfair = self._unfair(rows, contrast.published) if has_runs else ""
         runs_of_rows = [runs for _, _, runs in rows]
         common = [seed for seed in runs_of_rows[0] if all(seed in runs for runs in runs_of_rows)]
         filled = [self._filled([runs[seed] for runs in runs_of_rows]) for seed in common]
@@ -76,18 +77,20 @@ class _Block:
 
     def _unfair(self, rows, published):
         """Return why the rows cannot be compared fairly, or an empty text."""
-        for (label, dataset, runs), weight in zip(rows, self.weights, strict=True):
+        for row, (label, dataset, runs) in enumerate(rows):
+            is_rival = self.weights[row] < 0
             void = sum(
-                run.status == "collapsed" or (run.status in LOST and weight < 0)
+                run.status == "collapsed" or (run.status in LOST and is_rival)
                 for run in runs.values()
             )
             if 2 * void > len(runs):
                 ended = sorted({run.status for run in runs.values()} - {"ok"})
                 return f"most runs of {label} {' or '.join(ended)}"
-            published_score = published.get(dataset) if weight < 0 else None
+            score = published[row].get(dataset) if published else None
             values = [run.value for run in runs.values() if not math.isnan(run.value)]
-            if published_score and values and np.mean(values) < published_score - BELOW_PUBLISHED:
-                ours = f"{np.mean(values):.3f} on {dataset}, published {published_score:.3f}"
+            is_counted = contrasts.base(self.metrics[row]) in documents.COUNTED
+            if score and values and is_counted and np.mean(values) < score - BELOW_PUBLISHED:
+                ours = f"{np.mean(values):.3f} on {dataset}, published {score:.3f}"
                 return f"our {label} is below its published score ({ours})"
         return ""
 
@@ -260,7 +263,9 @@ def _metrics(contrast, cells):
 def _judged(contrast, all_blocks, runs=1):
     """Judge a comparison by its blocks, one per corpus."""
     unfair = next((block.unfair for block in all_blocks if block.unfair), "")
-    blocks = [block for block in all_blocks if block.pairs and not block.unfair]
+    paired = [block for block in all_blocks if block.pairs]
+    fair = [block for block in paired if not block.unfair]
+    blocks = fair or paired  # an unfair comparison is shown, and decides nothing
     if not blocks:
         note = contrast.not_attempted or NOT_RECORDED
         if any(block.mixed for block in all_blocks):
@@ -283,16 +288,17 @@ def _judged(contrast, all_blocks, runs=1):
         value=value if is_about_score else 0.0,
     )
     runs_of_paper = len(all_blocks) if contrast.unit == "corpus" else runs
+    size = contrasts.size(estimate, contrast.printed or 0.0, runs_of_paper)
     return Judged(
         contrast,
-        direction,
+        direction if fair else "unfair",
         estimate,
-        size=contrasts.size(estimate, contrast.printed or 0.0, runs_of_paper),
+        size=size if fair else "",
         seeds=tuple(len(block.pairs) for block in blocks),
         corpora={block.corpus: float(block.units()[0]) for block in blocks if block.corpus},
         runs=tuple(run for block in blocks for pair in block.pairs for run in pair),
         note=unfair or ("the units hardly differ" if estimate.flat else ""),
-        provisional=None in widths,
+        provisional=bool(fair) and None in widths,
     )
 
 

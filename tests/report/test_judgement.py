@@ -260,10 +260,14 @@ def test_the_size_is_compared_where_the_paper_prints_one():
 
 def test_a_rival_far_below_its_published_score_is_not_fair():
     rows = [made(AED, UP), BASE]
-    published = replace(BEATS, published={"ag_news": 0.031})
+    published = replace(BEATS, published=({}, {"ag_news": 0.031}))
     found = judged(rows, published)
     assert found["kind"] == "open" and "below its published score" in found["verdict"]
-    assert judged(rows, replace(published, published={"ag_news": 0.03}))["kind"] == "holds"
+    assert judged(rows, replace(published, published=({}, {"ag_news": 0.03})))["kind"] == "holds"
+    no_rival = judged([made(AED, UP)], published)  # a rival without runs is not tested, not weak
+    assert no_rival["kind"] == "not tested"
+    silhouettes = [made(AED, UP, metric="sil"), made(AE, [0.0] * 5, metric="sil")]
+    assert judged(silhouettes, replace(published, metric="sil"))["kind"] == "holds"  # no documents
 
 
 def test_a_reading_that_changes_the_verdict_is_named():
@@ -310,7 +314,9 @@ def test_a_row_most_of_whose_runs_collapsed_is_no_fair_test_neither_winner_nor_r
     broken = [states if place == each else None for each in (0, 1)]
     rows = [made(AED, UP, broken=broken[0]), made(AE, [0.0] * 5, broken=broken[1])]
     found = judged(rows, BEATS)
-    assert found["kind"] == "open" and not found["contrasts"][0]["units"]
+    assert found["kind"] == "open" and found["records"] == ""
+    (unfair,) = found["contrasts"]  # it is shown with its runs, and decides nothing
+    assert (unfair["direction"], unfair["size"], unfair["units"]) == ("unfair", "", 5)
     two = dict.fromkeys(range(2), "collapsed")
     broken = [two if place == each else None for each in (0, 1)]
     rows = [made(AED, UP, broken=broken[0]), made(AE, [0.0] * 5, broken=broken[1])]
@@ -713,7 +719,7 @@ def test_the_numbers_that_others_report_are_rivals_of_a_rank(tmp_path):
         ("sil", '{ table = 3, embedding = "infersent" }', 0.578),  # 0.67 against 0.092
         ("acc", '{ table = 4, statistic = "best" }', 0.1),  # 0.89 against 0.79
         ("acc", '[{ table = 4, label = "LC(D)", embedding = "spacy" }, { table = 4 }]', 0.1),
-        ("acc", '{ stated = "Sec. 4.2", number = 0.392 }', 0.392),
+        ("acc", '[{ table = 4 }, { stated = "Sec. 4.2", number = 0.48 }]', 0.4),
     ],
 )
 def test_the_papers_value_of_a_comparison_is_added_up_as_ours_is(tmp_path, metric, printed, wanted):
@@ -755,9 +761,18 @@ def test_the_papers_value_over_corpora_and_against_a_published_number(tmp_path):
 """
     start, dec, mnist, fashion = read(tmp_path, HEAD + corpora)[0].contrasts
     assert start.printed == pytest.approx((0.756 + 0.434 - 0.095 - 0.16) / 2)
-    assert start.published == {"stackoverflow": 0.745, "biomedical": 0.415}
+    # The rival's own row has 0.095 and 0.16: of several published scores, the highest counts.
+    assert start.published == ({}, {"stackoverflow": 0.745, "biomedical": 0.415})
     assert dec.printed == pytest.approx(0.962 - 0.843)
-    assert mnist.published == {"mnist": 0.843} and fashion.published == {}  # none was found
+    assert mnist.published == ({}, {"mnist": 0.843})
+    assert fashion.published == ({}, {})  # none was found
+
+
+def test_the_papers_own_row_is_a_published_score_of_a_rival(tmp_path):
+    only_nmi = ONE.replace('["nmi", "dbi"]', '["nmi"]') + "  printed = { table = 4 }\n"
+    against_orig, _, against_ae, _ = read(tmp_path, HEAD + only_nmi)[0].contrasts
+    assert against_orig.published == ({}, {"ag_news": 0.51})
+    assert against_ae.published == ({}, {"ag_news": 0.44})
 
 
 READING = """
@@ -801,6 +816,7 @@ BAD = [
     (HEAD + ONE + "printed = { table = 4, colour = 1 }\n", "there is no key 'colour'"),
     (HEAD + ONE + "printed = { table = 3 }\n", "names 0 numbers, not 1"),
     (HEAD + ONE + "printed = [{ table = 4 }]\n", "printed lists a number for each row"),
+    (HEAD + ONE + 'printed = { stated = "Sec. 1", number = 1 }\n', "lists a number for each row"),
     (HEAD + VALUE + "printed = { table = 4 }\n", "printed goes with the tests > 0 and within"),
     (HEAD + ONE + 'published = { literature = "images", method = "DEK" }\n', "has no method 'DEK'"),
     (
