@@ -458,7 +458,7 @@ def _row_scores(table, row, reference, location) -> dict[str, float]:
 
 
 def _published(table, printed, location) -> tuple[dict[str, float], ...]:
-    """Return the published scores of each row by data set: those of rivals, as far as they are known.
+    """Return the published scores of each row by data set, where it is a rival and they are known.
 
     They are the paper's own, ``printed``, and those of the literature. Raises ClaimError if the
     literature does not have the rival at all.
@@ -469,9 +469,7 @@ def _published(table, printed, location) -> tuple[dict[str, float], ...]:
     for own in scores:
         for dataset, score in from_literature.items():
             own[dataset] = max(score, own.get(dataset, score))
-    return tuple(
-        own if weight < 0 else {} for (weight, _), own in zip(cells, scores, strict=True)
-    )
+    return tuple(own if weight < 0 else {} for (weight, _), own in zip(cells, scores, strict=True))
 
 
 def _literature_scores(table, location) -> dict[str, float]:

@@ -85,8 +85,8 @@ Each claim is tested by a list of comparisons. It *holds* if all of them hold, a
 of them fail. It *holds in part* if some hold and none fails, *fails in part* if some fail and \
 none holds, and is *mixed* if some hold and others fail. It is *open* if our runs decide none \
 of them, and *not tested* if we have no run that tests it."""
-_UNFAIR = """ A comparison is *unfair* if most runs of a method collapsed, or if a rival scores far \
-below its published value."""
+_UNFAIR = """ A comparison is *unfair* if most runs of a method collapsed, or if a rival scores \
+far below its published value."""
 _PROVISIONAL = """ A verdict is *provisional* if the intervals behind it are too narrow, because \
 they ignore the choice of test documents, words or images."""
 
