@@ -78,6 +78,8 @@ def claims_made(
     links = {chapter: f"{chapter}.html" for chapter in judged["chapter"]}
     results.write_atomically(folder / "tables" / "claims-picture.html", svg_of(judged, links))
     tables["claims-rules"] = _by_rules(judged)
+    changes = judged[["claim", "changed"]].replace("", SAME)
+    tables["claims-changes"] = changes.assign(records=BUILT)
     tables["values"] = _values(judged)
     return tables
 
@@ -110,13 +112,12 @@ def _details(judged):
 
 
 def _by_rules(judged):
-    """Set the verdicts of all rules next to each other, with what changed in the declaration."""
+    """Set the verdicts of all rules next to each other."""
     columns = {
         "claim": judged["claim"],
         **{name: judged[name] for name in claims.RULES},
         "rule 3 now": judged["kind"],
         "moved by": judged.apply(claims.moved_by, axis=1),
-        "what changed in the comparisons": judged["changed"].replace("", SAME),
     }
     return pd.DataFrame(columns).assign(records=BUILT)
 
