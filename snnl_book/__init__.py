@@ -31,7 +31,7 @@ def lacks(module: str) -> str:
     if importlib.util.find_spec(module):
         return ""
     package, extra = EXTRAS[module]
-    advice = f"it comes with the extra {extra}, in a checkout by `pip install .[{extra}]`"
+    advice = f"install it with the extra {extra} (in a checkout: `pip install .[{extra}]`)"
     return f"{package} is not installed: {advice}"
 
 

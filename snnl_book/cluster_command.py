@@ -22,30 +22,33 @@ SAVED_METHODS = ("minilm", "clusterbert")
 def add_arguments(add, devices: str) -> None:
     """Declare the arguments of the command with ``add_argument`` of an argument parser."""
     formats = "a table (.csv, .tsv, .xlsx), JSON (.json, .jsonl) or one text per line (.txt)"
-    add("texts", type=Path, help=f"a file of texts: {formats}; each may be compressed (.gz)")
+    add("texts", type=Path, help=f"a file of texts: {formats}; it may be compressed (.gz)")
     add("--column", help="the column that holds the texts (default: the only column)")
-    about = "separator of a .csv or .tsv file (default: detected; comma, semicolon, tab or |)"
-    add("--sep", help=about)
+    about = "the separator of the columns in a .csv or .tsv file"
+    add("--sep", help=f"{about} (default: comma, semicolon, tab or |, whichever the file uses)")
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
-    about = "the number of clusters (default: auto, the one with the best-separated clusters,"
-    add("--k", default="auto", help=f"{about} judged by the silhouette)")
+    about = "the number of clusters, or auto: the number with the largest silhouette, a measure of"
+    add("--k", default="auto", help=f"{about} how well clusters are separated (default: auto)")
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
-    add("--method", default="minilm", help=f"how to cluster; {methods} (default: minilm)")
-    about = "the first makes the clusters; the clusters of each further seed are compared with them"
-    add("--seeds", nargs="+", default=["42"], help=f"whole numbers: {about} (default: 42)")
-    about = "tokens (pieces of words) that minilm and clusterbert read from each text, at most 512"
-    add("--pieces", type=int, default=own_texts.PIECES, help=f"{about} (default: %(default)s)")
-    about = "a file that lists, one per line, words that are not used to describe clusters"
-    default = "the stop words of the texts' languages"
+    default = "default: minilm; MiniLM is a pretrained sentence encoder"
+    add("--method", default="minilm", help=f"how to cluster; {methods} ({default})")
+    about = "random seeds (whole numbers): the first seed determines the clusters, and the clusters"
+    default = "from each further seed are compared with them (default: 42)"
+    add("--seeds", nargs="+", default=["42"], help=f"{about} {default}")
+    about = "number of tokens (pieces of words) that minilm and clusterbert read from each text,"
+    default = "at most 512 (default: %(default)s)"
+    add("--pieces", type=int, default=own_texts.PIECES, help=f"{about} {default}")
+    about = "a file with one word per line; these words are not used to describe clusters"
+    default = "very common words of the texts' languages"
     add("--stop-words", type=Path, help=f"{about} (default: {default})")
-    about = "write a table of the texts to this .csv file, with all columns of your file and three"
-    added = "cluster, distance (from the cluster's mean) and outlier (1 if unusually far, else 0)"
-    add("--out", type=Path, help=f"{about} more: {added}")
-    add("--report", type=Path, help="write to this .html file a page with a map of the texts")
-    about = f"save the model in this folder (only with method {' or '.join(SAVED_METHODS)})"
+    about = "write to this .csv file all columns of your file and three more: cluster, distance"
+    added = "(from the cluster's mean) and outlier (1 if the text is unusually far away, else 0)"
+    add("--out", type=Path, help=f"{about} {added}")
+    add("--report", type=Path, help="write a web page with a map of the texts to this .html file")
+    about = f"save the model to this folder (only with method {' or '.join(SAVED_METHODS)})"
     add("--save", type=Path, help=about)
-    about = "make no new clusters, but use those of the model that --save wrote to this folder"
-    advice = "it has its own k, method, seed and pieces, so leave these options out"
+    about = "assign the texts to the clusters of the model that --save wrote to this folder"
+    advice = "leave out --k, --method, --seeds and --pieces, which the model determines"
     add("--model", type=Path, help=f"{about}; {advice}")
     add("--device", default="auto", help=devices)
 
@@ -96,10 +99,10 @@ def _cluster(args):
         lines += about
     if args.out:
         _write(args.out, table, texts.index, clustering)
-        lines.append(f"{args.out}: the table with the columns {', '.join(COLUMNS)}")
+        lines.append(f"{args.out}: the table with the added columns {', '.join(COLUMNS)}")
     if args.save:
         clustering.model.save(args.save)
-        lines.append(f"{args.save}: the model; for new texts: cluster FILE --model {args.save}")
+        lines.append(f"{args.save}: the model; use it with cluster FILE --model {args.save}")
     if args.report:
         _note("drawing the map")
         title = f"{args.texts.name}, {column}"
@@ -124,7 +127,7 @@ def _check(args, table, texts):
         raise SnnlError(f"{problem}: rename it")
     if args.model and (args.k, args.method, args.seeds) != ("auto", "minilm", ["42"]):
         advice = "leave out --k, --method and --seeds"
-        raise SnnlError(f"--model has its own k, method and seed: {advice}")
+        raise SnnlError(f"the model of --model has its own k, method and seed: {advice}")
     if args.model:
         from snnl_book.methods._saving import saved_class
 
@@ -137,7 +140,7 @@ def _check(args, table, texts):
 
         check_place(args.save)
     if args.k != "auto" and not (args.k.isdecimal() and 1 <= int(args.k) <= len(texts)):
-        wanted = f"auto or between 1 and the number of texts ({len(texts)})"
+        wanted = f"auto or a whole number from 1 to the number of texts ({len(texts)})"
         raise SnnlError(f"--k must be {wanted}, got {args.k!r}")
 
 
@@ -163,7 +166,7 @@ def _clustered(texts, args, device, seed, other_seeds):
         k = int(args.k)
     minutes = own_texts.typical_minutes(len(texts), args.method) * (1 + len(other_seeds))
     if minutes >= 0.1:  # nan where no time is recorded
-        _note(f"about {minutes:.1f} min on one CPU core, by recorded times")
+        _note(f"this takes about {minutes:.1f} min on one CPU core, judging by recorded times")
     cluster = partial(
         own_texts.cluster_texts,
         texts,
@@ -190,7 +193,7 @@ def _returning(clusters, others):
     shares = dict(zip(numbers, own_texts.shared_texts(clusters, others), strict=True))
     lost = [f"{number} ({share:.2f})" for number, share in shares.items() if share < RETURNS]
     if not lost:
-        return "every cluster returns"
+        return "every cluster is found again"
     return f"not found again (share of texts in common below {RETURNS}): {', '.join(lost)}"
 
 
@@ -205,10 +208,11 @@ def _best_k(texts, args, device, seed):
     row = tried[tried["k"] == k].iloc[0]
     is_clear = own_texts.stands_out(tried)
     if not is_clear:
-        largest = f"largest silhouette {row.silhouette:.2f}, {row.chance:.2f} without any clusters"
+        chance = f"{row.chance:.2f} for vectors without clusters"
+        largest = f"largest silhouette {row.silhouette:.2f}, against {chance}"
         lines.append(f"no number of clusters stands out ({largest}): compare several with --k")
     elif k == tried["k"].max():
-        lines.append(f"{k} is the largest number tried: more clusters may fit better; set --k")
+        lines.append(f"{k} is the largest number tried: more clusters may fit better (set --k)")
     return k, is_clear, lines
 
 

@@ -40,7 +40,7 @@ def merge(source: Path) -> Merged:
     """
     paths = _record_files(Path(source))
     if not paths:
-        advice = "name a folder like results/, with a folder for each experiment in it"
+        advice = "name a folder like results/, which has a folder for each experiment"
         raise RecordError(f"{source} holds no records: {advice}")
     merged = Merged([], [], [], [], [])
     for path in paths:
@@ -77,7 +77,7 @@ def _verdict(path, target):
         if not target.exists():
             return "added", ""
         same = target.read_bytes() == path.read_bytes()
-        return ("kept", "") if same else ("conflicts", "other timings of the same device")
+        return ("kept", "") if same else ("conflicts", "timings of the same device differ")
     theirs = read_rows(path)
     _check(path, theirs[0])
     if not target.exists():
@@ -94,11 +94,11 @@ def _check(path, row):
     """Raise RecordError for a record of another profile, or under the name of another run."""
     if row["profile"] != "full":
         raise RecordError(
-            f"the record {path} is of the profile {row['profile']}: only records of the profile"
-            " full are merged"
+            f"the record {path} has the profile {row['profile']}: only records of the profile full"
+            " are merged"
         )
     if not run_key(path).endswith(digest_of(row["settings"], row["fingerprint"])):
-        raise RecordError(f"the name of {path} is not its run's: restore the file's first name")
+        raise RecordError(f"the name of {path} does not match its run: restore the original name")
 
 
 def _goodness(path, row):

@@ -92,7 +92,9 @@ def results_dir(profile: str = "full") -> Path:
         full = Path(os.environ["SNNL_RESULTS"])
         if full.exists() and not (full.is_dir() and os.access(full, os.R_OK | os.X_OK)):
             advice = "set SNNL_RESULTS to a folder that you can write to"
-            raise RecordError(f"SNNL_RESULTS names {full}, not a readable folder: {advice}")
+            raise RecordError(
+                f"SNNL_RESULTS names {full}, which is not a readable folder: {advice}"
+            )
         others = full / "_build"
     elif (_PACKAGE.parent / "pyproject.toml").exists():
         full, others = _PACKAGE.parent / "results", _PACKAGE.parent / "_build" / "results"

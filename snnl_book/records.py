@@ -213,7 +213,7 @@ def read_rows(path: Path) -> list[dict]:
     except (csv.Error, IndexError, ValueError):
         valid = False
     if not valid:
-        advice = "remove it, and if it was a run's record, run its experiment again"
+        advice = "remove it and, if it was the record of a run, run its experiment again"
         raise RecordError(f"the record {path} is truncated, damaged or not a record: {advice}")
     return rows
 
@@ -375,5 +375,5 @@ def write_atomically(path: Path, text: str) -> None:
         with whole_file(path) as file:
             file.write(text.encode())
     except OSError as error:
-        advice = "make room, or set SNNL_RESULTS to a folder that you can write to"
+        advice = "free some disk space, or set SNNL_RESULTS to a folder that you can write to"
         raise RecordError(f"{path} could not be written ({error.strerror}): {advice}") from error

@@ -1,8 +1,8 @@
-"""The soft nearest neighbor loss, the networks it trains, and the scores that judge them.
+"""The soft nearest neighbor loss, networks to train with it, and scores to evaluate them.
 
-Import what you need from its module, for example ``from snnl_lib.losses import
-soft_nearest_neighbor_loss``. Importing the package itself loads nothing heavy. The reproduction of
-the papers is in the package ``snnl_book``.
+Import each name from its module, for example ``from snnl_lib.losses import
+soft_nearest_neighbor_loss``. Importing the package alone is fast, because it does not load torch.
+The package ``snnl_book`` reproduces the papers.
 """
 
 import sys
@@ -11,11 +11,11 @@ __version__ = "0.1.0"
 
 
 class SnnlError(Exception):
-    """An error that the user can fix. The message says what is wrong and what to do."""
+    """An error that the user can fix; the message says what is wrong and what to do."""
 
 
 class _Moved:
-    """An import hook that names the new place of modules that were here before version 0.1."""
+    """An import hook that gives the new location of modules moved out of this package."""
 
     MODULES = (
         "answers cache data embeddings experiments methods own_texts paper recipes report results"

@@ -1,4 +1,4 @@
-"""``python -m snnl_lib`` says where the commands are."""
+"""Exit, because the commands are in ``snnl_book``."""
 
 import sys
 

@@ -1,16 +1,16 @@
-"""The soft nearest neighbor loss (Eq. 4 of the text paper) and its gradient, computed fast.
+"""A fast soft nearest neighbor loss (Eq. 4 of the text paper) with its gradient.
 
-``losses.reference_loss`` shows the same equation in a few lines. Here the table of pairs is worked
-through one chunk of anchors at a time, each in three steps:
+``losses.reference_loss`` shows the same equation in a few lines. This module processes the table of
+pairs in chunks of anchors (the points that have a loss), each in three steps:
 
 1. ``_logits`` computes the chunk's logits, -distance / T for each anchor and each neighbour.
-2. ``_block_losses`` computes the losses of the anchors, a few anchors at a time so that a CPU's
-   cache can hold their logits. It replaces the logits with the derivatives of the losses.
-3. ``_point_gradient`` turns these derivatives into the gradient with respect to the points, and the
-   gradients of all chunks are added up.
+2. ``_block_losses`` computes the losses of the anchors, a few anchors at a time so that their
+   logits fit into a CPU's cache. It replaces the logits with the derivatives of the losses.
+3. ``_point_gradient`` turns these derivatives into the chunk's part of the gradient with respect
+   to the points. The parts of all chunks are added up.
 
-This is fast because the gradient has a closed form, and because one table holds first the logits,
-then their exponentials, and then the derivatives.
+The computation is fast because the gradient has a closed form, and because a single table holds
+first the logits, then their exponentials, and finally the derivatives.
 """
 
 import math
@@ -25,16 +25,16 @@ from snnl_lib.devices import exact_products, has_float64
 PAIRS_AT_ONCE = 2**26  # pairs in a chunk by default: 256 MB in float32
 CACHED_PAIRS = 2**18  # pairs in a block that stays in a CPU's cache
 TILE = 256  # side of the squares in which a CPU adds a table to its transpose
-# exp(-80) is lost when added to exp(0) = 1 in every dtype. Smaller terms would underflow, which
-# takes a CPU a hundred times as long.
+# In every dtype, adding exp(-80) to exp(0) = 1 changes nothing. Smaller terms would underflow, and
+# a CPU takes a hundred times as long to compute these.
 LOWEST_EXPONENT = -80.0
 
 
 class Settings(NamedTuple):
-    """The arguments of PairLosses that are neither tensors nor the temperature.
+    """The arguments of PairLosses other than the tensors and the temperature.
 
-    The first ``anchor_count`` rows have a loss; the other rows are only neighbours. ``summed`` asks
-    for sums over the anchors. The other settings are arguments of
+    The first ``anchor_count`` rows are anchors; the other rows are only neighbours. ``summed`` says
+    whether to sum the losses over the anchors. The other settings are arguments of
     ``losses.soft_nearest_neighbor_loss``.
     """
 
@@ -46,16 +46,17 @@ class Settings(NamedTuple):
 
 
 class PairLosses(torch.autograd.Function):
-    """Eq. 4 with its gradient in closed form.
+    """The soft nearest neighbor loss (Eq. 4) with its gradient in closed form.
 
-    Takes arguments that have already been checked: features [..., N, D] of 32 or 64 bits, labels
-    [..., N] or [..., N, C] (several classes per row), a temperature (a number or a scalar tensor),
-    and Settings. Returns the losses of the anchors and whether each has a classmate, both [...,
-    anchors]; or, if ``summed``, the sums of both over the anchors, [...].
+    The arguments must already have been checked: float32 or float64 features [..., N, D], labels
+    [..., N] or (several classes per row) [..., N, C], a temperature (a number or a scalar tensor),
+    and Settings. The results are the losses of the anchors and whether each anchor has a classmate,
+    both of shape [..., anchors]. If ``summed`` is True, both are summed over the anchors and have
+    shape [...].
 
-    The gradient of a sum is computed in the forward pass, so that no table of pairs has to be kept
-    for the backward pass. Individual losses may be weighted, and only the backward pass knows the
-    weights, so the losses are computed again there.
+    For sums, the forward pass also computes the gradient, so no table of pairs has to be kept for
+    the backward pass. Losses that are not summed can receive different weights. Only the backward
+    pass knows these weights, so it computes the losses again.
     """
 
     @staticmethod
@@ -84,8 +85,8 @@ class PairLosses(torch.autograd.Function):
         # Torch's own guard misses this if the gradient of the loss is a constant.
         if torch.is_grad_enabled():  # only under create_graph
             raise RuntimeError(
-                "the gradient of soft_nearest_neighbor_loss is a closed form that cannot be "
-                "differentiated again (create_graph=True); that of reference_loss can"
+                "soft_nearest_neighbor_loss computes its gradient in closed form, which cannot be "
+                "differentiated again (create_graph=True): use reference_loss instead"
             )
         features, labels, feature_gradient, temperature_gradient, *tensors = ctx.saved_tensors
         temperature = tensors[0] if tensors else ctx.temperature
@@ -114,8 +115,9 @@ def _losses_and_gradients(
 ):
     """Return the losses of the anchors, whether each has a classmate, and two gradients.
 
-    The gradients are those of the sum of the losses times ``anchor_weights`` (1 or [..., anchors]):
-    by the features, and by the temperature if it is learned. Without weights, both are None.
+    The gradients are those of the weighted sum of the losses, with weights ``anchor_weights`` (1 or
+    [..., anchors]). The first gradient is with respect to the features. The second is with respect
+    to the temperature, or None if the temperature is not learned. Without weights, both are None.
     """
     anchor_count, distance, chunk_size, ignore_index, _ = settings
     cosine = distance == "cosine"
@@ -142,7 +144,7 @@ def _losses_and_gradients(
             block_results.append(
                 _block_losses(block, labels, row_mask, block_start, bounded, block_weights)
             )
-            if learns:  # the block now holds the derivatives by its logits
+            if learns:  # the block now holds derivatives
                 block_gradient = (block * block_logits).sum(dim=(-2, -1))
                 scale_gradient = (
                     block_gradient if scale_gradient is None else scale_gradient + block_gradient
@@ -160,7 +162,8 @@ def _losses_and_gradients(
         losses, has_mate = (torch.cat(parts, dim=-1) for parts in zip(*block_results, strict=True))
     if anchor_weights is None:
         return losses, has_mate, None, None
-    # All logits are proportional to 1 / T, so T's derivative is that of a common factor over -T.
+    # All logits are proportional to 1 / T. The derivative with respect to T is therefore that with
+    # respect to a common factor of the logits, divided by -T.
     temperature_gradient = None if scale_gradient is None else scale_gradient / -temperature
     if cosine:
         point_gradient = _gradient_of_scaled_rows(point_gradient, points, divisors, temperature)
@@ -172,7 +175,7 @@ def _on_cpu(points):
 
 
 def _table_sizes(points, anchor_count, chunk_size):
-    """Return how many anchors make a chunk and a block, and the side of a tile."""
+    """Return the number of anchors in a chunk and in a block, and the side of a tile."""
     pairs_of_an_anchor = max(1, math.prod(points.shape[:-1]))  # over all batches
     chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs_of_an_anchor), anchor_count)
     if _on_cpu(points):
@@ -181,9 +184,9 @@ def _table_sizes(points, anchor_count, chunk_size):
 
 
 def _prepared_labels(labels, ignore_index, points):
-    """Return labels that are fast to compare, and the mask of the rows [..., N].
+    """Return labels that are fast to compare, and a mask of the rows, [..., N].
 
-    The mask is 0 for rows to ignore and 1 for the others; without an ``ignore_index`` it is None.
+    The mask is 0 for rows to ignore and 1 for other rows. Without ``ignore_index``, it is None.
     """
     if labels.ndim == points.ndim:  # several classes per row, which are multiplied
         return labels.to(points.dtype), None
@@ -198,10 +201,11 @@ def _prepared_labels(labels, ignore_index, points):
 def _block_losses(logits, labels, row_mask, block_start, bounded, weights):
     """Return the losses of a block's anchors, and whether each has a classmate.
 
-    The block's first anchor is row ``block_start``. Its logits [..., anchors, N] are overwritten:
-    with ``weights`` (1 or [..., anchors, 1]) by the derivatives of the weighted sum of the losses;
-    without them (None) they hold nothing of use. ``row_mask`` [..., N] is 0 for rows to ignore, or
-    None for no such row. ``bounded`` says that the exponentials of the logits need no scaling.
+    The first anchor of the block is row ``block_start``. The logits [..., anchors, N] are
+    overwritten: with ``weights`` (1 or [..., anchors, 1]) by the derivatives of the weighted sum of
+    the losses, and without weights by meaningless values. ``row_mask`` [..., N] is 0 for rows to
+    ignore, or None if there are none. If ``bounded`` is True, the exponentials of the logits need
+    no scaling.
     """
     # Masks are numbers here: a product is many times faster than a selection.
     same_class = _same_class(labels, block_start, logits)
@@ -244,7 +248,7 @@ def _block_losses(logits, labels, row_mask, block_start, bounded, weights):
 
 
 def _same_class(labels, block_start, logits):
-    """Return 1 for pairs that share a class and 0 for others, a table like ``logits``."""
+    """Return a table like ``logits`` with 1 for pairs that share a class and 0 for other pairs."""
     block_end = block_start + logits.shape[-2]
     if labels.ndim == logits.ndim:
         return (labels[..., block_start:block_end, :] @ labels.mT).clamp_max_(1)
@@ -253,9 +257,9 @@ def _same_class(labels, block_start, logits):
 
 
 def _scaled_rows(features, temperature):
-    """Return the rows divided to length 1 / sqrt(T), so that their products are the logits.
+    """Return the rows scaled to length 1 / sqrt(T), and their divisors.
 
-    Also returns the divisors. Rows of zeros stay as they are.
+    The products of the scaled rows are the logits. Rows of zeros stay unchanged.
     """
     # Dividing by the largest entry first keeps the norm from overflowing. The norm is then at least
     # 1, except for a row of zeros.
@@ -269,28 +273,29 @@ def _scaled_rows(features, temperature):
 
 
 def _gradient_of_scaled_rows(point_gradient, points, divisors, temperature):
-    """Return the gradient by the features, from the gradient by the points of ``_scaled_rows``.
+    """Convert the gradient with respect to scaled rows into that with respect to the features.
 
-    The length of a row changes nothing, so the gradient has no part along the row. This overwrites
-    ``point_gradient``.
+    The length of a row does not affect the loss, so the gradient has no component along the row.
+    This function overwrites ``point_gradient``.
     """
     part_along = (points * point_gradient).sum(dim=-1, keepdim=True).mul_(-temperature)
     return point_gradient.addcmul_(points, part_along).div_(divisors)
 
 
 def _logits(anchors, points, temperature, distance):
-    """Return -distance / T of all pairs, [..., anchors, N], up to a constant."""
+    """Return -distance / T for all pairs, [..., anchors, N], up to an additive constant."""
     if distance == "cosine":  # cosine / T: the constant -1 / T cancels in the softmax
         return anchors @ points.transpose(-1, -2)
-    # The expanded form |x|² + |y|² - 2xy would lose the small distances in far-off clusters.
+    # The expanded form |x|² + |y|² - 2xy would lose small distances far from the origin.
     distances = torch.cdist(anchors, points, compute_mode="donot_use_mm_for_euclid_dist")
     return distances.square() / -temperature
 
 
 def _point_gradient(derivatives, points, temperature, distance, chunk_start, tile_size):
-    """Return the gradient by the points through one chunk, whose first anchor is ``chunk_start``.
+    """Return one chunk's part of the gradient with respect to the points.
 
-    ``derivatives`` [..., chunk, N] are those by the chunk's logits; they are overwritten.
+    The chunk's first anchor is row ``chunk_start``. ``derivatives`` [..., chunk, N] are the
+    derivatives with respect to its logits; they are overwritten.
     """
     chunk_end = chunk_start + derivatives.shape[-2]
     if distance == "sqeuclidean":
@@ -302,7 +307,7 @@ def _point_gradient(derivatives, points, temperature, distance, chunk_start, til
     # The chunk is the whole table, so it has every pair twice: one product can serve both.
     if chunk_end <= tile_size:
         return (derivatives + derivatives.transpose(-1, -2)) @ points
-    # In tiles, because reading down whole columns is slow.
+    # This works in tiles, because reading whole columns is slow.
     for row in range(0, chunk_end, tile_size):
         for column in range(row, chunk_end, tile_size):
             upper = derivatives[..., row : row + tile_size, column : column + tile_size]
@@ -314,12 +319,12 @@ def _point_gradient(derivatives, points, temperature, distance, chunk_start, til
 
 
 def _squared_distance_gradient(derivatives, points, temperature, chunk_start):
-    """Return the gradient by the points through the negative squared distances of one chunk.
+    """Return one chunk's part of the gradient with respect to the points, for squared distances.
 
-    The pair (i, j) moves i by ``pair_weight * (x_i - x_j)`` and j the other way. Torch's own
-    derivative of ``cdist`` would hold a table of these differences, [chunk, N, D], on a GPU. Sums
-    of products need no such table, but they lose the small differences in far-off clusters; float64
-    keeps them.
+    For a pair (i, j), the gradient of point i receives ``pair_weight * (x_i - x_j)``, and that of
+    point j its negative. Torch's own derivative of ``cdist`` would store all these differences,
+    [chunk, N, D], on a GPU. Sums of products need no such table, but can lose the small differences
+    within clusters far from the mean of the points. float64 keeps these differences.
     """
     exact_dtype = torch.float64 if has_float64(points.device) else points.dtype
     pair_weights = derivatives.to(exact_dtype) * (-2 / temperature)

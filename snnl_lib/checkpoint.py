@@ -1,4 +1,4 @@
-"""Checkpoints of a training run, in files that are either complete or absent."""
+"""Checkpoints of training runs, and files that are written completely or not at all."""
 
 import contextlib
 import glob
@@ -14,30 +14,31 @@ import numpy as np
 from snnl_lib import SnnlError
 
 SECONDS_BETWEEN = 600.0
-"""A training run saves its state after this time, at the end of the current step or epoch."""
+"""The minimum number of seconds between two saves; a run saves at the end of a step or epoch."""
 ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
-"""What the file of a Checkpoint holds."""
+"""The keys of the dict that is stored in the file of a Checkpoint."""
 
 
 class CacheError(SnnlError):
-    """A checkpoint or cached file is damaged, belongs to another run, or cannot be read or
-    written."""
+    """Raised if a checkpoint or cached file cannot be used.
+
+    The file is damaged, belongs to another run, or cannot be read or written.
+    """
 
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing; it appears at ``path`` only when the block ends without an
-    error.
+    """Open a binary file for writing; it appears at ``path`` only if the block succeeds.
 
-    Temporary files left behind by killed processes are removed after an hour, when no process can
-    still be writing to them.
+    The data first goes to a temporary file. Temporary files left behind by killed processes are
+    removed after an hour, when no process can still be writing to them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - leftover.stat().st_mtime > 3600:
                 leftover.unlink()
-    # Opened like any file, so that its mode follows the umask, unlike that of tempfile's.
+    # Opened with open, so that the file's permissions follow the umask; those of tempfile do not.
     with (path.parent / f".{path.stem}{secrets.token_hex(8)}.tmp").open("xb") as file:
         try:
             yield file
@@ -60,14 +61,14 @@ def cache_file(path: Path):
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         if not isinstance(cause, OSError):
             raise
-        advice = "make room, or set SNNL_CACHE to a folder you can write to"
+        advice = "free some disk space, or set SNNL_CACHE to a folder that you can write to"
         raise CacheError(f"{path} could not be written ({cause.strerror}): {advice}") from error
 
 
 def key(facts) -> str:
-    """Return 16 hex digits that identify an artefact by all that its content depends on.
+    """Return 16 hex digits that identify a result by everything that it depends on.
 
-    ``facts`` may hold numpy arrays and anything that JSON can hold.
+    ``facts`` may contain numpy arrays and any values that JSON supports.
 
     >>> key({"seed": 42, "epochs": 3}) == key({"epochs": 3, "seed": 42}) != key({"seed": 42})
     True
@@ -77,21 +78,21 @@ def key(facts) -> str:
 
 
 def _as_json(array):
-    """Return the texts of an array, or its type, shape and the checksum of its numbers."""
+    """Return the texts of an array, or the type, shape and checksum of a numeric array."""
     if array.dtype.hasobject:
         return array.tolist()
     return [array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
 
 
 class Checkpoint:
-    """A file from which an interrupted training run resumes, with the same result, bit for bit, as
-    an uninterrupted run.
+    """A file from which an interrupted training run can resume.
 
-    ``parts`` are the objects that change during the run: modules, optimisers and schedulers
-    (anything with a ``state_dict``), parameters, and random generators of torch or numpy. The file
-    also holds the states of torch's global generators: that of the CPU, and that of the accelerator
-    that holds the parts, if they are on one. ``of`` identifies the training run, so that no other
-    run continues from its file. With ``path=None`` there is no file, and no call does anything.
+    The run then has the same result, bit for bit, as an uninterrupted run. ``parts`` are the
+    objects that change during the run: modules, optimisers and schedulers (anything with a
+    ``state_dict``), parameters, and random generators of torch or numpy. The file also holds the
+    state of torch's global generator for the CPU and, if parts are on an accelerator, for that
+    accelerator. ``of`` identifies the training run, so that no other run continues from the file.
+    If ``path`` is None, there is no file and the methods do nothing.
 
     >>> import tempfile, torch
     >>> weight, path = torch.nn.Parameter(torch.zeros(2)), f"{tempfile.mkdtemp()}/training.pt"
@@ -108,10 +109,10 @@ class Checkpoint:
         self._last_saved = time.monotonic()
 
     def restore(self) -> dict:
-        """Put all parts into the state they had when the file was written.
+        """Restore the state of all parts from the file, and return the saved ``progress``.
 
-        Returns the ``progress`` that ``save`` received, or an empty dict if there is no file.
-        Raises CacheError if the file is damaged, cannot be read, or belongs to another run.
+        The result is an empty dict if there is no file. Raises CacheError if the file is damaged,
+        cannot be read, or belongs to another run.
         """
         if self.path is None or not self.path.exists():
             return {}
@@ -128,13 +129,15 @@ class Checkpoint:
         except Exception as error:  # a damaged file can raise nearly any other exception
             raise self._unusable(f"is damaged ({type(error).__name__})") from error
         known = isinstance(saved, dict) and saved.keys() >= ENTRIES
-        if not known or len(saved["random, GPUs"]) > 1:  # earlier versions kept those of all GPUs
-            raise self._unusable("is not a checkpoint, or one of another version of this library")
+        if not known or len(saved["random, GPUs"]) > 1:  # older files hold all GPUs' states
+            raise self._unusable(
+                "is not a checkpoint, or was saved by another version of this library"
+            )
         if saved["of"] != self.of:
-            raise self._unusable("is of another training run")
+            raise self._unusable("belongs to another training run")
         if saved["parts"].keys() != self.parts.keys():
             parts = f"{', '.join(saved['parts'])}, but this run has {', '.join(self.parts)}"
-            raise self._unusable(f"is of another training run: it holds {parts}")
+            raise self._unusable(f"belongs to another training run: it holds {parts}")
         for name, part in self.parts.items():
             try:
                 _put_back(part, saved["parts"][name])
@@ -149,11 +152,11 @@ class Checkpoint:
         return saved["progress"]
 
     def _unusable(self, problem):
-        advice = "remove it, and training starts from the beginning, or name another file"
+        advice = "remove it to start training from the beginning, or name another file"
         return CacheError(f"the checkpoint {self.path} {problem}: {advice}")
 
     def _device(self):
-        """Return the accelerator that holds a part, or the CPU if it holds all of them."""
+        """Return the accelerator that holds a part, or the CPU if it holds all parts."""
         import torch
 
         for part in self.parts.values():
@@ -164,19 +167,21 @@ class Checkpoint:
         return torch.device("cpu")
 
     def save_if_due(self, **progress) -> bool:
-        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save. Return whether the
-        parts were saved."""
+        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save.
+
+        Returns whether the parts were saved.
+        """
         due = self.path is not None and time.monotonic() - self._last_saved >= SECONDS_BETWEEN
         if due:
             self.save(**progress)
         return due
 
     def save(self, **progress) -> None:
-        """Write the parts to the file, with the ``progress`` that the run needs in order to
-        continue.
+        """Write the parts and ``progress`` to the file.
 
-        ``progress`` may hold Python or numpy numbers, strings, tensors, and lists and dictionaries
-        of these. Raises CacheError if the file cannot be written.
+        ``progress`` is what the run needs to continue, such as the epoch. It may contain Python or
+        numpy numbers, strings, tensors, and lists and dicts of these. Raises CacheError if the file
+        cannot be written.
         """
         if self.path is None:
             return
@@ -204,7 +209,10 @@ class Checkpoint:
 
 
 def _plain(value):
-    """Return numpy's scalars as Python's, which ``torch.load`` can read without running code."""
+    """Return a value with its numpy scalars replaced by Python's.
+
+    ``torch.load`` can read Python's scalars without running code from the file.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):

@@ -1,4 +1,7 @@
-"""Support for accelerators: exact float32 products, and saving and restoring random states."""
+"""Float32 precision and random states on GPUs and other accelerators.
+
+A random state is the state of a device's random number generator.
+"""
 
 from contextlib import contextmanager, nullcontext
 
@@ -16,14 +19,14 @@ _LAYERS = (
 def exact_products():
     """Return a context manager under which float32 matrix products keep their full precision.
 
-    Users may allow torch to use TensorFloat-32 or bfloat16 instead, which keep only about three and
-    two decimal digits respectively. A graph compiled by ``torch.compile`` cannot switch: it keeps
-    the setting under which it was compiled.
+    Users can allow torch to use TensorFloat-32 instead, which keeps about three decimal digits, or
+    bfloat16, which keeps about two. A graph compiled by ``torch.compile`` keeps the precision with
+    which it was compiled.
 
-    The setting belongs to the process, not to a thread. If two threads are in such a block at the
-    same time, the first to leave may put the old setting back for both, and after the last has
-    left, products may stay exact for good. A program with several threads should therefore turn
-    reduced precision off for the whole process, with
+    The setting applies to the whole process. If two threads use this context manager at the same
+    time, the first to leave may restore the old setting for both. After the second has left,
+    products may keep full precision permanently. A program with several threads should therefore
+    turn reduced precision off for the whole process, with
     ``torch.set_float32_matmul_precision("highest")``.
     """
     return nullcontext() if torch.compiler.is_compiling() else _exact(_PRODUCTS)
@@ -32,7 +35,7 @@ def exact_products():
 def exact_layers():
     """Return a context manager like ``exact_products`` that also covers convolutions and LSTMs.
 
-    On CUDA they use TensorFloat-32 unless they are told not to.
+    By default, both use TensorFloat-32 on CUDA.
     """
     return _exact((*_PRODUCTS, *_LAYERS))
 
@@ -50,7 +53,7 @@ def _exact(operations):
 
 
 def has_float64(device) -> bool:
-    """Return whether a device can compute in float64: Apple's GPUs and some of Intel's cannot."""
+    """Return whether a device supports float64; Apple's GPUs and some Intel GPUs do not."""
     device = torch.device(device)
     if device.type == "xpu":
         return bool(torch.xpu.get_device_properties(device).has_fp64)
@@ -60,7 +63,7 @@ def has_float64(device) -> bool:
 def random_states(device) -> list[torch.Tensor]:
     """Return the random states of all accelerators of the same type as ``device``.
 
-    For the CPU the list is empty, so that no accelerator is initialised.
+    For the CPU, the list is empty and no accelerator is initialised.
     """
     device = torch.device(device)
     if device.type == "cpu":
@@ -72,7 +75,7 @@ def random_states(device) -> list[torch.Tensor]:
 
 
 def set_random_states(device, states: list[torch.Tensor]) -> None:
-    """Set the states that ``random_states`` returned for this device."""
+    """Restore the random states that ``random_states`` returned for this device."""
     accelerator = torch.get_device_module(torch.device(device))
     if hasattr(accelerator, "set_rng_state_all"):
         accelerator.set_rng_state_all(states)
@@ -83,7 +86,7 @@ def set_random_states(device, states: list[torch.Tensor]) -> None:
 
 @contextmanager
 def kept_random_states(device):
-    """Restore the random states of the CPU and of a device at the end of a block."""
+    """Restore the random states of the CPU and of ``device`` at the end of a ``with`` block."""
     states = random_states(device)
     with torch.random.fork_rng(devices=[]):
         try:

@@ -1,7 +1,8 @@
-"""The loss in other training code: a loss for sentence-transformers, rows from several GPUs, and a
-monitor of how entangled the classes are in the layers of a network.
+"""Tools for using the soft nearest neighbor loss in other training code.
 
-This module does not import sentence-transformers; it calls the models as torch modules.
+The module has a loss for sentence-transformers, a function that gathers the rows of several GPUs,
+and a monitor that measures how entangled (mixed) the classes are in each layer of a network. It
+does not import sentence-transformers, but calls its models as torch modules.
 """
 
 from contextlib import contextmanager
@@ -26,33 +27,34 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 of the text paper, applied to sentence embeddings: a loss for sentence-transformers
-    models.
+    """The soft nearest neighbor loss (Eq. 4 of the text paper) for sentence-transformers models.
 
-    Use it like that package's ``BatchHardTripletLoss``: the data set has one column of texts and a
-    column ``label`` of integers. Sample with ``BatchSamplers.GROUP_BY_LABEL``, so that texts have
-    classmates in their batch.
+    Use it like ``BatchHardTripletLoss`` of sentence-transformers: the data set needs one column of
+    texts and a column ``label`` of integers. Set the batch sampler to
+    ``BatchSamplers.GROUP_BY_LABEL``, so that texts have classmates (texts with the same label) in
+    their batch.
 
     Args:
         model: a SentenceTransformer, or any module or function that takes a dict of tensors and
-            returns one with ``"sentence_embedding"``, a float tensor [B, D].
-        temperature: T > 0, ``"annealed"`` (Eq. 6) or ``"learnable"`` (the trainer optimises it
-            together with the model).
-        epoch: for ``"annealed"``, a function without arguments that returns the epoch, a number >=
-            0, such as ``lambda: trainer.state.epoch``; the trainer may be created later. As the
-            trainer counts fractions of an epoch, T falls with every step.
-        gather_across_devices: under DistributedDataParallel, compute the loss over the texts of all
-            ranks (``gathered``).
-        options: ``distance``, ``chunk_size``, ``ignore_index`` and ``initial_temperature`` of
-            ``SoftNearestNeighborLoss``. With ``ignore_index``, the data may contain unlabelled
-            texts.
+            returns a dict with ``"sentence_embedding"``, a float tensor [B, D].
+        temperature: a number above 0, ``"annealed"`` (Eq. 6) or ``"learnable"``. The trainer
+            optimises a learnable temperature together with the model.
+        epoch: function without arguments that returns the epoch (at least 0), such as
+            ``lambda: trainer.state.epoch``. It is required for ``"annealed"``. The trainer may be
+            created later. Because the trainer counts fractions of an epoch, T falls with every
+            step.
+        gather_across_devices: whether to compute the loss over the embeddings of all
+            DistributedDataParallel processes, collected with ``gathered``.
+        options: keyword arguments of ``SoftNearestNeighborLoss``: ``distance``, ``chunk_size``,
+            ``ignore_index`` and ``initial_temperature``. With ``ignore_index``, the data may
+            contain unlabelled texts.
 
-    ``forward(sentence_features, labels)`` takes the input of the model, as a list of one dict, and
-    the labels, an integer tensor [B]. It returns the loss, a scalar tensor.
+    ``forward(sentence_features, labels)`` returns the loss, a scalar tensor. ``sentence_features``
+    is a list of one dict, the input of the model. ``labels`` is an integer tensor [B].
 
     Raises:
-        ValueError: ``"annealed"`` has no ``epoch``, or there are several columns of texts; also
-            what ``SoftNearestNeighborLoss`` raises.
+        ValueError: ``"annealed"`` is used without ``epoch``, the data set has several columns of
+            texts, or ``SoftNearestNeighborLoss`` rejects an argument.
 
     >>> model = lambda features: {"sentence_embedding": features["x"]}
     >>> loss = SentenceSoftNearestNeighborLoss(model, temperature=1.0)
@@ -84,34 +86,34 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
         return self.criterion(embeddings, labels, epoch=epoch)
 
     def get_config_dict(self):
-        """Return the settings (a dict), which the trainer writes into the model card."""
+        """Return a dict of the settings, which the trainer writes into the model card."""
         names = ("temperature", "distance", "ignore_index")
         settings = {name: getattr(self.criterion, name) for name in names}
         return settings | {"gather_across_devices": self.gather_across_devices}
 
     @property
     def citation(self):
-        """The papers to cite, as BibTeX; the trainer writes them into the model card."""
+        """BibTeX entries of the papers to cite, which the trainer writes into the model card."""
         return CITATION
 
 
 def gathered(features, labels):
-    """Gather the rows of all ranks with their gradient, so that the loss sees the whole batch.
+    """Return the rows of all processes, with gradients, for a loss over the whole batch.
 
-    Use it under DistributedDataParallel. Every rank passes its own rows, and all ranks compute the
-    same loss over all rows::
+    Use this function under DistributedDataParallel. Each process (called a *rank*) passes its own
+    rows, and all ranks compute the same loss over the rows of all ranks::
 
         loss = soft_nearest_neighbor_loss(*gathered(features, labels), temperature)
 
-    The gradient of the parameters then equals that of a single process with the whole batch, and
-    needs no correction. Each of the W ranks differentiates the same loss, so the gradients that a
-    row receives add up, on the rank that holds it, to W times the gradient of the loss.
-    DistributedDataParallel takes the mean over the ranks, which divides by W. (If other ranks' rows
-    were gathered without a gradient, the result would be W times too small.)
+    The gradient of the parameters then equals that of a single process with the whole batch and
+    needs no correction. Each of the W ranks differentiates the same loss, so the rank that holds a
+    row receives W times the row's gradient. DistributedDataParallel takes the mean over the ranks,
+    which divides by W. (If the rows of other ranks were gathered without a gradient, the result
+    would be W times too small.)
 
-    If the rows of other ranks are passed as ``references`` instead, the ranks need not all compute
-    the same table of pairs. But each rank then takes the mean over its own anchors, and the mean of
-    these means is the loss of the whole batch only if all ranks have the same number of anchors
+    Alternatively, pass the rows of other ranks as ``references``, so that the ranks do not all
+    compute the same table of pairs. Each rank then takes the mean over its own anchors. The mean of
+    these means equals the loss of the whole batch only if all ranks have the same number of anchors
     with a classmate.
 
     Args:
@@ -119,8 +121,9 @@ def gathered(features, labels):
         labels: integer tensor [..., B], or integer or bool tensor [..., B, C].
 
     Returns:
-        The rows of all ranks in the order of the ranks, [..., total B, D], and their labels
-        (int64). If torch.distributed is not initialised or has one rank, the arguments themselves.
+        The features [..., total B, D] and labels (int64) of all ranks, in the order of the ranks.
+        The arguments themselves are returned if torch.distributed is not initialised or has only
+        one rank.
 
     >>> features, labels = torch.eye(2), torch.tensor([0, 1])
     >>> gathered(features, labels)[0] is features
@@ -146,14 +149,14 @@ def gathered(features, labels):
 
 
 def _of_all_ranks(tensor):
-    """Return the tensors of all ranks, which have one shape, in the order of the ranks."""
+    """Return the tensors of all ranks in the order of the ranks; they must have the same shape."""
     parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(parts, tensor.contiguous())
     return parts
 
 
 class _GatherRows(torch.autograd.Function):
-    """The rows of all ranks with their gradient: each rank gets the sum of all ranks' gradients."""
+    """Gather the rows of all ranks; the backward pass adds up all ranks' gradients of a row."""
 
     @staticmethod
     def forward(ctx, rows):
@@ -167,27 +170,28 @@ class _GatherRows(torch.autograd.Function):
 
 
 class EntanglementMonitor:
-    """Measures how entangled the classes are in each layer of a network while it trains (Eq. 4).
+    """Measure how entangled the classes are in each layer of a network while it trains (Eq. 4).
 
-    The temperature is fixed, so that epochs can be compared. Measuring changes neither gradients,
-    training mode nor torch's random state, and leaves no hook in the network.
+    The temperature is fixed, so that epochs can be compared. A measurement does not change the
+    gradients, the training mode or torch's random state, and it leaves no hooks (callbacks) in the
+    network.
 
     Args:
         model: a torch module.
-        layers: names of its submodules, or a dict from a name to a function that returns a tensor
-            [B, ...], as for ``models.hidden_layers``.
-        temperature: T > 0; some differences between layers show at 0.1 and vanish at 1, the
-            default.
+        layers: list of names of its submodules, or a dict that maps each name to a function, as for
+            ``models.hidden_layers``.
+        temperature: T > 0. Some differences between layers are visible at 0.1 but not at the
+            default, 1.
         distance: ``"cosine"`` or ``"sqeuclidean"``.
-        max_samples: the largest number of rows to measure, a whole number above 0.
-        forward: a function (model, inputs) that calls the model; by default ``model(inputs)``.
+        max_samples: maximum number of rows to measure, an integer above 0.
+        forward: function (model, inputs) that calls the model; by default, ``model(inputs)``.
 
-    ``history`` is the list of all results of ``record``, ready for
-    ``pandas.DataFrame(monitor.history)``.
+    The attribute ``history`` is a list of all results of ``record``.
+    ``pandas.DataFrame(monitor.history)`` turns it into a table.
 
     Raises:
-        ValueError: ``max_samples`` is below 1, or the batches have no rows; also what
-            ``hidden_layers`` and ``soft_nearest_neighbor_loss`` raise in ``record``.
+        ValueError: ``max_samples`` is below 1; or, when ``record`` is called, the batches have no
+            rows or another argument is invalid.
 
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
@@ -211,12 +215,12 @@ class EntanglementMonitor:
 
     @torch.no_grad()
     def record(self, batches, **when):
-        """Measure the entanglement of each layer, add it to ``history`` and return it.
+        """Measure the loss of each layer, add the result to ``history`` and return it.
 
-        ``batches`` is an iterable of pairs, such as a DataLoader: the input of the model, and the
-        labels of that input, an integer tensor [B]. It is read until there are ``max_samples``
-        rows. Pass the same held-out rows each time, not sorted by class. Returns a dict that holds
-        the given keyword arguments, such as ``epoch=3``, and the loss of each layer, a float.
+        ``batches`` is an iterable of pairs, such as a DataLoader. Each pair is an input of the
+        model and its labels, an integer tensor [B]. Reading stops at ``max_samples`` rows. Pass the
+        same held-out rows each time, and do not sort them by class. The result is a dict with the
+        keyword arguments, such as ``epoch=3``, and the loss of each layer as a float.
         """
         rows = {name: [] for name in self.layers}
         labels = []
@@ -230,7 +234,7 @@ class EntanglementMonitor:
                 if sum(map(len, labels)) >= self.max_samples:
                     break
         if not sum(map(len, labels)):
-            raise ValueError("batches must have rows to measure with, got none")
+            raise ValueError("batches must contain at least one row, got none")
         labels = torch.cat(labels)[: self.max_samples]
         for name, parts in rows.items():
             layer = torch.cat(parts)[: self.max_samples]
@@ -240,7 +244,7 @@ class EntanglementMonitor:
 
     @contextmanager
     def _undisturbed(self):
-        """Put the random state and the modes of all modules back at the end of the block."""
+        """Restore the random states and each module's mode at the end of a ``with`` block."""
         modes = [(module, module.training) for module in self.model.modules()]
         device = next((tensor.device for tensor in self.model.parameters()), "cpu")
         # A graph that was compiled before has no hooks, so the model runs eagerly.

@@ -1,8 +1,8 @@
-"""The soft nearest neighbor loss and the objectives built on it (Eqs. 4-8 of the text paper).
+"""The soft nearest neighbor loss and the objectives built on it, Eqs. 4-8 of the text paper.
 
-The equations are those of *Text Classification and Clustering with Annealing Soft Nearest Neighbor
-Loss* (A. F. Agarap). Read ``reference_loss`` to see Eq. 4 in a few lines. Use
-``soft_nearest_neighbor_loss``, which is fast, and accurate for any temperature.
+The text paper is *Text Classification and Clustering with Annealing Soft Nearest Neighbor Loss* by
+A. F. Agarap. To see Eq. 4 in a few lines of code, read ``reference_loss``. To compute it, use
+``soft_nearest_neighbor_loss``, which is fast and accurate at any temperature.
 """
 
 import math
@@ -19,7 +19,7 @@ from snnl_lib._pairs import PairLosses, Settings
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
 OPTIONS = ("distance", "reduction", "chunk_size", "ignore_index")
-# Python shows the same text once per calling line, so the text must not contain a count.
+# Python shows a warning once per calling line if the text stays the same, so it has no count.
 FEW_CLASS_MATES = (
     "more than half of the anchors have no classmate in their batch and thus no loss: use larger "
     "batches, a sampler that groups by label, or more neighbours as references"
@@ -27,27 +27,28 @@ FEW_CLASS_MATES = (
 
 
 def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
-    """Compute Eq. 4 in plain torch, as a formula to read and to test against.
+    """Compute the soft nearest neighbor loss (Eq. 4) in plain torch, for reading and for tests.
 
-    The value equals that of ``soft_nearest_neighbor_loss`` up to rounding. This function is slower
-    and keeps tables of all pairs in memory. In return, its gradient can be differentiated again,
-    and it runs under ``torch.func`` and ``torch.vmap``.
+    The result equals that of ``soft_nearest_neighbor_loss`` up to rounding. This function is slower
+    and keeps matrices of all pairs in memory. However, it supports second derivatives, and it runs
+    under ``torch.func`` and ``torch.vmap``.
 
     Args:
-        features: float tensor [..., B, D]; leading axes are independent batches. float16 and
-            bfloat16 are converted to float32, which is then the dtype of the result.
-        labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
-            [..., B, C] of 0 and 1, several classes per row, of which classmates share at least one.
-        temperature: T > 0; a number, or a scalar tensor.
-        distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"``.
+        features: float tensor [..., B, D]: B points with D features. Any leading axes hold
+            independent batches. For float16 and bfloat16, the result is float32.
+        labels: integer tensor [..., B] or integer or bool tensor [..., B, C], as in
+            ``soft_nearest_neighbor_loss``.
+        temperature: T > 0, a number or a scalar tensor.
+        distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"`` (squared Euclidean).
 
     Returns:
-        Tensor [...], the mean over the points that have a classmate; >= 0.
+        Tensor [...], the mean loss of the points that have a classmate (another point of their
+        class), or 0 if none has one.
 
     Raises:
-        TypeError: the features are not floating point, or the labels are not integers (bool is
-            allowed for [..., B, C]).
-        ValueError: an argument has a wrong shape or value.
+        TypeError: ``features`` is not a float tensor, or ``labels`` is not an integer or bool
+            tensor.
+        ValueError: an argument has a wrong shape or an invalid value.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -99,59 +100,64 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     ignore_index=None,
     check_finite=True,
 ):
-    """Measure how entangled the classes of a batch are (Eq. 4).
+    """Compute the soft nearest neighbor loss of a batch (Eq. 4).
 
-    The loss is low when neighbours share a class. Every point (an *anchor*) picks a neighbour at
-    random, near ones more often: the probabilities are a softmax of -distance / temperature over
-    the rest of the batch. The anchor's loss is minus the log probability of picking a *classmate*,
-    a neighbour of its own class::
+    The loss measures how entangled the classes are: it is low when neighbours share a class. Each
+    point, called an *anchor*, picks a neighbour at random from the other points. The probabilities
+    are a softmax of -distance / T, so near points are picked more often. The loss of an anchor is
+    minus the logarithm of the probability that it picks a *classmate*, a point of its own class::
 
         loss_i = -log(  sum of exp(-d_ij / T) over j != i with y_j = y_i
                       / sum of exp(-d_ik / T) over k != i )
 
     Args:
-        features: float tensor [..., B, D]; leading axes are independent batches. float16 and
-            bfloat16 are converted to float32, which is then the dtype of the result.
-        labels: integer tensor [..., B], classes in any numbering; or an integer or bool tensor
-            [..., B, C] of 0 and 1, several classes per row. Classmates then share at least one
-            class, and ``ignore_index`` must be None.
-        temperature: T > 0; a number, or a tensor of one value that may require a gradient. A
-            tensor's value is checked only if the tensor is on the CPU, because reading it from a
-            GPU would make Python wait.
-        distance: ``"cosine"`` (Eq. 5, in [0, 2]; a row of zeros has distance 1 to every other row)
-            or ``"sqeuclidean"`` (in float32, rows must be less than 1e19 apart, or their squared
-            distance overflows).
-        reduction: over the batch axis, ``"mean"``, ``"sum"`` or ``"none"``. A point without a
-            classmate has no loss, because Eq. 4 would be infinite: it gets 0 under ``"none"`` and
-            is left out of the mean. A batch of such points gives 0, and so does an empty one.
-        chunk_size: the number of anchors processed at a time. Memory is O((B + R) x chunk_size),
-            with R references; value and gradient do not depend on ``chunk_size``. By default, a
-            chunk takes at most a quarter of a gigabyte in float32.
-        references: float tensor [..., R, D], R >= 0, with reference_labels [..., R] (or [..., R, C]
-            like the labels): additional neighbours, such as a memory bank or the rows of other
-            ranks. They receive a gradient but have no loss of their own. They must not contain rows
-            of the batch: such a row would be its own neighbour, at distance 0.
-        ignore_index: a label whose rows count as absent, or None; -1 is scikit-learn's "no label".
-            Such points and references have no loss (0 under ``"none"``), are nobody's neighbours,
-            get gradient 0 and may hold NaN.
-        check_finite: False skips the checks for numbers that are not finite and for missing
-            classmates; meant for training loops with checks of their own.
+        features: float tensor [..., B, D]: B points with D features. Any leading axes hold
+            independent batches. For float16 and bfloat16, the result is float32.
+        labels: integer tensor [..., B] with one class per point, in any numbering; or, for several
+            classes per point, an integer or bool tensor [..., B, C] of 0 and 1 with one column per
+            class. In the second form, two points are classmates if they share at least one class,
+            and ``ignore_index`` must be None.
+        temperature: T > 0, a number or a tensor with one element; the tensor may require a
+            gradient. The value of a tensor is checked only on the CPU, because reading it from a
+            GPU makes Python wait.
+        distance: ``"cosine"`` (Eq. 5, in [0, 2]; a zero row has distance 1 from all other rows) or
+            ``"sqeuclidean"`` (squared Euclidean, which can overflow in float32 if two rows are more
+            than 1e19 apart).
+        reduction: how to combine the losses of a batch: ``"mean"``, ``"sum"`` or ``"none"``. Eq. 4
+            is infinite for a point without a classmate. Such a point is left out of the mean and
+            the sum, and its loss is 0 with ``"none"``. If no point has a classmate, or the batch is
+            empty, the result is 0.
+        chunk_size: number of anchors to process at a time. Memory use is O((B + R) x chunk_size)
+            for R references. The loss and its gradient do not depend on ``chunk_size``. By default,
+            a chunk's table of pairs takes at most a quarter of a gigabyte in float32.
+        references: float tensor [..., R, D] of additional neighbours, such as stored points of
+            earlier batches or the points of other processes. R may be 0. References receive a
+            gradient but have no loss of their own. They must not include points of the batch,
+            because such a point would be its own neighbour, at distance 0.
+        reference_labels: labels of the references, [..., R] or [..., R, C], in the same form as
+            ``labels``.
+        ignore_index: label of points to ignore, or None. (scikit-learn uses -1 for unlabelled
+            points.) An ignored point has no loss (0 with ``"none"``), has a gradient of 0, is not a
+            neighbour of any point, and may contain NaN. The same applies to ignored references.
+        check_finite: whether to check that the features are finite and to warn about missing
+            classmates. Pass False in training loops that have their own checks.
 
     Returns:
-        Tensor [...], or [..., B] for ``"none"``; values >= 0.
+        Tensor [...], or [..., B] with ``reduction="none"``; all values are at least 0.
 
     Warns:
-        UserWarning: more than half of the anchors have no classmate, and there are at least two
-            anchors. The check is made only on a CPU in eager mode, and the warning is shown once
-            per calling line.
+        UserWarning: B is at least 2, and more than half of the anchors have no classmate. This is
+            checked only on the CPU, without ``torch.compile``. The warning is shown once per
+            calling line.
 
     Raises:
-        TypeError: the features are not floating point, or the labels are not integers (bool is
-            allowed for [..., B, C]).
-        ValueError: an argument has a wrong shape or value, or the features are not finite. The
-            latter is checked only on a CPU in eager mode; elsewhere NaN propagates.
-        RuntimeError: the gradient is differentiated again, or the loss is called inside
-            ``torch.func`` or ``torch.vmap``; ``reference_loss`` allows both.
+        TypeError: ``features`` is not a float tensor, or ``labels`` is not an integer or bool
+            tensor.
+        ValueError: an argument has a wrong shape or an invalid value, or the features are not
+            finite. Finiteness is checked only on the CPU, without ``torch.compile``; elsewhere, NaN
+            propagates.
+        RuntimeError: the gradient is differentiated again, or the function is called under
+            ``torch.func`` or ``torch.vmap``. ``reference_loss`` supports both.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 2.0]])
     >>> labels = torch.tensor([0, 0, 1, -1])
@@ -178,7 +184,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
         rows = torch.cat([features, references.to(features.dtype)], dim=-2)
         row_labels = torch.cat([labels, reference_labels], dim=features.ndim - 2)
     if torch.is_tensor(temperature):
-        # [1] would broadcast into the loss's shape; half precision would round it once more
+        # Shape [1] would add an axis to the loss, and half precision would round the value again.
         temperature = temperature.reshape(()).to(features.dtype)
     if not features.shape[-2]:
         return _loss_of_nothing(features, references, temperature, reduction)
@@ -193,10 +199,11 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
 
 
 def annealed_temperature(epoch, eta=1.0, gamma=0.55):
-    """Return the annealed temperature 1 / (eta + epoch)^gamma (Eq. 6), a float > 0.
+    """Return the annealed temperature 1 / (eta + epoch)^gamma (Eq. 6), a float above 0.
 
-    Takes numbers: epoch >= 0, eta > 0 and gamma >= 0. Epochs are counted from 0, where T = 1 if eta
-    = 1. Raises ValueError for a number out of range.
+    Annealing means that T falls from epoch to epoch. ``epoch`` counts from 0, ``eta`` must be above
+    0, and ``gamma`` must be at least 0. The defaults are those of the paper. With ``eta=1``, T
+    starts at 1. Raises ValueError if an argument is out of range.
 
     >>> [round(annealed_temperature(epoch), 3) for epoch in (0, 1, 29)]
     [1.0, 0.683, 0.154]
@@ -208,15 +215,15 @@ def annealed_temperature(epoch, eta=1.0, gamma=0.55):
 
 
 class SoftNearestNeighborLoss(torch.nn.Module):
-    """Eq. 4 as a module whose temperature may be annealed or learned.
+    """The loss of Eq. 4 as a module with a fixed, annealed or learned temperature.
 
-    ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"`` (its logarithm is a
-    parameter; T starts at ``initial_temperature``). ``distance``, ``reduction``, ``chunk_size``
-    and ``ignore_index`` are those of ``soft_nearest_neighbor_loss``.
+    ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"``. A learnable temperature
+    starts at ``initial_temperature``; its logarithm is a parameter of the module. ``distance``,
+    ``reduction``, ``chunk_size`` and ``ignore_index`` are passed to ``soft_nearest_neighbor_loss``.
 
-    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes,
-    returns and raises what that function does. ``"annealed"`` also needs the epoch (ValueError
-    without it); the other temperatures ignore it.
+    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` has the
+    same arguments, result and errors as that function. With an annealed temperature, it also needs
+    the epoch and raises ValueError without it. Other temperatures ignore the epoch.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -253,10 +260,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
             self.log_temperature = torch.nn.Parameter(start)
 
     def current_temperature(self, epoch=None):
-        """Return T at the given epoch: a number, or for ``"learnable"`` a scalar tensor with a
-        gradient.
+        """Return the temperature at the given epoch.
 
-        Raises ValueError if the temperature is ``"annealed"`` and no epoch is given.
+        The result is a number, or a scalar tensor with a gradient if the temperature is learnable.
+        Raises ValueError if the temperature is annealed and no epoch is given.
         """
         if self.temperature == "learnable":
             return self.log_temperature.exp()
@@ -293,35 +300,36 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 ):
     """Add alpha times the soft nearest neighbor loss of hidden layers to a primary loss.
 
-    With cross entropy as the primary loss this is Eq. 7; with a reconstruction loss, it is Eq. 8::
+    The result is Eq. 7 if the primary loss is the cross entropy, and Eq. 8 if it is a
+    reconstruction loss::
 
         primary + alpha * sum over layers of
             soft_nearest_neighbor_loss(hidden[layer], labels, temperature)
 
     Args:
         primary: the primary loss, a scalar tensor, or a tensor [...] if there are leading axes.
-        hidden: dict from layer name to float tensor [..., B, D]; D may differ between layers. Axes
-            after D are flattened into it.
-        labels: integer tensor [..., B]; leading axes are independent batches. For several classes
-            per row, pass a tensor [..., B, C] of 0 and 1, preferably bool, because an integer
-            tensor whose shape matches the first axes of every layer is read as one class per row.
-        alpha: the weight; a positive one disentangles the classes, a negative one entangles them,
-            and 0 returns the primary loss. A number, or a tensor [...] with one weight per batch.
-        temperature: T > 0; a number, or a tensor of one value.
-        layers: ``"sum"`` (over all of ``hidden``, as the equations say), ``"min"`` (only the least
-            entangled layer), or a list of names to sum over.
-        ignore_index: a label whose rows Eq. 4 leaves out, or None; -1 is scikit-learn's "no
-            label". It does not change the primary loss.
-        check_finite: False skips the checks for numbers that are not finite and for missing
-            classmates; meant for training loops with checks of their own.
+        hidden: dict that maps the name of a layer to a float tensor [..., B, D]. D may differ
+            between layers, and any further axes are flattened into D.
+        labels: integer tensor [..., B]; any leading axes hold independent batches. For several
+            classes per point, pass a tensor [..., B, C] of 0 and 1, preferably bool. An integer
+            tensor whose shape equals the first axes of every layer is read as [..., B].
+        alpha: weight of the soft nearest neighbor loss, a number or a tensor [...] with one weight
+            per batch. A positive weight disentangles the classes, and a negative weight entangles
+            them. If ``alpha`` is the number 0, the result is the primary loss itself.
+        temperature: T > 0, a number or a tensor with one element.
+        layers: ``"sum"`` to sum over all of ``hidden``, as in the equations; ``"min"`` to use only
+            the layer with the lowest loss; or a list of the names of layers to sum over.
+        ignore_index: label of points to ignore in Eq. 4, or None. It does not affect the primary
+            loss.
+        check_finite: as in ``soft_nearest_neighbor_loss``.
 
     Returns:
-        The composite loss, a tensor [...]; for alpha = 0 the primary loss itself.
+        Tensor [...], the composite loss.
 
     Raises:
-        ValueError: ``hidden`` is empty, a layer is unknown, or a number is out of range; also what
-            ``soft_nearest_neighbor_loss`` raises.
-        TypeError: the labels are not a tensor; also what ``soft_nearest_neighbor_loss`` raises.
+        ValueError: ``hidden`` is empty, ``layers`` names an unknown layer, or an argument has a
+            wrong shape or an invalid value.
+        TypeError: ``labels`` is not a tensor, or a tensor has the wrong dtype.
 
     >>> hidden = {"hidden1": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])}
     >>> primary, labels = torch.tensor(0.5), torch.tensor([0, 0, 1])
@@ -331,7 +339,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     finite = torch.is_tensor(alpha) or (_is_number(alpha, Real) and math.isfinite(alpha))
     _require(finite, "alpha", "a finite number", alpha)
     filled = isinstance(hidden, Mapping) and hidden
-    _require(filled, "hidden", "a dict of layers, not empty", hidden)
+    _require(filled, "hidden", "a non-empty dict of layers", hidden)
     if not torch.is_tensor(labels):
         raise TypeError(f"labels must be an integer tensor, got {_type_name(labels)}")
     _check_options(temperature, DISTANCES[0], ignore_index=ignore_index)
@@ -356,10 +364,10 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
 
 
 def _batch_axes(labels, hidden):
-    """Return how many axes come before the features of a layer: leading ones, and B.
+    """Return the number of axes before the features of a layer: the leading axes and B.
 
-    Labels [..., B, C] have one axis more. They are recognised by being bools, or by a layer whose
-    shape does not begin with theirs.
+    Labels [..., B, C] have one more axis. They are recognised by being bool, or because the shape
+    of some layer does not begin with theirs.
     """
     fits = all(values.shape[: labels.ndim] == labels.shape for values in hidden.values())
     several = labels.ndim > 1 and (labels.dtype == torch.bool or not fits)
@@ -367,20 +375,21 @@ def _batch_axes(labels, hidden):
 
 
 def supervised_contrastive_loss(features, labels, temperature):
-    """Compute the supervised contrastive loss, a rival of Eq. 4, on cosine similarities.
+    """Compute the supervised contrastive loss, an alternative to Eq. 4, from cosine similarities.
 
-    This is the "out" form of Khosla et al. (2020). Like Eq. 4, it takes a softmax over the rest of
-    the batch, but where Eq. 4 takes the logarithm of the classmates' summed probability, it takes
-    the mean of their log probabilities. All classmates then have to be near, whereas one is enough
-    for Eq. 4.
+    This is the "out" form of Khosla et al. (2020), in which the sum over classmates is outside the
+    logarithm. Like Eq. 4, it uses a softmax over the other points of the batch. Eq. 4 takes the
+    logarithm of the classmates' total probability, so one near classmate is enough. This loss takes
+    the mean of the classmates' log probabilities, so all of them must be near.
 
     Args:
         features: float tensor [B, D]; float16 and bfloat16 are converted to float32.
-        labels: integer tensor [B]; anchors without a classmate are left out.
+        labels: integer tensor [B]. Points without a classmate (another point of their class) are
+            left out.
         temperature: a number above 0.
 
     Returns:
-        Tensor [], the mean over the anchors; 0 if no anchor has a classmate.
+        Scalar tensor, the mean over the points that have a classmate, or 0 if none has one.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> round(supervised_contrastive_loss(features, torch.tensor([0, 0, 1]), 1.0).item(), 4)
@@ -402,7 +411,7 @@ def supervised_contrastive_loss(features, labels, temperature):
 def _loss_of_nothing(features, references, temperature, reduction):
     """Return the loss of an empty batch: 0, with a gradient of 0 for every argument that takes one.
 
-    Without these gradients, a rank without rows would leave the others waiting for it.
+    Without these gradients, the other processes of distributed training would wait forever.
     """
     zero = features.sum(dim=-1 if reduction == "none" else (-2, -1))
     for other in (references, temperature):
@@ -412,7 +421,7 @@ def _loss_of_nothing(features, references, temperature, reduction):
 
 
 def _refuse_function_transforms():
-    # Torch itself fails later, with a message that does not help. It has no public name for this.
+    # Torch itself fails later, with an unhelpful message. It has no public name for this test.
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise RuntimeError(
             "soft_nearest_neighbor_loss does not run inside torch.func or torch.vmap: "
@@ -421,9 +430,9 @@ def _refuse_function_transforms():
 
 
 def _check_rows(features, labels, name, labels_name, axis):
-    """Refuse features that are not [..., axis, D], or labels that do not fit them.
+    """Raise an error unless features are [..., axis, D] and labels match them.
 
-    Labels are one integer per row, or one 0 or 1 per row and class.
+    Labels are one integer per row, or a 0 or 1 for each row and class.
     """
     if not torch.is_tensor(features) or not features.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {_type_name(features)}")
@@ -438,12 +447,12 @@ def _check_rows(features, labels, name, labels_name, axis):
 
 
 def _check_classes(features, labels, ignore_index):
-    """Refuse several classes per row that are not 0 and 1, or that come with an ignore_index."""
+    """Raise ValueError if labels [..., B, C] are not 0 and 1 or are used with ``ignore_index``."""
     if labels.ndim < features.ndim:
         return
     if ignore_index is not None:
-        problem = f"ignore_index must be None where labels are [..., B, C], got {ignore_index}"
-        advice = "set an unlabelled row to 0 in every class, and it has no loss"
+        problem = f"ignore_index must be None if labels are [..., B, C], got {ignore_index}"
+        advice = "instead, set an unlabelled row to 0 in every class, so that it has no loss"
         raise ValueError(f"{problem}: {advice}")
     if _can_look(labels) and labels.numel() and (labels.min() < 0 or labels.max() > 1):
         ends = f"{int(labels.min())} to {int(labels.max())}"
@@ -482,30 +491,30 @@ def _check_options(temperature, distance, reduction="mean", chunk_size=None, ign
 
 
 def _cleaned_rows(features, labels, name, ignore_index, check_finite):
-    """Return the features with ignored rows set to 0; raise ValueError if others are not finite."""
+    """Return features with ignored rows set to 0; raise ValueError if other rows are not finite."""
     if ignore_index is not None:
         features = features.masked_fill((labels.long() == ignore_index)[..., None], 0)
-    # One sum is fast; looking at each value would take longer than the loss of a small batch.
-    # Because a sum of finite values can overflow, only the second look decides.
+    # One sum is fast; checking each value would take longer than the loss of a small batch. A sum
+    # of finite values can overflow, so each value is checked if the sum is not finite.
     if check_finite and _can_look(features) and not math.isfinite(features.detach().sum()):
         not_finite = features[~torch.isfinite(features)].tolist()
         if not_finite:
-            raise ValueError(f"{name} must be finite, got {not_finite[0]} among them")
+            raise ValueError(f"{name} must be finite, but contain {not_finite[0]}")
     return features
 
 
 def _can_look(features):
-    """Return whether Python may read values: it would wait for a GPU, or break a compiled graph."""
+    """Return whether values can be read without waiting for a GPU or breaking a compiled graph."""
     if features.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     return not torch._C._are_functorch_transforms_active()  # a batched value cannot be read
 
 
 def _mostly_alone(has_mate, labels, settings):
-    """Return whether more than half of the anchors, at least two in number, have no classmate.
+    """Return whether more than half of the anchors have no classmate.
 
-    ``has_mate`` marks or counts the anchors that have one. Ignored anchors do not count, and a last
-    batch of one row gives no warning.
+    ``has_mate`` marks the anchors that have one, or counts them. Ignored anchors are left out. A
+    single anchor gives False, so that a last batch of one row causes no warning.
     """
     if settings.anchor_count < 2:
         return False
@@ -518,7 +527,7 @@ def _mostly_alone(has_mate, labels, settings):
 
 
 def _warn_caller(message):
-    """Warn at the first line outside of this library and torch, whose modules call the loss."""
+    """Issue a warning for the nearest calling line outside this library and torch."""
     frame = sys._getframe()
     level = 1
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(("snnl_lib.", "torch.")):

@@ -1,7 +1,7 @@
-"""Scores of clusterings, classifiers and rankings.
+"""Scores for clusterings, classifiers and rankings.
 
-The scores of clusterings are those of Eqs. 9-20 of the text paper, and the Dunn index. All scores
-are Python floats. Those between 0 and 1 are fractions, not percentages.
+The clustering scores are the Dunn index and those of Eqs. 9-20 of the text paper (Agarap, 2021).
+All scores are Python floats. Scores between 0 and 1 are fractions, not percentages.
 """
 
 import math
@@ -17,9 +17,9 @@ def clustering_accuracy(labels, clusters):
     """Return the accuracy of the best one-to-one match between clusters and classes, in [0, 1].
 
     This is Eq. 20 of the text paper and Eq. 7 of the ClusterBERT paper. ``labels`` and ``clusters``
-    are integer arrays [N] in any numbering. If there are more clusters than classes, the surplus
-    clusters count as wrong. Raises ValueError if the arrays are empty, of unequal length, or do not
-    hold integers.
+    are integer arrays [N] in any numbering. If there are more clusters than classes, the points of
+    the surplus clusters count as wrong. Raises ValueError if the arrays are empty, differ in length
+    or do not hold integers.
 
     >>> clustering_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
@@ -31,30 +31,30 @@ def clustering_accuracy(labels, clusters):
 
 
 def clustering_scores(features, clusters, labels):
-    """Score a clustering by the six metrics of the text paper's Tables 3 and 4.
+    """Return the six clustering scores of Tables 3 and 4 of the text paper.
 
     Args:
-        features: float array [N, D], the points that were clustered; distances are Euclidean.
+        features: float array [N, D], the points that were clustered. Distances are Euclidean.
         clusters: integer array [N], the predicted clusters.
         labels: integer array [N], the true classes.
 
     Returns:
-        A dict of floats. The first three are NaN if there is only one cluster, or as many clusters
-        as points. Where their equations divide by 0, they are what scikit-learn returns.
+        A dict of floats. The first three are NaN if there is only one cluster or if every point is
+        its own cluster. If an equation divides by 0, the score is scikit-learn's.
 
-        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), >= 0, lower is better; two clusters with the
-          same centre are not compared (Eq. 9 would be infinite)
+        - ``dbi``: Davies-Bouldin index (Eqs. 9-10), at least 0, lower is better; two clusters with
+          the same centre are not compared (Eq. 9 would be infinite)
         - ``sil``: silhouette (Eqs. 11-13), the mean over the points, in [-1, 1]
-        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), >= 0; 1 if all points of each cluster are
-          equal (Eq. 14 would be infinite)
-        - ``nmi``: normalised mutual information (Eq. 17), in [0, 1], normalised by the arithmetic
-          mean of the entropies
-        - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1] (the paper says [0, 1])
+        - ``chs``: Calinski-Harabasz score (Eqs. 14-16), at least 0; 1 if all points of each cluster
+          are equal (Eq. 14 would be infinite)
+        - ``nmi``: normalised mutual information (Eq. 17), in [0, 1]; the normaliser is the
+          arithmetic mean of the entropies
+        - ``ari``: adjusted Rand index (Eqs. 18-19), in [-0.5, 1]; the paper says [0, 1]
         - ``acc``: clustering accuracy (Eq. 20), in [0, 1]
 
     Raises:
-        ValueError: arrays are empty or of unequal length, features are not finite, or clusters or
-            labels are not integers.
+        ValueError: the arrays are empty or differ in length, ``features`` is not finite, or
+            ``clusters`` or ``labels`` are not integers.
 
     >>> points = [[0], [1], [8], [9]]
     >>> scores = clustering_scores(points, [0, 0, 1, 1], labels=[0, 0, 1, 0])
@@ -77,9 +77,9 @@ def clustering_scores(features, clusters, labels):
 
 
 def external_scores(clusters, labels):
-    """Return a dict of the scores that do not need the points: ``nmi``, ``ari`` and ``acc``.
+    """Return the scores that do not need the points: ``nmi``, ``ari`` and ``acc``.
 
-    ``clusters`` and ``labels`` are integer arrays [N].
+    ``clusters`` and ``labels`` are integer arrays [N]. The result is a dict.
     """
     return {
         "nmi": float(sk.normalized_mutual_info_score(labels, clusters)),
@@ -89,14 +89,16 @@ def external_scores(clusters, labels):
 
 
 def dunn_index(features, clusters):
-    """Return the Dunn index (Dunn, 1974): >= 0, higher is better.
+    """Return the Dunn index (Dunn, 1974), at least 0; higher is better.
 
-    It is the smallest Euclidean distance between two points of different clusters, divided by the
-    largest between two points of one cluster (Sec. 4.3 of the ClusterBERT paper). It is nan if
-    there is only one cluster, or if no cluster has two distinct points. ``features`` is a float
-    array [N, D], ``clusters`` an integer array [N]. Raises ValueError if the arrays are empty or of
-    unequal length, features are not finite, or clusters are not integers. Memory does not grow with
-    N², but time does: 20,000 points in 128 dimensions take about ten seconds.
+    The index is the smallest Euclidean distance between two points of different clusters, divided
+    by the largest distance between two points of the same cluster (Sec. 4.3 of the ClusterBERT
+    paper). It is NaN if there is only one cluster, or if no cluster has two distinct points.
+
+    ``features`` is a float array [N, D] and ``clusters`` an integer array [N]. Raises ValueError if
+    the arrays are empty or differ in length, ``features`` is not finite, or ``clusters`` does not
+    hold integers. Memory use does not grow with N², but the running time does: 20,000 points in 128
+    dimensions take about ten seconds.
 
     >>> dunn_index([[0, 0], [0, 1], [4, 0], [4, 2]], [0, 0, 1, 1])
     2.0
@@ -118,11 +120,12 @@ def dunn_index(features, clusters):
 
 
 def classification_scores(labels, predictions):
-    """Score predicted classes by accuracy and F1, each in [0, 1].
+    """Return the accuracy and two F1 scores of predicted classes, each in [0, 1].
 
-    Returns a dict of ``acc``, ``f1_micro`` (the papers' F1, which equals accuracy here) and
-    ``f1_macro``. ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError if they
-    are empty, of unequal length, or do not hold integers.
+    The result is a dict of ``acc``, ``f1_micro`` and ``f1_macro`` (the mean F1 of the classes). The
+    text paper's F1 is ``f1_micro``, which equals the accuracy because each point has one class.
+    ``labels`` and ``predictions`` are integer arrays [N]. Raises ValueError if they are empty,
+    differ in length or do not hold integers.
 
     >>> scores = classification_scores([0, 0, 1, 1], predictions=[0, 0, 0, 1])
     >>> {name: round(score, 3) for name, score in scores.items()}
@@ -138,16 +141,17 @@ def classification_scores(labels, predictions):
 
 
 def retrieval_scores(queries):
-    """Score rankings by mean average precision and mean reciprocal rank, each in (0, 1].
+    """Return the mean average precision and mean reciprocal rank of rankings, each in (0, 1].
 
     These are the scores of Sec. 4.4 of the ClusterBERT paper, over the whole ranking of each query.
-    ``queries`` is an iterable with a pair of arrays [C] per query: the similarity of each candidate
-    (larger is closer), and whether it is relevant (bool). The order of equally similar candidates
-    is arbitrary, so the score is the mean over all their orders (McSherry and Najork, 2008).
+    ``queries`` is an iterable with a pair of arrays [C] for the C candidates of each query: their
+    similarities to the query (larger is closer), and whether they are relevant (bool). The order of
+    equally similar candidates is arbitrary, so each score is the mean over all their orders
+    (McSherry and Najork, 2008).
 
-    Returns a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, or if a query has
-    arrays of unequal length, numbers that are not finite, only relevant candidates, or no relevant
-    ones. Remove queries of the last two kinds beforehand, as is usual for TREC-QA and AskUbuntu.
+    The result is a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, arrays
+    differ in length, a similarity is not finite, or a query lacks relevant or irrelevant
+    candidates. Remove queries of the last kind beforehand, as is usual for TREC-QA and AskUbuntu.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
@@ -156,22 +160,23 @@ def retrieval_scores(queries):
 
 
 def query_scores(queries):
-    """Return the scores of the individual queries, of which ``retrieval_scores`` takes the means.
+    """Return the scores of each query; ``retrieval_scores`` returns their means.
 
-    Returns a dict of ``map`` and ``mrr``, each a list with one float per query.
+    The result is a dict of two lists with one float per query: ``map`` holds the average precision,
+    and ``mrr`` the reciprocal rank (1 / rank of the first relevant candidate).
     """
     scores = [
         _ranking_scores(np.asarray(similarities, dtype=float), np.asarray(relevant))
         for similarities, relevant in queries
     ]
     if not scores:
-        raise ValueError("queries must hold at least one query")
+        raise ValueError("queries must contain at least one query")
     precisions, reciprocals = zip(*scores, strict=True)
     return {"map": list(precisions), "mrr": list(reciprocals)}
 
 
 def _ranking_scores(similarities, relevant):
-    """Return the expected average precision and reciprocal rank of one query."""
+    """Return the average precision and reciprocal rank of a query, averaged over orders of ties."""
     _check_query(similarities, relevant)
     # A tie is a group of equally similar candidates. From here on, arrays have one entry per rank.
     _, tie, tie_sizes = np.unique(-similarities, return_inverse=True, return_counts=True)
@@ -199,19 +204,19 @@ def _check_query(similarities, relevant):
     matching = similarities.ndim == 1 and similarities.shape == relevant.shape
     if not matching or relevant.dtype != bool or not np.isfinite(similarities).all():
         value = f"{similarities} and {relevant} ({relevant.dtype})"
-        expected = "finite scores [C] and relevant as bool [C]"
+        expected = "finite similarities [C] and relevant as a bool array [C]"
         raise ValueError(f"a query must have {expected}, got {value}")
     if relevant.all() or not relevant.any():
-        expected = "a query must have candidates that are relevant and candidates that are not"
-        value = f"{relevant.sum()} of {len(relevant)} relevant"
-        raise ValueError(f"{expected}, got {value}: leave it out")
+        expected = "a query must have relevant and irrelevant candidates"
+        value = f"{relevant.sum()} relevant of {len(relevant)}"
+        raise ValueError(f"{expected}, got {value}: leave this query out")
 
 
 def _ids(name, values):
-    """Return integer ids as an array [N]; raise ValueError if they are anything else."""
+    """Return integer ids as an array [N]; raise ValueError for anything else."""
     values = np.asarray(values)
     if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"{name} must be a non-empty array of one axis, got shape {values.shape}")
+        raise ValueError(f"{name} must be a non-empty array [N], got shape {values.shape}")
     if not np.issubdtype(values.dtype, np.integer):
         value = f"{values.dtype} (first value {values[0]!r})"
         raise ValueError(f"{name} must be whole numbers, got {value}")
@@ -221,8 +226,8 @@ def _ids(name, values):
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless they are finite numbers of shape [N, D] and each array in ``ids`` has
-    shape [N].
+    Raises ValueError unless the features are finite numbers of shape [N, D] and each array in
+    ``ids`` has length N.
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
@@ -231,11 +236,11 @@ def check_points(features, **ids):
     _check_lengths(features=features, **ids)
     finite = np.isfinite(features)
     if not finite.all():
-        raise ValueError(f"features must be finite, got {features[~finite][0]} among them")
+        raise ValueError(f"features must be finite, but contain {features[~finite][0]}")
     return features
 
 
 def _check_lengths(**arrays):
     if len({len(array) for array in arrays.values()}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
-        raise ValueError(f"unequal lengths: {lengths}")
+        raise ValueError(f"lengths must be equal, got {lengths}")

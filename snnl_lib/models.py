@@ -1,9 +1,9 @@
-"""The networks of the text paper (Secs. 2.1-2.3).
+"""The networks of the text paper (Agarap, 2021, Secs. 2.1-2.3).
 
-Each network returns (output, hidden), where hidden is a dict from the name of a layer to its
-tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015), the autoencoder's
-code layer and the output layers from Xavier uniform weights (Glorot and Bengio, 2010), and all
-biases from zero. The text and image papers name these initialisers, but do not say whether they are
+Each network returns (output, hidden), where ``hidden`` is a dict from the name of each hidden layer
+to its tensor. Layers with a ReLU start from Kaiming normal weights (He et al., 2015). Output layers
+and the code layer of the autoencoder start from Xavier uniform weights (Glorot and Bengio, 2010).
+All biases start at zero. The paper names these initialisers, but does not say whether they are
 normal or uniform; we use the forms that their inventors proposed.
 """
 
@@ -17,7 +17,7 @@ from torch import nn
 
 
 def _hidden_layer(layer):
-    """Return the layer with the initial weights of a hidden layer."""
+    """Initialise a layer that has a ReLU, and return it."""
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     nn.init.zeros_(layer.bias)
     return layer
@@ -28,7 +28,7 @@ def _hidden_layers(sizes):
 
 
 def output_layer(in_features, out_features):
-    """Return a linear layer with the initial weights of an output layer."""
+    """Return a linear layer with Xavier uniform weights and a bias of zero."""
     layer = nn.Linear(in_features, out_features)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -36,7 +36,7 @@ def output_layer(in_features, out_features):
 
 
 def _run_hidden_layers(layers, x, name, before_relu):
-    """Run x through linear layers with a ReLU.
+    """Apply linear layers, each with a ReLU, to x.
 
     Returns the last value, and a dict of the values of all layers, before or after their ReLU.
     """
@@ -57,15 +57,16 @@ def _check_sizes(**sizes):
 
 
 class FeedForwardNet(nn.Module):
-    """A classifier made of fully connected ReLU layers (Eq. 1, Sec. 2.1).
+    """A classifier of fully connected layers with ReLUs (Eq. 1, Sec. 2.1).
 
-    The paper uses two hidden layers of 500 units for spaCy vectors, and one for InferSent vectors.
-    ``hidden_sizes`` lists how many units each hidden layer has.
+    The paper uses two hidden layers of 500 units for averaged spaCy word vectors, and one such
+    layer for InferSent sentence vectors. ``hidden_sizes`` lists the number of units in each hidden
+    layer.
 
-    ``forward(x)`` takes [B, in_features]. It returns the class logits [B, classes] and the hidden
-    layers ``{"hidden1": [B, hidden_sizes[0]], ...}`` after the ReLU, or before it with
-    ``before_relu=True``. The paper's softmax is part of the cross entropy of Eq. 2. Raises
-    ValueError if a size is not a whole number above 0.
+    ``forward(x)`` takes a tensor [B, in_features]. It returns the logits [B, classes] and the
+    hidden layers ``{"hidden1": [B, hidden_sizes[0]], ...}``. Their values are taken after the ReLU,
+    or before it with ``before_relu=True``. The paper's softmax is part of
+    ``training.cross_entropy`` (Eq. 2). Raises ValueError if a size is not a whole number above 0.
 
     >>> logits, hidden = FeedForwardNet(300, 4)(torch.zeros(2, 300))
     >>> logits.shape, list(hidden)
@@ -91,18 +92,18 @@ _DENSE_SIZES = (2048, 1024, 512)  # units of the layers after the convolution
 class ConvNet(nn.Module):
     """A classifier with one 1-D convolution over the features of an embedding (Sec. 2.2).
 
-    Fully connected layers of ``hidden_sizes`` units follow; the default sizes are those of the
-    paper.
+    Fully connected layers of ``hidden_sizes`` units follow; the default sizes are the paper's.
 
-    The paper does not give the number of filters, the kernel, the stride or the pooling. Here the
-    convolution returns ``filters`` x ``positions`` values (2,048 by default) for any number of
+    The paper does not give the number of filters, the kernel size, the stride or the pooling. Here,
+    the convolution returns ``filters`` x ``positions`` values (2,048 by default) for any number of
     features. Its stride is in_features // positions, and its kernel is just long enough for the
-    last position to reach the last feature: 4 and 48 for 300 features, 64 and 64 for 4,096. If
-    ``kernel`` is given, the stride is 1, the input is padded so that the output is as long as the
-    input, and max pooling reduces the output to ``positions`` values per filter.
+    last position to reach the last feature. The stride is 4 and the kernel size 48 for 300
+    features; both are 64 for 4,096. If you set ``kernel``, it is the kernel size and the stride is
+    1. The input is then padded so that the output has the same length, and max pooling reduces the
+    output to ``positions`` values per filter.
 
-    ``forward(x)`` takes [B, in_features] with in_features >= positions. It returns the class logits
-    [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
+    ``forward(x)`` takes a tensor [B, in_features] with in_features >= positions. It returns the
+    logits [B, classes] and the hidden layers after the ReLU: ``conv`` [B, filters * positions],
     ``hidden1`` [B, hidden_sizes[0]], and so on. Raises ValueError if a size is not a whole number
     above 0, if in_features < positions, or if x does not have in_features columns.
 
@@ -149,20 +150,20 @@ class ConvNet(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """The autoencoder d-500-500-2000-128-2000-500-500-d of Sec. 2.3.
+    """The autoencoder of Sec. 2.3, with layers of d-500-500-2000-128-2000-500-500-d units.
 
-    ``hidden_sizes`` lists how many units each hidden layer of the encoder has; the decoder has the
-    same sizes in reverse order. Between encoder and decoder is the code, which has ``code_size``
-    units.
+    ``hidden_sizes`` lists the number of units in each hidden layer of the encoder; the decoder has
+    the same sizes in reverse order. The code, between encoder and decoder, has ``code_size`` units.
 
-    ``forward(x)`` takes [B, in_features]. It returns the logits [B, in_features] of the
-    reconstruction, as ``training.binary_cross_entropy`` (Eq. 3) expects them; the logistic function
-    of these logits is the reconstruction. The hidden layers are ``encoder1..3`` and ``decoder1..3``
-    after the ReLU, and ``code`` [B, code_size] after the logistic function, in (0, 1).
+    ``forward(x)`` takes a tensor [B, in_features]. It returns the logits [B, in_features] of the
+    reconstruction and the hidden layers. The reconstruction is the logistic function of the logits;
+    ``training.binary_cross_entropy`` (Eq. 3) applies this function itself. The hidden layers are
+    ``encoder1`` to ``encoder3`` and ``decoder1`` to ``decoder3`` after the ReLU, and ``code``
+    [B, code_size] after the logistic function, in (0, 1).
 
-    With ``linear_code=True`` the code has no logistic function. With ``before_nonlinearity=True``
-    the hidden layers are returned before their ReLU or logistic function. Raises ValueError if a
-    size is not a whole number above 0.
+    With ``linear_code=True``, no logistic function is applied to the code. With
+    ``before_nonlinearity=True``, the hidden layers are returned before their ReLU or logistic
+    function. Raises ValueError if a size is not a whole number above 0.
 
     >>> output, hidden = Autoencoder(300)(torch.zeros(2, 300))
     >>> output.shape, hidden["code"].shape, list(hidden)[:4]
@@ -190,7 +191,7 @@ class Autoencoder(nn.Module):
         self.output = output_layer(decoder_sizes[-1], in_features)
 
     def encode(self, x):
-        """Return the code [B, code_size] of x [B, in_features], and the hidden layers up to it."""
+        """Return the code [B, code_size] of x [B, in_features] and all layers up to the code."""
         x, hidden = _run_hidden_layers(self.encoder, x, "encoder", self.before_nonlinearity)
         linear = self.code(x)
         code = linear if self.linear_code else torch.sigmoid(linear)
@@ -198,8 +199,10 @@ class Autoencoder(nn.Module):
         return code, hidden
 
     def decode(self, code):
-        """Return the logits [B, in_features] of the reconstruction from a code [B, code_size], and
-        the hidden layers of the decoder."""
+        """Return the logits of the reconstruction, and the hidden layers of the decoder.
+
+        ``code`` is [B, code_size], and the logits are [B, in_features].
+        """
         x, hidden = _run_hidden_layers(self.decoder, code, "decoder", self.before_nonlinearity)
         return self.output(x), hidden
 
@@ -210,7 +213,7 @@ class Autoencoder(nn.Module):
 
 
 def _version(value):
-    """Return a number that grows whenever the tensor is changed in place, if torch counts it."""
+    """Return torch's count of the in-place changes to a tensor, or None if there is no count."""
     return None if value.is_inference() else value._version
 
 
@@ -220,17 +223,18 @@ def hidden_layers(model, layers):
 
     Args:
         model: a torch module; its output does not change.
-        layers: names of its submodules, as in ``model.named_modules()``; or a dict from such a name
-            to a function that takes the result of the submodule and returns a tensor [B, ...].
+        layers: list of names of its submodules, as in ``model.named_modules()``; or a dict from
+            such names to functions that take the result of the submodule and return a tensor
+            [B, ...].
 
-    Yields a dict from layer name to tensor, which each call of the model fills anew. All hooks are
-    removed at the end of the block, even after an exception.
+    Yields a dict from layer name to tensor. Each call of the model fills the dict again. All hooks
+    (callbacks) are removed at the end of the ``with`` block, even after an exception.
 
     Raises:
-        ValueError: no layer is named, or the model lacks one of the named layers.
+        ValueError: ``layers`` is empty, or names a submodule that the model does not have.
         TypeError: a layer does not return a tensor.
-        RuntimeError: a layer ran twice or not at all in a call, or its output was changed in place
-            afterwards.
+        RuntimeError: a layer runs twice or not at all in one call of the model, or its output is
+            changed in place afterwards.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> with hidden_layers(model, ["1"]) as hidden:
@@ -262,7 +266,7 @@ def hidden_layers(model, layers):
             if name not in hidden:
                 raise RuntimeError(f"layer {name!r} did not run in this call of the model")
             if _version(hidden[name]) != versions[name]:
-                problem = "was changed in place after it ran, as by nn.ReLU(inplace=True)"
+                problem = "was changed in place after it ran, for example by nn.ReLU(inplace=True)"
                 raise RuntimeError(f"layer {name!r} {problem}: name the layer that changed it")
 
     with ExitStack() as hooks:

@@ -1,6 +1,6 @@
-"""Seeds of named random sources, which make runs repeatable and paired.
+"""Seeds that make the random choices of a run repeatable.
 
-This module does not import torch, so that the command that lists the runs starts at once.
+This module does not import torch, so the command that lists the runs starts quickly.
 """
 
 import zlib
@@ -8,15 +8,16 @@ import zlib
 import numpy as np
 
 BATCH_SIZE = 256
-"""The number of samples in a batch, unless a paper or a method asks for another."""
+"""The number of samples in a batch, unless a paper or a method uses another."""
 
 
 def named_seed(seed: int, name: str) -> int:
-    """Return the seed of one random source of a run, a whole number in [0, 2³²).
+    """Return the seed for one random source of a run, an integer in [0, 2³²).
 
-    ``seed`` is the run's seed, and ``name`` one of its sources: ``"subset"``, ``"weights"``,
-    ``"batches"``, ``"kmeans"`` and others. Separate sources keep runs paired: for the same seed,
-    the baseline and the method draw the same subset, weights and batches.
+    ``seed`` is the run's seed, and ``name`` identifies the source, such as ``"subset"``,
+    ``"weights"``, ``"batches"`` or ``"kmeans"``. Each source has its own seed. A baseline and a
+    method with the same ``seed`` therefore use the same subset, initial weights and batches, and
+    can be compared in pairs.
 
     >>> named_seed(42, "weights"), named_seed(42, "batches")
     (1366180961, 1106088122)

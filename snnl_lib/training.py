@@ -1,4 +1,7 @@
-"""One training loop for every network, with the objectives and random sources that it uses."""
+"""The training loop for all networks, with the objectives and random sources that it uses.
+
+Equation numbers are those of the text paper (Agarap, 2021).
+"""
 
 import math
 from collections.abc import Callable
@@ -19,8 +22,10 @@ from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):
-    """The loss or the weights were not finite in a training run; ``curve`` holds one row for each
-    epoch."""
+    """Raised if the loss or the weights of a training run are no longer finite.
+
+    ``curve`` is a DataFrame with one row per epoch.
+    """
 
     def __init__(self, reason: str, curve: pd.DataFrame):
         super().__init__(reason)
@@ -28,7 +33,7 @@ class Diverged(ArithmeticError):
 
 
 def raise_if_diverged(trained):
-    """Return ``trained``, or raise Diverged if its ``diverged`` gives a reason.
+    """Return ``trained``, or raise Diverged if its attribute ``diverged`` gives a reason.
 
     ``trained`` is a History, or any object with the attributes ``curve`` and ``diverged``.
 
@@ -47,7 +52,7 @@ def raise_if_diverged(trained):
 def build(model_class, *args, seed: int, **kwargs):
     """Return ``model_class(*args, **kwargs)`` with initial weights that depend only on the seed.
 
-    Torch's global random state stays as it was.
+    Torch's global random state does not change.
 
     >>> first, second = (build(torch.nn.Linear, 3, 2, seed=42) for _ in range(2))
     >>> torch.equal(first.weight, second.weight)
@@ -60,7 +65,7 @@ def build(model_class, *args, seed: int, **kwargs):
 
 
 def take_step(optimizer, loss):
-    """Take one step of the optimiser to reduce a loss."""
+    """Take one optimiser step to reduce a loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
@@ -69,7 +74,7 @@ def take_step(optimizer, loss):
 def batches(count, batch_size, generator):
     """Yield an endless series of batches of the indices 0 to count - 1.
 
-    Whenever all indices have been used, ``generator`` draws a new order.
+    ``generator`` draws a new order for each pass over the indices.
     """
     while True:
         yield from torch.randperm(count, generator=generator).split(batch_size)
@@ -79,9 +84,10 @@ def batches(count, batch_size, generator):
 
 
 def cross_entropy(output, features, labels):
-    """Compute the cross entropy (Eq. 2), the mean over the batch.
+    """Compute the cross entropy (Eq. 2), averaged over the batch.
 
-    ``output`` [B, classes] holds logits, and ``labels`` [B] integers; ``features`` are not used.
+    ``output`` [B, classes] holds logits and ``labels`` [B] holds integers. ``features`` is not
+    used.
 
     >>> cross_entropy(torch.zeros(3, 4), None, torch.tensor([0, 1, 3]))  # ln 4
     tensor(1.3863)
@@ -90,10 +96,10 @@ def cross_entropy(output, features, labels):
 
 
 def binary_cross_entropy(output, features, labels):
-    """Compute the binary cross entropy (Eq. 3, with its sign corrected) of a reconstruction.
+    """Compute the binary cross entropy of a reconstruction (Eq. 3, with its sign corrected).
 
-    ``output`` [B, D] holds logits, and ``features`` [B, D] lie in [0, 1]; ``labels`` are not used.
-    The mean runs over documents and features.
+    ``output`` [B, D] holds logits and ``features`` [B, D] holds values in [0, 1]. ``labels`` is not
+    used. The loss is averaged over documents and features.
 
     >>> binary_cross_entropy(torch.zeros(2, 3), torch.ones(2, 3), None)  # ln 2
     tensor(0.6931)
@@ -104,8 +110,8 @@ def binary_cross_entropy(output, features, labels):
 def squared_error(output, features, labels):
     """Compute the squared error of a reconstruction, an alternative to Eq. 3.
 
-    ``output`` and ``features`` are [B, D]; ``labels`` are not used. The mean runs over documents
-    and features.
+    ``output`` and ``features`` are [B, D]. ``labels`` is not used. The loss is averaged over
+    documents and features.
 
     >>> squared_error(torch.zeros(2, 3), torch.full((2, 3), 0.5), None)
     tensor(0.2500)
@@ -114,10 +120,10 @@ def squared_error(output, features, labels):
 
 
 def squared_error_of_logistic(output, features, labels):
-    """Compute ``squared_error`` of the logistic function of the output.
+    """Compute the squared error between the features and the logistic function of the output.
 
-    The paper's decoder ends in that function; ``output`` [B, D] holds its logits. ``features`` and
-    ``labels`` are as in ``squared_error``.
+    ``output`` [B, D] holds logits, because the paper's decoder ends in the logistic function.
+    ``features`` and ``labels`` are as in ``squared_error``.
 
     >>> squared_error_of_logistic(torch.zeros(2, 3), torch.ones(2, 3), None)  # (1 - 1/2)²
     tensor(0.2500)
@@ -129,15 +135,15 @@ def squared_error_of_logistic(output, features, labels):
 
 
 POWERS = {None: 0, "over T": -1, "times T": 1}
-"""For each ``weight``, the power of the annealed temperature that multiplies alpha."""
+"""For each ``weight`` of ``train``, the power of the annealed temperature that multiplies alpha."""
 
 
 @dataclass
 class History:
-    """The curve of a training run, with one row per epoch.
+    """The result of a training run.
 
-    ``diverged`` gives the reason if the loss or the weights were not finite, and is empty
-    otherwise.
+    ``curve`` has one row per epoch. If the loss or the weights were not finite, training stopped
+    and ``diverged`` gives the reason. Otherwise ``diverged`` is empty.
     """
 
     curve: pd.DataFrame
@@ -167,56 +173,61 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     device="cpu",
     progress: str | None = None,
 ) -> History:
-    """Train a network on Eq. 7 or 8 with Adam.
+    """Train a network with Adam to minimise Eq. 7 or 8.
 
     Args:
-        model: maps a batch [B, D] to (output, hidden). It is moved to the device, and left there
-            in eval mode.
-        features, labels: arrays or tensors, [N, D] of float32 (or float64, where the device has it)
-            and [N] of integers.
-        primary: (output, features of the batch, labels of the batch) -> loss, a tensor [].
-        epochs, batch_size: integers above 0. The last, smaller batch is used too.
-        learning_rate: that of Adam, at least 0.
-        seed: determines the order of the documents.
-        alpha, layers: those of ``composite_loss``. ``alpha`` may also be a function of the epoch
-            (from 0) that returns a number, for instance to switch the loss off halfway.
-        temperature: a number, or ``"annealed"`` (Eq. 6, epochs from 0).
-        weight: ``"over T"`` divides alpha by the annealed temperature of Eq. 6 in each epoch,
-            ``"times T"`` multiplies by it, and None leaves alpha as it is. The gradient of Eq. 4
-            has a factor of 1 / T, so annealing does two things: it makes the choice of neighbours
-            narrower, and the loss stronger. These weights separate the two effects: T = 1 with
-            ``"over T"`` is as strong as annealing, and annealing with ``"times T"`` is as strong as
-            T = 1.
-        select: (hidden, output) -> dict of the tensors that the loss is applied to. By default,
-            these are all the hidden layers.
-        regularizer: (tensor, labels, temperature) -> loss, a tensor []. It replaces Eq. 4 with a
-            rival loss, and is summed over the tensors; ``layers`` and ``ignore_index`` must then be
-            left at their defaults.
-        steps_per_epoch: by default, as many as one pass over the documents takes. With more steps,
-            an epoch continues with the documents in a new order; with fewer, it stops early.
-        after_epoch: (model) -> dict of numbers to add to the epoch's row of the curve.
-        ignore_index: a label whose rows Eq. 4 leaves out, or None.
-        checkpoint: path of a file from which an interrupted training run continues after its last
-            saved epoch, or None. Remove it once the trained model is saved.
-        device: the device to train on, as torch names it. float32 keeps its full precision on
-            every device, even where torch may use TensorFloat-32.
-        progress: title of a progress bar, or None for no bar.
+        model: network that maps a batch [B, D] to (output, hidden), where ``hidden`` is a dict of
+            the hidden layers. Training moves the network to the device and leaves it there in eval
+            mode.
+        features: float32 array or tensor [N, D], or float64 if the device supports it.
+        labels: integer array or tensor [N].
+        primary: function (output, features, labels) that returns the primary loss of a batch, a
+            scalar tensor.
+        epochs: number of epochs, an integer above 0.
+        seed: seed for the order of the documents.
+        alpha: weight of the loss of Eq. 4: a finite number, or a function that takes the epoch
+            (from 0) and returns a number, for instance to switch the loss off halfway.
+        temperature: T, a number above 0 or ``"annealed"`` (Eq. 6, with epochs counted from 0).
+        weight: in each epoch, ``"over T"`` divides alpha by the annealed temperature (Eq. 6),
+            ``"times T"`` multiplies alpha by it, and None leaves alpha unchanged. Annealing has two
+            effects. Points pick nearer neighbours, and the loss becomes stronger because the
+            gradient of Eq. 4 has a factor of 1 / T. This option separates the effects. With
+            ``"over T"``, the loss at T = 1 is as strong as the annealed loss. With ``"times T"``,
+            the annealed loss is as strong as the loss at T = 1.
+        layers: the layers that the loss is applied to, as in ``composite_loss``.
+        select: function (hidden, output) that returns a dict of the tensors that the loss is
+            applied to; by default, all hidden layers.
+        regularizer: None, or a function (tensor, labels, temperature) that replaces Eq. 4 and
+            returns a scalar tensor. Its values are summed over the selected tensors. ``layers`` and
+            ``ignore_index`` must then keep their defaults.
+        learning_rate: learning rate of Adam, at least 0.
+        batch_size: number of documents in a batch, an integer above 0. The last batch of a pass
+            over the documents may be smaller.
+        steps_per_epoch: number of batches in an epoch. By default, an epoch is one pass over the
+            documents. A longer epoch continues with the documents in a new order; a shorter one
+            ends early.
+        after_epoch: function (model) that returns a dict of numbers to add to the epoch's row of
+            the curve.
+        ignore_index: label of documents to ignore in Eq. 4, or None.
+        checkpoint: path of a checkpoint file, or None. An interrupted training run continues after
+            the last epoch saved in it. Remove the file once the trained model is saved.
+        device: the torch device to train on. float32 keeps its full precision on every device, even
+            if torch may use TensorFloat-32.
+        progress: title of a progress bar, or None.
 
     Returns:
         A History. Its curve has the columns ``epoch``, ``temperature``, ``loss`` (the composite
-        loss) and ``primary``, and the numbers of ``after_epoch``. Both losses are means over the
+        loss) and ``primary``, and those that ``after_epoch`` adds. Both losses are means over the
         documents of the epoch. Training stops after the first epoch whose loss or weights are not
-        finite, and ``diverged`` says so.
+        finite, and ``diverged`` gives the reason.
 
     Raises:
-        TypeError: the features are not floating point.
-        ValueError: there are no rows, or features and labels have different numbers of rows; the
-            features are float64, which the device lacks; alpha is not finite; epochs, batch_size or
-            steps_per_epoch is not above 0; the weight is unknown; ``regularizer`` is combined with
-            ``layers`` or ``ignore_index``; ``composite_loss`` refuses the temperature or a layer;
-            or Adam refuses a negative learning rate.
-        CacheError: the checkpoint is damaged, belongs to another training run (other data, seed or
-            settings), or cannot be read or written.
+        TypeError: ``features`` is not floating point.
+        ValueError: ``features`` has no rows, differs from ``labels`` in length, or is float64 on a
+            device without float64; a number is out of range; ``weight`` or a layer is unknown; or
+            ``regularizer`` is combined with ``layers`` or ``ignore_index``.
+        CacheError: the checkpoint is damaged, belongs to a run with other data, seed or settings,
+            or cannot be read or written.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
@@ -310,16 +321,16 @@ def _check_data(features, labels, device):
     if len(features) == 0:
         raise ValueError("features must have at least one row, got none")
     if features.dtype == torch.float64 and not has_float64(device):
-        raise ValueError(f"features must be float32, because {device} has no float64")
+        raise ValueError(f"features must be float32, because {device} does not support float64")
     if len(labels) != len(features):
         counts = f"{len(labels)} for {len(features)} rows"
         raise ValueError(f"labels must have one entry per row, got {counts}")
 
 
 def _objective(primary, layers, select, regularizer, ignore_index):
-    """Return Eq. 7 or 8 as a function of a batch; ``train`` describes the arguments.
+    """Return a function that computes Eq. 7 or 8 for a batch; ``train`` describes the arguments.
 
-    The function returns two losses, tensors []: the composite loss and the primary loss.
+    The function returns two scalar tensors: the composite loss and the primary loss.
     """
     if regularizer is not None and (layers != "sum" or ignore_index is not None):
         values = f"layers={layers!r} and ignore_index={ignore_index!r}"
@@ -349,23 +360,23 @@ def _objective(primary, layers, select, regularizer, ignore_index):
 
 
 def _moved(index_batches, device):
-    """Move batches of indices to a device, all of them at once."""
+    """Return batches of indices on a device, moved there all at once."""
     index_batches = list(index_batches)
     return torch.cat(index_batches).to(device).split([len(batch) for batch in index_batches])
 
 
 def _why_diverged(loss, model, epoch) -> str:
-    """Return why a training run has to stop after an epoch, or an empty string."""
+    """Return the reason why training must stop after an epoch, or an empty string."""
     if not math.isfinite(loss):
         return f"the loss was {loss} in epoch {epoch}"
     finite = torch.stack([weights.isfinite().all() for weights in model.parameters()]).all()
-    if not finite:  # the last step broke them, after the loss was computed
+    if not finite:  # because of the last step, after the loss was computed
         return f"the weights were not finite after epoch {epoch}"
     return ""
 
 
 def _training_key(settings, model, features, labels) -> str:
-    """Identify a training run, so that no other run continues from its checkpoint."""
+    """Return a key of the training run, so that no other run continues from its checkpoint."""
     facts = {name: _named(value) for name, value in settings.items()}
     facts["network"] = repr(model)
     for name, value in model.state_dict().items():  # the weights that the run starts from
@@ -376,7 +387,7 @@ def _training_key(settings, model, features, labels) -> str:
 
 
 def _named(value):
-    """Return a setting as something that can be hashed: for a function, its name and arguments."""
+    """Return a setting in a form that can be hashed: for a function, its name and arguments."""
     if isinstance(value, partial):
         arguments = [*map(_named, value.args)]
         keywords = {name: _named(argument) for name, argument in value.keywords.items()}
@@ -400,10 +411,10 @@ def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
 @torch.no_grad()
 @exact_layers()
 def forward(model, features, *, layer=None, batch_size=1024):
-    """Return the output of a model, or one hidden layer, for features [N, D].
+    """Return the output or one hidden layer of a model for features [N, D].
 
-    The result is a float32 array [N, ...]. ``layer`` names the hidden layer; None stands for the
-    output. Only ``batch_size`` rows at a time are moved to the model's device.
+    The result is a float32 array [N, ...]. ``layer`` is the name of the hidden layer, or None for
+    the output. The features are moved to the model's device in batches of ``batch_size`` rows.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> model = build(FeedForwardNet, 300, 4, seed=42)

@@ -348,7 +348,7 @@ def test_a_training_goes_on_from_its_own_checkpoint_only(tmp_path, monkeypatch):
 
     whole, model = trained()
     for change in CHANGES:
-        with pytest.raises(cache.CacheError, match="of another training"):
+        with pytest.raises(cache.CacheError, match="to another training"):
             trained(**change)
     again, same = trained()
     assert again.curve.equals(whole.curve)

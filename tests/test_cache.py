@@ -209,7 +209,7 @@ def test_no_training_goes_on_from_the_file_of_another(tmp_path, monkeypatch, nam
         patch.setattr(Checkpoint, "remove", lambda self: None)  # as where it was killed
         TRAININGS[name][0](path)
     kind = {"DEC": DEC, "VaDE": VaDE, "SCCL": SCCL}[name]
-    with pytest.raises(cache.CacheError, match="is of another training run: remove it"):
+    with pytest.raises(cache.CacheError, match="belongs to another training run: remove it"):
         if name == "SCCL":
             kind(2, steps=4, batch_size=2, seed=2, checkpoint=path).fit(["a list", "a file", "c"])
         else:

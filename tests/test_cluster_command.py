@@ -55,21 +55,26 @@ def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
         r"^k: \d, which has the largest silhouette of those tried \(2: 0\.\d+", output, re.M
     )
     assert re.search(r"^seed 2: adjusted Rand index with seed 1: ", output, re.M)
-    assert re.search(r"^seed 2: (every cluster returns|not found again .*: \d)", output, re.M)
+    assert re.search(
+        r"^seed 2: (every cluster is found again|not found again .*: \d)", output, re.M
+    )
 
 
 def test_clusters_that_another_seed_splits_are_named():
     first, second = np.array([0] * 8 + [3] * 8), np.array([5] * 8 + [1] * 4 + [2] * 4)
-    assert cluster_command._returning(first, first) == "every cluster returns"
+    assert cluster_command._returning(first, first) == "every cluster is found again"
     assert cluster_command._returning(first, second).endswith("below 0.75): 3 (0.50)")
 
 
 TITLE = ("--column", "title")
 REFUSED = [
-    (("--k", "2"), "name the column of the texts: choose one of id, title"),
-    ((*TITLE, "--k", "many"), "between 1 and the number of texts (80), got 'many'"),
-    ((*TITLE, "--k", "²"), "between 1 and the number of texts (80), got '²'"),
-    ((*TITLE, "--k", "81"), "between 1 and the number of texts (80), got '81'"),
+    (("--k", "2"), "it has several columns: choose one of id, title"),
+    (
+        (*TITLE, "--k", "many"),
+        "auto or a whole number from 1 to the number of texts (80), got 'many'",
+    ),
+    ((*TITLE, "--k", "²"), "auto or a whole number from 1 to the number of texts (80), got '²'"),
+    ((*TITLE, "--k", "81"), "auto or a whole number from 1 to the number of texts (80), got '81'"),
     ((*TITLE, "--method", "bert"), "there is no method 'bert'"),
     ((*TITLE, "--seeds", "two"), "seeds must be whole numbers"),
     ((*TITLE, "--sep", "::"), "the separator must be one character"),
@@ -248,7 +253,7 @@ def test_no_clear_number_of_clusters_is_said_and_seeds_confirm_nothing(
     monkeypatch.setattr(own_texts, "silhouettes", lambda *a, **options: unclear)
     asked = (*TITLE, "--method", "tfidf", "--seeds", "1", "2")
     _, output, _ = command("cluster", str(wines), *asked)
-    assert "no number of clusters stands out (largest silhouette 0.07, 0.05 without" in output
+    assert "no number of clusters stands out (largest silhouette 0.07, against 0.05 for" in output
     assert re.search(r"^seed 2: .*, which does not show that the clusters are real$", output, re.M)
     largest = unclear.assign(silhouette=[0.2, 0.3])
     monkeypatch.setattr(own_texts, "silhouettes", lambda *a, **options: largest)

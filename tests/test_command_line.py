@@ -217,7 +217,9 @@ def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, package
         status, output, _ = command(*only, *names)
         *reasons, last = output.splitlines()
         assert (status, last) == (0, "0 runs to do, 0 recorded")
-        counts = [re.match(r"(\d+) runs cannot be made here: \D.{20,}", line) for line in reasons]
+        counts = [
+            re.match(r"(\d+) runs cannot be carried out here: \D.{20,}", line) for line in reasons
+        ]
         planned = experiments.specs("classification", "full", "newsgroups4")
         expected = sum(spec.embedding in names for spec in planned)
         assert sum(int(count[1]) for count in counts) == expected > 0
@@ -267,10 +269,10 @@ def test_without_a_name_missing_counts_by_experiment_and_reason(command, empty_c
     for name in ("annealing", "clustering"):
         waiting = [bool(row.unmet) for row in rows if row.spec.experiment == name]
         possible = waiting.count(False)
-        assert f"{name}: {possible} can be made here, {waiting.count(True)} cannot" in lines
+        assert f"{name}: {possible} can be carried out here, {waiting.count(True)} cannot" in lines
     reason = "the data set newsgroups20 is not on this machine"
     count = sum(row.unmet.startswith(reason) for row in rows)
-    assert f"{count} runs cannot be made here: {reason}" in lines
+    assert f"{count} runs cannot be carried out here: {reason}" in lines
     assert len(lines) < 40 and "missing all" in lines[-1]
 
 
@@ -353,7 +355,7 @@ def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
 
 NO_EXPERIMENT = "there is no experiment 'clasification': choose one of classification, "
 NO_DATASET = "there is no data set 'agnews': choose one of ag_news, newsgroups4"
-NO_DEVICE = "the device 'gpu' is not available here: choose auto, cpu"
+NO_DEVICE = "the device 'gpu' is not available here: choose one of auto, cpu"
 NOT_SEEDS = "seeds must be whole numbers from 0 to"
 REFUSED = [
     (("run", "clasification", *TINY), NO_EXPERIMENT),
@@ -594,7 +596,7 @@ def _session_of(path):
     return "" if state == "Z" else session
 
 
-INTERRUPTED = "interrupted: finished runs are kept, and the same command resumes\n"
+INTERRUPTED = "interrupted: finished runs are kept; repeat the command to carry out the rest\n"
 
 
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])

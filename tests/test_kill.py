@@ -208,7 +208,7 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_nothing_half_writt
     assert (
         process.returncode == 2
         and last.startswith("error: ")
-        and "make room" in last
+        and "free some disk space" in last
         and "Traceback" not in said
     ), said
     assert not [path for folder in (results_folder, own_cache) for path in folder.rglob("*.tmp")]

@@ -55,9 +55,9 @@ def test_lines_and_an_only_column_need_no_name(tmp_path):
         ("a.csv", None, None, "could not be read"),
         ("a.csv", "", None, "it is empty: give a file of texts"),
         ("a.txt", "\n \n", None, "it is empty: give a file of texts"),
-        ("a.csv", "id,title\n1,x\n", None, "name the column of the texts: choose one of id, title"),
+        ("a.csv", "id,title\n1,x\n", None, "it has several columns: choose one of id, title"),
         ("a.csv", "id,title\n1,x\n", "titles", "it has no column 'titles'"),
-        ("a.csv", "id,title\n1,\n2, \n", "title", "has no text in its column title"),
+        ("a.csv", "id,title\n1,\n2, \n", "title", "has no text in the column title"),
         ("a.jsonl", "{", None, "line 1 is not JSON (Expecting property name"),
         ("a.csv", "id,title\n1,x\n2,x,y,z\n", None, "Expected 2 fields in line 3, saw 4: close"),
         ("a.csv", "id,title\n1,x,y\n2,x\n", None, "a row has more fields than the header: close"),
@@ -66,7 +66,7 @@ def test_lines_and_an_only_column_need_no_name(tmp_path):
         ("a.csv.zip", "x", None, "rename, unpack or convert it"),
         ("a.csv.gz", b"\x1f\x8b\x08", None, "a.csv.gz could not be read (Compressed file ended"),
         ("a.txt", b"caf\xe9", None, "it is not in UTF-8 (byte 0xe9 at 3): name its encoding"),
-        ("a.txt", b"a\0b\0", None, "it holds null characters"),
+        ("a.txt", b"a\0b\0", None, "it contains null characters"),
         (
             "a.txt",
             "a\né".encode("utf-16-le"),
@@ -79,8 +79,8 @@ def test_lines_and_an_only_column_need_no_name(tmp_path):
         ("a.json", '{"a": ["x"]}', None, "it does not hold a list"),
         ("a.json", '"x"\n"y"\n', None, "rename it to .jsonl"),
         ("a.jsonl", '[\n"x"\n]', None, "rename it to .json"),
-        ("a.jsonl", '{"a": "x"}\n{"a": {"b": "x"}}', "a", "row 2 has an object in its column a"),
-        ("a.jsonl", '{"a": ["x"]}', "a", "row 1 has a list in its column a, and not a text"),
+        ("a.jsonl", '{"a": "x"}\n{"a": {"b": "x"}}', "a", "row 2 has an object in the column a"),
+        ("a.jsonl", '{"a": ["x"]}', "a", "row 1 has a list in the column a, not a text"),
     ],
 )
 def test_a_file_that_cannot_serve_is_told_in_one_sentence(tmp_path, name, content, column, told):
@@ -113,7 +113,7 @@ def test_commas_within_texts_do_not_hide_another_separator(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "separator", "told"),
-    [("a.csv", ";;", "must be one character"), ("a.txt", ";", "is for .csv and .tsv files")],
+    [("a.csv", ";;", "must be one character"), ("a.txt", ";", "only to .csv and .tsv files")],
 )
 def test_a_separator_that_cannot_be_is_refused(tmp_path, name, separator, told):
     (tmp_path / name).write_text("id;title\n1;x\n")
@@ -162,7 +162,9 @@ def test_an_excel_sheet_is_read_as_it_stands(tmp_path):
 def test_excel_without_its_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "a.xlsx").write_text("x")
-    with pytest.raises(SnnlError, match="openpyxl is not installed: it comes with the extra excel"):
+    with pytest.raises(
+        SnnlError, match="openpyxl is not installed: install it with the extra excel"
+    ):
         own_texts.read_table(tmp_path / "a.xlsx")
 
 
@@ -230,7 +232,7 @@ def test_of_many_vectors_a_part_chooses_k(monkeypatch):
 
 
 def test_too_few_vectors_and_vectors_all_alike_choose_no_k():
-    with pytest.raises(TextsError, match="at least 40 texts, got 39: name k"):
+    with pytest.raises(TextsError, match="at least 40 texts, got 39: set k"):
         own_texts.silhouettes(blobs(3, each=13))
     table = own_texts.silhouettes(np.ones((60, 3)))
     with pytest.raises(TextsError, match="all texts are alike"):
@@ -267,7 +269,7 @@ def test_fewer_distinct_texts_than_clusters_are_reported(method):
 def test_texts_that_are_cut_are_counted_and_more_pieces_read_them_whole():
     long = "wine " * 300
     texts = [*TEXTS, long + "red", long + "list"]
-    with pytest.warns(own_texts.TextsWarning, match="2 texts are longer than 256 word pieces"):
+    with pytest.warns(own_texts.TextsWarning, match=f"2 of {len(texts)} texts are longer than 256"):
         cut = own_texts.cluster_texts(texts, 2)
     assert (cut.vectors[-1] == cut.vectors[-2]).all()
     whole = own_texts.cluster_texts(texts, 2, pieces=400)
@@ -308,9 +310,9 @@ def test_the_seed_settles_the_clusters():
     ("texts", "k", "method", "told"),
     [
         (TEXTS, 2, "bert", "there is no method 'bert': choose one of tfidf, sif-corpus"),
-        ([], 2, "tfidf", "texts must be strings that are not empty"),
-        (["a word", " "], 2, "tfidf", "texts must be strings that are not empty"),
-        (["a word", None], 2, "tfidf", "texts must be strings that are not empty"),
+        ([], 2, "tfidf", "texts must be non-empty strings"),
+        (["a word", " "], 2, "tfidf", "texts must be non-empty strings"),
+        (["a word", None], 2, "tfidf", "texts must be non-empty strings"),
         (TEXTS, 25, "tfidf", r"from 1 to the number of texts \(24\), got 25"),
         (TEXTS, 2.0, "tfidf", "got 2.0"),
         (TEXTS, True, "tfidf", "got True"),

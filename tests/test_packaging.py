@@ -304,7 +304,7 @@ def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minim
 
 
 def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minimal):
-    sentence = "it comes with the extra {0}, in a checkout by `pip install .[{0}]`"
+    sentence = "install it with the extra {0} (in a checkout: `pip install .[{0}]`)"
     code = f"""
 from pathlib import Path
 from snnl_book import embeddings, report

@@ -41,7 +41,7 @@ def figure_of(judged: pd.DataFrame, links: dict[str, str]):
     for tick, chapter in zip(axis.get_yticklabels(), judged["chapter"], strict=True):
         tick.set_url(links.get(chapter))
     axis.set(xlim=(-_SPAN - 1, _SPAN + 1), ylim=(len(judged) - 0.4, -0.6))
-    below = "points: right of 0 in the direction claimed; of a number its distance from the paper's"
+    below = "points: right of 0 as claimed; for a number, the distance from the paper's"
     axis.set_xlabel(below, fontsize=10)
     axis.text(_SPAN + 3, -1.1, "verdict", fontsize=10, weight="bold")
     handles = [

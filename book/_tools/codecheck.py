@@ -4,7 +4,7 @@ The choice depends on the names and seconds of the recorded runs, and not on the
 ordered by the sha256 of their names, and taken from the first on until they are a tenth of all. A
 run that would bring the recorded seconds beyond 2.5 hours is passed over. Only runs on averaged
 vectors are chosen unless ``--embeddings`` names others, because a sentence encoder takes up to an
-hour to embed the documents before the first run, and another to be trained.
+hour to embed the documents before the first run, and more than two to be trained.
 
 Two scores are ``near`` if they differ by no more than the margin "within" of the book's rule: 1.5
 points, or a tenth of a score that is not a fraction. Training can enlarge a difference in the last

@@ -244,9 +244,9 @@ def _smallest(judged):
     if not halves:
         return ""
     return (
-        f"With 7,600 test documents and our seeds, the intervals for text classifiers extend by"
-        f" {halves[0]:.3f} (the most precise) to {halves[-1]:.3f} on either side. A true"
-        " difference as large as the half-width would be detected in about half of all repetitions."
+        f"With 7,600 test documents and our seeds, the half-widths for text classifiers range from"
+        f" {halves[0]:.3f} to {halves[-1]:.3f}. A true difference as large as the half-width would"
+        " be detected in about half of all repetitions."
     )
 
 
@@ -351,13 +351,13 @@ def _page_of_runs(name, records):
         f"# Runs of {name}",
         "",
         (
-            f"{experiments.EXPERIMENTS[name].title}. Each record is a file in `results/{name}/`,"
-            f" and {{download}}`one CSV file <tables/{name}.csv>` contains all of them. The table"
-            f" shows up to {SHOWN_SCORES} scores. *Repeat* opens the command that repeats the runs"
-            " of a setting."
+            f"{experiments.EXPERIMENTS[name].title}. The record of each run is a file in"
+            f" `results/{name}/`; {{download}}`one CSV file <tables/{name}.csv>` contains all of"
+            f" these records. The table shows up to {SHOWN_SCORES} scores of each run. *Repeat*"
+            " shows the command that repeats the runs of a setting."
         ),
         "",
-        ":::{dropdown} Versions (V), devices (D) and data (F)",
+        ":::{dropdown} Key to the columns V (versions), D (device) and F (data)",
     ]
     lines += [
         f"- {letter}: `{text}`" for texts in letters.values() for text, letter in texts.items()
@@ -368,7 +368,7 @@ def _page_of_runs(name, records):
         stale=report.stale(records),
     )
     scores = _scores_to_show(records)
-    head = ["seed", "status", "train / test", *scores, "seconds", "made", "commit", *"VDF"]
+    head = ["seed", "status", "train / test", *scores, "seconds", "date", "commit", *"VDF"]
     head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
     lines += [":::", "", "```{table-of-runs}"]
     lines += [f'<table class="table runs"><thead><tr>{head}</tr></thead>']

@@ -91,7 +91,8 @@ def fetch(name: str) -> tuple[Form, Path, str]:
     """
     entry = describe(name)
     folder = entry.folder or name
-    tried = [f"SNNL_DATA ({os.environ.get('SNNL_DATA') or 'not set'}: not there)"]
+    user_data = os.environ.get("SNNL_DATA")
+    tried = [f"SNNL_DATA ({f'{user_data}: not there' if user_data else 'not set'})"]
     tried.append(f"the cache ({cache_dir()}: not there)")
     cache_dir().mkdir(parents=True, exist_ok=True)  # first, so that its error is not lost below
     for form in entry.forms:
@@ -149,7 +150,7 @@ def _read(form, folder):
         files = " and ".join(map(str, paths))
         problem = f"the texts and labels in {files} are not the published ones"
         difference = f"({actual}, expected sha256 {form.content})"
-        raise DataError(f"{problem} {difference}: remove and fetch them again")
+        raise DataError(f"{problem} {difference}: remove the files and fetch them again")
     return parts
 
 
@@ -183,7 +184,7 @@ def load_dataset(name: str) -> Dataset:
     """
     entry = describe(name)
     if entry.kind == "retrieval":
-        problem = f"{name} holds queries and candidates, not documents of classes"
+        problem = f"{name} holds queries and candidates, not documents with classes"
         raise DataError(f"{problem}: load it with snnl_book.data.load_retrieval")
     form, _, source, (train, test) = read(name)
     source = f"{form.description}, from {source}"

@@ -325,8 +325,8 @@ def _rankings(path, titles):
                 texts = [titles[question] for question in candidates]
                 rankings.append((titles[query], texts, np.isin(candidates, similar)))
             case _:
-                problem = "is not in the published layout, or names questions without a text"
-                raise SnnlError(f"line {number} of {path} {problem}: fetch it again")
+                problem = "is not in the published format, or names a question without a text"
+                raise SnnlError(f"line {number} of {path} {problem}: fetch the file again")
     return rankings
 
 

@@ -96,7 +96,7 @@ def embed(
     paths = method, method.removesuffix("-cls"), method.removesuffix("-mean")
     is_folder = method not in METHODS and any(Path(path).is_dir() for path in paths)
     if not is_folder and method not in METHODS:
-        choice = f"{', '.join(METHODS)}, or give the path of a transformer's folder"
+        choice = f"{', '.join(METHODS)}, or give the path of a folder that holds a transformer"
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {choice}")
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")

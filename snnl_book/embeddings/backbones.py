@@ -117,7 +117,9 @@ def _backbone(name):
         pooling = json.loads(settings.read_text()) if settings.is_file() else {}
         return Backbone(str(name), "cls" if pooling.get("pooling_mode_cls_token") else "mean")
     if name not in BACKBONES:
-        choice = f"choose one of {', '.join(BACKBONES)}, or give the path of a folder with one"
+        choice = (
+            f"choose one of {', '.join(BACKBONES)}, or give the path of a folder that holds one"
+        )
         raise BackboneError(f"there is no backbone {str(name)!r}: {choice}")
     return BACKBONES[name]
 
@@ -133,7 +135,7 @@ def local_folder(name: str) -> Path | None:
     missing = [part for part in PARTS if not any(file.is_file() for file in files[part])]
     if missing:
         parts = " and no ".join(f"{part} ({' or '.join(PARTS[part])})" for part in missing)
-        advice = "name a folder in which transformers has saved a model and its tokenizer"
+        advice = "name a folder to which transformers has saved a model and its tokenizer"
         raise BackboneError(f"the folder {name} has no {parts}: {advice}")
     return Path(name)
 
@@ -158,8 +160,8 @@ def backbone_folder(name: str) -> Iterator[Path]:
         yield folder
     else:
         target = data.cache_dir() / "backbones" / name
-        command = f"with a network run `hf download {backbone.source} --local-dir {target}`"
-        advice = f"{command}, or set SNNL_DATA to a folder that has them in backbones/{name}"
+        command = f"with a network, run `hf download {backbone.source} --local-dir {target}`"
+        advice = f"{command}, or set SNNL_DATA to a folder that holds them in backbones/{name}"
         raise BackboneError(f"the weights of {name} are not on this machine: {advice}")
 
 
@@ -294,7 +296,7 @@ def load_tokenizer(name: str):
     """
     if not local_folder(name):
         return _tokenizer(name)
-    advice = "take the folder of a BERT or RoBERTa"
+    advice = "use the folder of a BERT or RoBERTa model"
     try:
         tokenizer = _tokenizer.__wrapped__(name)
     except Exception as error:  # damaged files can raise nearly anything
@@ -302,7 +304,7 @@ def load_tokenizer(name: str):
         raise BackboneError(f"{problem}: {advice}") from error
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id
     if None in ends or not tokenizer.is_fast:
-        problem = "is not a fast one, or has no start, end or padding piece"
+        problem = "is not a fast tokenizer, or has no start, end or padding token"
         raise BackboneError(f"the tokenizer in {name} {problem}: {advice}")
     return tokenizer
 

@@ -81,7 +81,7 @@ def load_encoder(path: Path) -> InferSent:
     Raises EncoderError if the file is missing, damaged, or holds other tensors than the encoder's.
     """
     if not path.exists():
-        raise EncoderError(f"there is no file of weights {path}: check the path")
+        raise EncoderError(f"there is no weights file {path}: check the path")
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
         word_size = weights["enc_lstm.weight_ih_l0"].shape[1]
@@ -89,7 +89,7 @@ def load_encoder(path: Path) -> InferSent:
         encoder.load_state_dict(weights)
     except Exception as error:  # a damaged file can raise nearly anything
         problem = f"{path} is damaged or holds no InferSent encoder"
-        raise EncoderError(f"{problem}: remove it and get it again") from error
+        raise EncoderError(f"{problem}: remove it, then download or train it again") from error
     return encoder.eval()
 
 
@@ -293,7 +293,7 @@ def train_nli(
     for split in pairs.values():
         _check_pairs(*split)
     if unknown := changes.keys() - nli.RECIPE.keys():
-        raise TypeError(f"the recipe has no {' and no '.join(unknown)}")
+        raise TypeError(f"the recipe has no setting {' and no setting '.join(unknown)}")
     recipe = nli.RECIPE | changes
     training = _NliTraining(table, recipe, device)
     model, order = training.model, training.order
@@ -337,9 +337,11 @@ def _batches_by_length(documents, batch_size, order=None):
 def _check_pairs(premises, hypotheses, labels):
     if not len(premises) == len(hypotheses) == len(labels):
         counts = f"{len(premises)}, {len(hypotheses)} and {len(labels)}"
-        raise ValueError(f"premises, hypotheses and labels must be equally many, got {counts}")
+        raise ValueError(f"premises, hypotheses and labels must be equal in number, got {counts}")
     if not all(len(words) and words.min() >= 0 for words in (*premises, *hypotheses)):
-        raise ValueError("each sentence must have a word, and each word a vector: drop the others")
+        raise ValueError(
+            "each sentence must have a word, and each word a vector: leave out all others"
+        )
 
 
 def trained_weights(device: str = "cpu") -> Path:

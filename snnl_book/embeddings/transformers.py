@@ -134,7 +134,7 @@ def load_encoder(name: str, pooling: str | None = None) -> SentenceEncoder:
         except Exception as error:  # damaged weights or settings can raise nearly anything
             advice = "remove and fetch them again"
             if backbones.local_folder(name):
-                advice = "take a folder in which transformers has saved a BERT or RoBERTa"
+                advice = "use a folder to which transformers has saved a BERT or RoBERTa model"
             problem = f"the weights of {name} in {folder} cannot be read ({error!r})"
             raise BackboneError(f"{problem}: {advice}") from error
     return SentenceEncoder(transformer, pooling or backbones.parse(name)[1]).eval()
@@ -154,8 +154,8 @@ def load_language_model(name: str):
             model_class = transformers.AutoModelForCausalLM
             return model_class.from_pretrained(folder, config=config, **LOADING)
         except ValueError as error:
-            problem = f"{name} is a {config.model_type}, which has no decoder"
-            raise BackboneError(f"{problem}: take a BERT or RoBERTa") from error
+            problem = f"{name} is a model of the type {config.model_type}, which has no decoder"
+            raise BackboneError(f"{problem}: use a BERT or RoBERTa model") from error
 
 
 def embed_texts(

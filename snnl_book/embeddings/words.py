@@ -176,7 +176,7 @@ def frequent_words(texts: list[str], most: int) -> list[str]:
         counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel()
     except ValueError:
         problem = "no text has a word of two letters or more that is not an English stop word"
-        raise ValueError(f"{problem}: take longer texts, or another method") from None
+        raise ValueError(f"{problem}: use longer texts, or another method") from None
     words = counter.get_feature_names_out()  # in alphabetical order
     return sorted(words[np.argsort(-counts, kind="stable")[:most]].tolist())
 
@@ -310,7 +310,7 @@ def corpus_vectors(documents: list[list[str]]) -> dict[str, np.ndarray]:
     positive = information > 0
     if not positive.any():
         problem = "no two words are near each other more often than by chance"
-        raise ValueError(f"{problem}: take more texts to make word vectors from")
+        raise ValueError(f"{problem}: use more texts to make word vectors from")
     pairs = neighbours.row[positive], neighbours.col[positive]
     table = sparse.csr_matrix((information[positive], pairs), shape=neighbours.shape)
     start = np.random.default_rng(SEED).normal(size=len(words))

@@ -73,13 +73,14 @@ def table_cells(profile: dict) -> Iterator[Cell]:
     if not sentences:
         return
     hours = "on a CPU core, plus a one-time hour to embed the documents"
-    encoder = "on a CPU core, plus a one-time hour to train the encoder"
+    both = f"{hours} and two and a half to train the encoder"
+    encoder = "on a CPU core, plus two and a half hours (once) to train the encoder"
     for embedding, model, seeds, n_train, cost in (
         ("infersent-nli", "ffn", None, None, f"five minutes {encoder}"),
         ("infersent-nli", "cnn", None, None, f"ten minutes {encoder}"),
         ("infersent-random", "ffn", None, ALL, f"20 minutes {hours}"),
         ("infersent-random", "cnn", None, ALL, f"an hour {hours}"),
-        ("infersent-nli", "ffn", 3, ALL, f"20 minutes {hours} and another to train the encoder"),
+        ("infersent-nli", "ffn", 3, ALL, f"20 minutes {both}"),
         ("infersent", "ffn", None, ALL, f"20 minutes {hours}"),
     ):
         settings = NETWORKS[model](profile, "infersent")

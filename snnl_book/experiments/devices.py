@@ -27,7 +27,7 @@ def check_device(device: str) -> str:
         return (*accelerators, "cpu")[0]
     if device in ("cpu", *accelerators):
         return device
-    advice = f"choose {', '.join(('auto', 'cpu', *accelerators))}"
+    advice = f"choose one of {', '.join(('auto', 'cpu', *accelerators))}"
     raise ExperimentError(f"the device {device!r} is not available here: {advice}")
 
 

@@ -25,7 +25,7 @@ def write(specs: list, folder: Path, tell=print) -> list[str]:
     contents = [*_copy_data_sets(specs, folder, tell)]
     if not contents:
         names = " and ".join(dict.fromkeys(spec.experiment for spec in specs))
-        raise SnnlError(f"nothing of {names} fits into a pack: run it where its data is")
+        raise SnnlError(f"a pack can hold no data of {names}: run them where their data is")
     contents += _copy_resources({spec.embedding for spec in specs}, folder, tell)
     (folder / "commit.txt").write_text(results.commit())
     return contents
@@ -57,7 +57,7 @@ def _copy_data_sets(specs, folder, tell):
         except data.DataError as error:
             if entry.kind == "texts":
                 raise
-            tell(f"without the runs on {name}: {error}")
+            tell(f"the pack leaves out the runs on {name}: {error}")
             continue
         for file in form.files:
             _copy(source / file, folder / (entry.folder or name) / file)
@@ -73,7 +73,7 @@ def _copy_resources(methods, folder, tell):
                 _copy(source / f"{split}.parquet", folder / "snli" / f"{split}.parquet")
             yield "inference pairs"
         except data.DataError as error:
-            tell(f"without the runs on infersent-nli: {error}")
+            tell(f"the pack leaves out the runs on infersent-nli: {error}")
     if any(method.startswith(("spacy", "infersent-")) for method in methods):
         words.table()
         _copy(words.table_file(), folder / "packages" / words.table_file().name)
@@ -84,4 +84,5 @@ def _copy_resources(methods, folder, tell):
             backbones.write_rounded(name, folder)
             yield name
         else:
-            tell(f"without the runs on {name}: a pack takes only weights that come in a package")
+            problem = "a pack takes only weights that come in a Python package"
+            tell(f"the pack leaves out the runs on {name}: {problem}")

@@ -134,7 +134,7 @@ def jobs_that_fit(jobs: int, device: str) -> int:
     if fitting < jobs:
         room = f"{device} has {free / GIGABYTE:.0f} GB of free memory"
         each = f"we reserve {MEMORY_OF_A_RUN // GIGABYTE} GB for each process"
-        print(f"{room}, and {each}: {fitting} at a time instead of {jobs}", flush=True)
+        print(f"{room}, and {each}: running {fitting} at a time instead of {jobs}", flush=True)
     return fitting
 
 
@@ -182,7 +182,7 @@ def make_missing(chapter: Parameters, *names: str, dataset: str = "", only=None)
         for record in run_all(todo, device, folder=results.chapters_dir(profile)):
             print(f"{record.spec}: {record.status}, {record.seconds:.0f} s")
         for reason, count in Counter(row.unmet for row in rows if row.unmet).items():
-            print(f"{name}: {count} runs with these seeds cannot be made here: {reason}")
+            print(f"{name}: {count} runs with these seeds cannot be carried out here: {reason}")
 
 
 def _record(spec, task, outcome, seconds, device):

@@ -65,7 +65,7 @@ def _check_kind(dataset, kind):
     if actual != kind:
         names = data.available_datasets()
         fitting = ", ".join(name for name in names if data.describe(name).kind == kind)
-        problem = f"the data set {dataset!r} holds {actual}, and this chapter is about {kind}"
+        problem = f"the data set {dataset!r} holds {actual}, but this chapter is about {kind}"
         raise ExperimentError(f"{problem}: choose auto or one of {fitting}")
 
 

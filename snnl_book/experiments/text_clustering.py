@@ -45,8 +45,8 @@ ENCODER = "each hidden layer of the encoder as a classifier"
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 HIDDEN_SECONDS = 100  # of one run with each hidden layer on one core
 NLI_NEEDS = (
-    "five minutes on a CPU core, plus a one-time hour to train the encoder and ten minutes to embed"
-    " the documents"
+    "five minutes on a CPU core, plus two and a half hours (once) to train the encoder and ten"
+    " minutes (once) to embed the documents"
 )
 UMAP_REVISION = 2  # since then UMAP's ties are broken at random
 

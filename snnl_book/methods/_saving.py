@@ -37,7 +37,7 @@ def check_place(folder) -> Path:
     is_saved_model = (folder / FACTS).is_file()
     is_empty_folder = folder.is_dir() and not any(folder.iterdir())
     if folder.exists() and not is_saved_model and not is_empty_folder:
-        advice = "name another folder, or remove it"
+        advice = "name another folder, or remove this one"
         raise SnnlError(f"{folder} exists and is not a saved model: {advice}")
     existing_parent = next(parent for parent in folder.parents if parent.exists())
     tempfile.TemporaryFile(dir=existing_parent).close()  # raises OSError if that is forbidden
@@ -51,7 +51,7 @@ def saved_class(folder) -> str:
     """
     path = Path(folder).resolve() / FACTS
     if not path.is_file():
-        raise SnnlError(f"{path.parent} holds no model: name a folder in which one was saved")
+        raise SnnlError(f"{path.parent} holds no model: name a folder to which one was saved")
     try:
         return json.loads(path.read_text())["class"]
     except (ValueError, KeyError, TypeError) as error:

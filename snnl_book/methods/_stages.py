@@ -77,7 +77,7 @@ def load(path: Path, parameters: dict) -> dict:
     The results have the names that ``save`` takes. Raises CacheError if the file cannot be read, is
     damaged, or holds the weights of another model.
     """
-    advice = "remove it, and the stage runs again"
+    advice = "remove it to run the stage again"
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         weights, clusters = saved["weights"], saved["clusters"]

@@ -110,7 +110,7 @@ class ClusterBERT(TextEstimator):
             raise ValueError(f"stages must be 1, 2 or 3, got {stages!r}")
         if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
             possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
-            raise ValueError(f"assign must be {possible}, got {self.assign!r} and {stages} stages")
+            raise ValueError(f"assign must be {possible}, got {self.assign!r} with stages={stages}")
         with as_it_was_on_error(self):
             self.pieces = self._cut(texts, anew=True)
             _fitting.check_clusters(self.k, len(texts), "texts")
@@ -176,7 +176,7 @@ class ClusterBERT(TextEstimator):
 
         if self.assign == "head":
             if self.clusters is None:
-                raise ValueError('the head has no clusters before stage 2: take assign="kmeans"')
+                raise ValueError('the head has no clusters before stage 2: use assign="kmeans"')
             return self._probabilities(vectors).argmax(dim=1).cpu().numpy()
         self._cluster()
         return pairwise_distances_argmin(vectors, self._centers)
@@ -333,7 +333,7 @@ class ClusterBERT(TextEstimator):
         if not math.isfinite(loss := reconstruction + clustering):
             self.diverged = f"the loss was {loss} in {epoch_name} ({STAGES[stage]})"
         elif used < self.k / 2:
-            sentence = f"only {used} of {self.k} clusters are in use in {epoch_name}"
+            sentence = f"only {used} of {self.k} clusters were used in {epoch_name}"
             warnings.warn(sentence, stacklevel=5)  # points at the call of fit
 
     def _losses(self, batch, weight, targets):

@@ -103,8 +103,8 @@ class DisentangledAutoencoder(Estimator):
         labelled = np.array([label is not None and label != self.ignore_index for label in y])
         label_type = type_of_target(y[labelled].tolist()) if labelled.any() else "none"
         if label_type not in ("binary", "multiclass"):
-            problem = f"got {label_type} ones" if labelled.any() else "got no label at all"
-            raise ValueError(f"y must be labels [N], whole numbers or strings, {problem}")
+            value = f"{label_type} labels" if labelled.any() else "no labels"
+            raise ValueError(f"y must be labels [N], whole numbers or strings, got {value}")
         numbers = np.full(len(y), UNLABELLED)
         numbers[labelled] = np.unique(y[labelled].tolist(), return_inverse=True)[1]
         return numbers
@@ -116,8 +116,8 @@ class DisentangledAutoencoder(Estimator):
         low, high = np.broadcast_arrays(X.min(axis=axis), X.max(axis=axis), X[0])[:2]
         if self.scaling == "none":
             if low.min() < 0 or high.max() > 1:
-                advice = 'take scaling="feature" or "global"'
-                raise ValueError(f"X must lie in [0, 1] where it is not scaled: {advice}")
+                advice = 'use scaling="feature" or "global"'
+                raise ValueError(f"X must lie in [0, 1] if it is not scaled: {advice}")
             low, high = np.zeros_like(low), np.ones_like(high)
         self._low, self._width = low, np.where(high > low, high - low, 1)
         return self._scaled(X)

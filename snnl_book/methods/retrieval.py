@@ -27,7 +27,7 @@ def denoise(texts: list[str], ratio: float = 0.6, seed: int = 0) -> Retrieval:
     """
     texts = list(dict.fromkeys(texts))
     if len(texts) < 2:
-        raise ValueError(f"at least two distinct texts are needed to rank them, got {texts}")
+        raise ValueError(f"ranking needs at least two distinct texts, got {texts}")
     random = np.random.default_rng(seed)
     rows = np.arange(len(texts))
     queries = [delete_words(text, ratio, random) for text in texts]
@@ -47,7 +47,7 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     """
     words = text.split()
     if not words or not 0 <= ratio <= 1:
-        requirement = "a text must have a word, and the ratio must lie in [0, 1]"
+        requirement = "a text must have at least one word, and the ratio must lie in [0, 1]"
         raise ValueError(f"{requirement}, got {text!r:.60} and {ratio}")
     stays = kept_words(len(words), ratio, random)
     return text if stays.all() else " ".join(compress(words, stays))

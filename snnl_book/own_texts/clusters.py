@@ -17,9 +17,9 @@ MOST_PIECES = 512  # MiniLM has no more positions
 
 METHODS = {
     "tfidf": "k-means on weighted word counts (TF-IDF)",
-    "sif-corpus": "k-means on averaged word vectors, made from the texts themselves",
-    "minilm": "k-means on the sentence vectors of MiniLM as published",
-    "clusterbert": "MiniLM fine-tuned on the texts by ClusterBERT, then k-means",
+    "sif-corpus": "k-means on averages of word vectors made from the texts themselves",
+    "minilm": "k-means on sentence vectors from MiniLM without fine-tuning",
+    "clusterbert": "k-means on sentence vectors from MiniLM fine-tuned on the texts by ClusterBERT",
 }
 """The methods of ``cluster_texts``."""
 
@@ -97,7 +97,7 @@ def cluster_texts(  # noqa: PLR0913 - a public name
         settings |= {"progress": progress, "folder": folder}
         model = ClusterBERT(k, "minilm", **settings).fit(texts)
         if model.diverged:
-            raise TextsError(f"the training diverged ({model.diverged}): take another seed")
+            raise TextsError(f"the training diverged ({model.diverged}): try another seed")
         vectors = model.embeddings[STAGES[-1]]
         return _clustering(vectors, model.labels_, model.centers, model.limits, model)
     vectors = embed_texts(texts, method, device)
@@ -157,7 +157,7 @@ def _checked(texts, method, pieces):
     check_options(method, pieces)
     texts = list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise TextsError("texts must be strings that are not empty: leave the others out")
+        raise TextsError("texts must be non-empty strings: leave out all others")
     return [whole_characters(text) for text in texts]
 
 
@@ -174,9 +174,9 @@ def _warn_of_cut_texts(texts, pieces):
     from snnl_book.embeddings.backbones import tokenize
 
     if cut := tokenize(texts, "minilm", max_pieces=pieces).cut:
-        longer = "1 text is" if cut == 1 else f"{cut:,} texts are"
-        sentence = f"{longer} longer than {pieces} word pieces: only the beginning was read"
-        warnings.warn(f"{sentence} (of {len(texts):,} texts)", TextsWarning, stacklevel=3)
+        longer = f"{cut:,} of {len(texts):,} texts {'is' if cut == 1 else 'are'} longer"
+        sentence = f"{longer} than {pieces} word pieces: only the beginning was read"
+        warnings.warn(sentence, TextsWarning, stacklevel=3)
 
 
 def typical_minutes(count: int, method: str) -> float:

@@ -41,7 +41,7 @@ def silhouettes(
 
     least = 2 * LEAST_TEXTS_PER_CLUSTER
     if len(vectors) < least:
-        raise TextsError(f"choosing k needs at least {least} texts, got {len(vectors)}: name k")
+        raise TextsError(f"choosing k needs at least {least} texts, got {len(vectors)}: set k")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = (vectors / np.where(lengths > 0, lengths, 1))[_sample(len(vectors), seed)]
     size = min(COMPONENTS, *vectors.shape)
@@ -92,7 +92,7 @@ def best_k(table: "pd.DataFrame") -> int:
     5
     """
     if table["silhouette"].isna().all():
-        raise TextsError("all texts are alike to this method: take another, or name k")
+        raise TextsError("all texts are alike to this method: use another method, or set k")
     return int(table.loc[table["silhouette"].idxmax(), "k"])
 
 

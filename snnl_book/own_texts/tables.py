@@ -78,7 +78,9 @@ def read_table(
     if ending not in FORMATS:
         known = ", ".join(FORMATS)
         advice = "rename, unpack or convert it"
-        raise TextsError(f"{path} does not end in one of {known}, or these with .gz: {advice}")
+        raise TextsError(
+            f"{path} does not end in one of {known}, or in one of these and .gz: {advice}"
+        )
     if separator is not None:
         separator = _checked_separator(separator, ending)
     try:
@@ -90,7 +92,7 @@ def read_table(
         raise TextsError(f"{path}: {error}") from error
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-        advice = f"give a file of texts that is what its ending {ending} says"
+        advice = f"give a file whose content matches its ending {ending}"
         raise TextsError(f"{path} could not be read ({reason}): {advice}") from error
     table = _with_whole_characters(table)
     column = _column_of_texts(table, column, path)
@@ -108,7 +110,9 @@ def _ending(path):
 def _checked_separator(separator, ending):
     separator = {"\\t": "\t", "tab": "\t"}.get(separator, separator)
     if ending not in (".csv", ".tsv"):
-        raise TextsError(f"a separator is for .csv and .tsv files, not for {ending}: leave it out")
+        raise TextsError(
+            f"a separator applies only to .csv and .tsv files, not {ending}: leave it out"
+        )
     if len(separator) != 1 or separator in '"\r\n':
         wanted = "one character other than a quotation mark, or tab"
         raise TextsError(f"the separator must be {wanted}, got {separator!r}")
@@ -138,7 +142,7 @@ def _parse(content, ending, separator, encoding):
     except pd.errors.ParserError as error:
         problem = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         found = {"\t": "tab"}.get(separator, repr(separator))
-        advice = f"quote texts that hold the separator, {found}, or name another by --sep"
+        advice = f"quote texts that contain the separator ({found}), or set another with --sep"
         raise TextsError(f"{problem}: close all quotes, {advice}") from error
     return table
 
@@ -177,7 +181,7 @@ def _decoded(content, encoding):
         problem = f"it is not in {name.upper()} (byte {content[error.start]:#x} at {error.start})"
         raise TextsError(f"{problem}: {advice}") from error
     if "\0" in text:
-        problem = "it holds null characters, which no text has"
+        problem = "it contains null characters, which no text has"
         raise TextsError(f"{problem}: give a file of texts, or {advice}")
     if not text.strip():
         raise TextsError(EMPTY)
@@ -252,7 +256,7 @@ def _json_line(number, line):
         return json.loads(line)
     except ValueError as error:
         raise TextsError(
-            f"line {number} is not JSON ({error}): give a value per line, or rename it to .json"
+            f"line {number} is not JSON ({error}): give one value per line, or rename it to .json"
         ) from None
 
 
@@ -306,7 +310,7 @@ def _column_of_texts(table, column, path):
     if column is None and len(table.columns) == 1:
         column = table.columns[0]
     if column not in table.columns:
-        problem = "name the column of the texts"
+        problem = "it has several columns"
         if column is not None:
             problem = f"it has no column {column!r}"
         names = (name if name == name.strip() else repr(name) for name in table.columns)
@@ -319,7 +323,7 @@ def _check_values(texts, column, path):
     for row, value in enumerate(texts, start=1):
         if isinstance(value, dict | list):
             found = "an object" if isinstance(value, dict) else "a list"
-            problem = f"row {row} has {found} in its column {column}, and not a text"
-            raise TextsError(f"{path}: {problem}: give the texts a column of their own")
+            problem = f"row {row} has {found} in the column {column}, not a text"
+            raise TextsError(f"{path}: {problem}: put the texts in a column of their own")
     if texts.fillna("").astype(str).str.strip().eq("").all():
-        raise TextsError(f"{path} has no text in its column {column}: name another column")
+        raise TextsError(f"{path} has no text in the column {column}: name another column")

@@ -145,7 +145,7 @@ def read_stop_words(path: Path) -> set[str]:
         return {line.strip().lower() for line in path.read_text("utf-8-sig").split("\n")} - {""}
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not in UTF-8"
-        advice = "give a file with a word per line"
+        advice = "give a file with one word per line"
         raise TextsError(f"the stop words {path} could not be read ({reason}): {advice}") from error
 
 

@@ -173,7 +173,7 @@ def registered_claims(folder: Path | None = None) -> tuple[Claim, ...]:
             try:
                 tables = tomllib.loads(path.read_text("utf-8"))
             except tomllib.TOMLDecodeError as error:
-                raise ClaimError(f"{path.name} is no TOML: {error}") from error
+                raise ClaimError(f"{path.name} is not valid TOML: {error}") from error
             claims += _claims(tables, paper, path.name)
     names = [claim.name for claim in claims]
     if repeated := [name for name in names if names.count(name) > 1]:
@@ -200,11 +200,13 @@ def _reading(table, name, location):
     _refuse_unknown(table, {"says", "rows", "unit", "seeds"}, location)
     _refuse_missing(table | {"name": name}, Reading, location)
     if bool(table.get("rows")) == bool(table.get("seeds")):
-        raise ClaimError(f"{location}: a reading changes rows, or chooses seeds")
+        raise ClaimError(f"{location}: a reading must either change rows or choose seeds")
     rows = []
     for pair in table.get("rows", []):
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], dict)):
-            raise ClaimError(f"{location}: rows are pairs of a row and its changes, got {pair!r}")
+            raise ClaimError(
+                f"{location}: rows must be pairs of a row and its changes, got {pair!r}"
+            )
         for part in pair:
             _refuse_unknown(part, ROW, location)
         rows.append(tuple(pair))
@@ -230,13 +232,17 @@ def _claim(table, paper, location, readings):
     _refuse_missing(table, Claim, location)
     _refuse_unlisted(table, {"seeds": SEEDS}, location)
     if table.get("after_seeing") and table.get("seeds") != "new":
-        raise ClaimError(f'{location}: a claim declared after_seeing is judged on the seeds "new"')
+        raise ClaimError(f'{location}: a claim declared after_seeing must have the seeds "new"')
     if "replaced" in table and table["replaced"].keys() != {"encoder", "verdict"}:
-        raise ClaimError(f"{location}: replaced names the earlier encoder and verdict")
+        raise ClaimError(f"{location}: replaced must name the earlier encoder and verdict")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", table["name"]):
-        raise ClaimError(f"{location}: a name is made of small letters, digits and hyphens")
+        raise ClaimError(
+            f"{location}: a name must consist of lower-case letters, digits and hyphens"
+        )
     if bool(contrasts) == bool(table.get("not_attempted")):
-        raise ClaimError(f"{location}: a claim has contrasts, or says why it is not_attempted")
+        raise ClaimError(
+            f"{location}: a claim must either have contrasts or say why it is not_attempted"
+        )
     contrasts = [
         contrast
         for number, declaration in enumerate(contrasts, start=1)
@@ -244,7 +250,7 @@ def _claim(table, paper, location, readings):
     ]
     for name in table.get("readings", []):
         if name not in readings:
-            raise ClaimError(f"{location}: there is no reading {name!r} in its file")
+            raise ClaimError(f"{location}: there is no reading {name!r} in this file")
         unchanged = [readings[name].applied(contrast) is contrast for contrast in contrasts]
         if readings[name].rows and all(unchanged):
             raise ClaimError(f"{location}: the reading {name!r} changes none of its comparisons")
@@ -267,9 +273,13 @@ def _contrasts(table, location) -> Iterator[Contrast]:
     _refuse_unknown(table, (_CONTRAST - {"reported"}) | {"each", "common", "over"}, location)
     for name, values in lists.items():
         if not isinstance(values, list):
-            raise ClaimError(f"{location}: each lists values, and {name} is {values!r}")
+            raise ClaimError(
+                f"{location}: under each, {name} must be a list of values, got {values!r}"
+            )
         if name not in ROW | _CONTRAST and f"{{{name}}}" not in str(table):
-            raise ClaimError(f"{location}: nothing has a {{{name}}} for what each lists")
+            raise ClaimError(
+                f"{location}: each lists values of {name}, but nothing contains {{{name}}}"
+            )
     for values in product(*lists.values()):
         yield _contrast(table, dict(zip(lists, values, strict=True)), location)
 
@@ -279,7 +289,7 @@ def _contrast(table, names, location):
     try:
         table = {name: _filled(value, names) for name, value in table.items() if name != "each"}
     except KeyError as error:
-        raise ClaimError(f"{location}: {{{error.args[0]}}} is not among what each lists") from error
+        raise ClaimError(f"{location}: each lists no values for {{{error.args[0]}}}") from error
     table.update({name: value for name, value in names.items() if name in _CONTRAST})
     common = {name: value for name, value in names.items() if name in ROW - _CONTRAST}
     table["cells"] = _cells(table, common, location)
@@ -291,7 +301,7 @@ def _contrast(table, names, location):
         numbers = _numbers(table, table["value"], location)
         if len(numbers) > 1:
             raise ClaimError(
-                f"{location}: the value names {len(numbers)} numbers, and must name one"
+                f"{location}: the value names {len(numbers)} numbers, but must name one"
             )
         table["value"] = numbers[0]
     printed = _printed_scores(table, location) if "printed" in table else []
@@ -313,7 +323,7 @@ def _cells(table, common, location):
     cells = []
     for over, cell in product(table.pop("over", [{}]), table.pop("cells", [])):
         if not (isinstance(cell, list) and len(cell) == 2 and isinstance(cell[1], dict)):
-            raise ClaimError(f"{location}: a cell is a weight and a row, got {cell!r}")
+            raise ClaimError(f"{location}: a cell must be a weight and a row, got {cell!r}")
         weight, row = cell
         row = common | over | row
         _refuse_unknown(row, ROW, location)
@@ -346,28 +356,40 @@ def _check(contrast, location):
     quoted = contrast.value is not None or contrast.reported
     only_winners = winners == len(contrast.cells) > 0
     for is_wrong, rule in (
-        (not (contrast.cells or contrast.not_attempted), "a contrast has cells"),
-        (contrast.cells and not winners, "a claimed winner has a positive weight"),
-        (contrast.test == "rank" and winners != 1, "a rank is that of one winner"),
-        (contrast.test in ("= v", "at least v") and contrast.value is None, "its test has a value"),
-        (only_winners and not quoted, "a winner has a rival, or a value"),
-        (contrast.rank != 1 and contrast.test != "rank", "a place is that of the test rank"),
+        (not (contrast.cells or contrast.not_attempted), "a contrast must have cells"),
+        (contrast.cells and not winners, "the claimed winner must have a positive weight"),
+        (contrast.test == "rank" and winners != 1, "the test rank needs exactly one winner"),
+        (
+            contrast.test in ("= v", "at least v") and contrast.value is None,
+            "its test needs a value",
+        ),
+        (only_winners and not quoted, "a winner needs a rival or a value"),
+        (contrast.rank != 1 and contrast.test != "rank", "a rank other than 1 needs the test rank"),
         (
             contrast.words and (contrast.words == "on par") != (contrast.test == "at least v"),
-            "on par goes with at least v, and nothing else does",
+            "the words on par and the test at least v must be used together",
         ),
         (
             contrast.words not in ("", "on par") and contrast.test not in ("> 0", "within"),
-            "words go with > 0 or within",
+            "other words need the test > 0 or within",
         ),
-        (contrast.best is not None and contrast.unit == "corpus", "the best is one of seeds"),
-        (contrast.best is not None and contrast.best < 2, "the best is one of two or more"),
-        ((contrast.unit == "corpus") != bool(contrast.corpora), "corpora go with the unit corpus"),
+        (
+            contrast.best is not None and contrast.unit == "corpus",
+            "best does not work with the unit corpus",
+        ),
+        (contrast.best is not None and contrast.best < 2, "best must be at least 2"),
+        (
+            (contrast.unit == "corpus") != bool(contrast.corpora),
+            "corpora and the unit corpus must be used together",
+        ),
         (
             any(("dataset" in row) == bool(contrast.corpora) for _, row in contrast.cells),
-            "a row has a dataset, unless corpora are the units",
+            "a row must name its dataset, unless corpora are the units",
         ),
-        (any("experiment" not in row for _, row in contrast.cells), "a row has an experiment"),
+        (
+            any("experiment" not in row for _, row in contrast.cells),
+            "a row must name its experiment",
+        ),
     ):
         if is_wrong:
             raise ClaimError(f"{location}: {rule}")
@@ -391,7 +413,7 @@ def _numbers(table, reference, location) -> tuple[float, ...]:
     stated in the sentence. Metric and data set are the contrast's unless the reference has others.
     """
     if not isinstance(reference, dict):
-        raise ClaimError(f"{location}: a value is never typed, it names the paper's number")
+        raise ClaimError(f"{location}: a value must refer to the paper's number, got {reference!r}")
     if reference.keys() == {"stated", "number"}:
         return (float(reference["number"]),)
     source, numbers, reference = _source_of(reference, location)
@@ -423,11 +445,11 @@ def _printed_scores(table, location) -> list[dict[str, float]]:
     and so on are those of the row, unless the reference has others or the ``label`` of a line.
     """
     if table.get("test") not in ("> 0", "within"):
-        raise ClaimError(f"{location}: printed goes with the tests > 0 and within")
+        raise ClaimError(f"{location}: printed needs the test > 0 or within")
     cells, printed = table["cells"], table["printed"]
     references = printed if isinstance(printed, list) else [printed] * len(cells)
     if len(references) != len(cells) or "stated" in printed:
-        raise ClaimError(f"{location}: printed lists a number for each row")
+        raise ClaimError(f"{location}: printed must list a number for each row")
     return [
         _row_scores(table, row, reference, f"{location}, printed")
         for (_, row), reference in zip(cells, references, strict=True)
@@ -476,10 +498,10 @@ def _literature_scores(table, location) -> dict[str, float]:
     """Return what the literature reports for a rival, by data set."""
     source, numbers, reference = _source_of(table["published"], location)
     if source != "literature":
-        raise ClaimError(f"{location}: a published score is one of the literature")
+        raise ClaimError(f"{location}: a published score must come from the literature")
     _refuse_unknown(reference, {"method"}, f"{location}, published")
     if not any(weight < 0 for weight, _ in table["cells"]):
-        raise ClaimError(f"{location}: a published score is that of a rival among the rows")
+        raise ClaimError(f"{location}: a published score needs a rival among the rows")
     scores = _matching(numbers, reference)
     if scores.empty:
         raise ClaimError(f"{location}: the literature has no method {reference.get('method')!r}")
@@ -503,7 +525,9 @@ def _source_of(reference, location):
     rest = dict(reference)
     source = next((name for name in _SOURCES if name in rest), None)
     if source is None or rest[source] not in _SOURCES[source]:
-        raise ClaimError(f"{location}: a value names a table, literature, short_texts or stated")
+        raise ClaimError(
+            f"{location}: a value must name a table, literature, short_texts or stated"
+        )
     return source, _read(source, rest.pop(source)), rest
 
 

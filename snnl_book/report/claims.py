@@ -122,7 +122,9 @@ def finding(judged: pd.DataFrame, says: str = "") -> str:
         if says in ("", contrast["says"]):
             spread = f"95 % interval {contrast['interval']}, " if contrast["units"] > 1 else ""
             return f"{contrast['ours'].partition(' (')[0]} ({spread}{contrast['counted']})"
-    raise ClaimError(f"no comparison of these claims says {says!r}: choose one of claims.tested")
+    raise ClaimError(
+        f"no comparison of these claims says {says!r}: choose one that claims.tested lists"
+    )
 
 
 def describe(claim: dict) -> str:
@@ -238,7 +240,8 @@ def _in_points(match):
 def _reasons(contrasts_of_claim, direction, needed=""):
     """Return why comparisons have a direction, in parentheses, or nothing.
 
-    Reasons of some comparisons only are counted. ``needed`` says what runs would have to have.
+    Reasons that apply to only some of the comparisons are counted. ``needed`` says what kind of
+    runs is missing.
     """
     chosen = [contrast for contrast in contrasts_of_claim if contrast["direction"] == direction]
     counts = Counter(map(_reason, chosen))
@@ -275,7 +278,8 @@ def _why_open(contrast):
         )
     if contrast["test"] == "more than half":
         clear, compared = re.findall(r"\d+", contrast["note"].removeprefix("above 0"))
-        return f"{clear if clear != '0' else 'none'} of {compared} methods gains clearly"
+        gain = "gain" if int(clear) > 1 else "gains"
+        return f"{clear if clear != '0' else 'none'} of {compared} methods {gain} clearly"
     if contrast["test"] == "> 0":
         return "the interval contains 0"
     words = re.sub("^(> 0|at least v) ?", "", contrast["test"])
@@ -311,8 +315,8 @@ def moved_by(row: pd.Series) -> str:
 def _ours(claim):
     """Return our numbers on a claim as text.
 
-    Of one comparison these are mean and interval; of several the lowest and the highest mean, if
-    they share a metric, and how they came out. Scores and differences are not put in one range.
+    One comparison gives its mean and interval. Several give the lowest and the highest mean (if
+    they share a metric) and their outcomes. Scores and differences are not put in one range.
     """
     if len(claim.contrasts) == 1:
         return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"

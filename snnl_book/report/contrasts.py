@@ -19,6 +19,8 @@ WIDE = (0.05, 0.20)  # the least of "sharply": in points, or as a share
 HALF_WIDTH = (0.03, 0.20)  # the widest interval with which a number holds
 FEWEST = 3  # units that decide something
 FLAT = 1e-6  # a spread below which, relative to numbers of size 1, nothing varies
+INTERNAL = {"sil", "dbi", "chs", "dunn"}
+"""Scores of points and clusters without classes: they compare clusterings of the same points."""
 FRACTIONS = {*"acc f1_micro f1_macro nmi nmi_geometric ari sil map mrr neighbours".split()}
 
 

@@ -119,8 +119,8 @@ def forest(
     groups = {name: name for name in rows["group"]} if groups is None else groups
     looks = _looks_of(groups)
     if unknown := [name for name in rows["group"] if name not in looks]:
-        problem = f"there are no words or no colour for the group {unknown[0]!r}"
-        raise ValueError(f"{problem}: name it in groups, of which {len(_LOOKS_OF_GROUPS)} can be")
+        problem = f"the group {unknown[0]!r} has no words or no colour"
+        raise ValueError(f"{problem}: name it in groups (at most {len(_LOOKS_OF_GROUPS)})")
     hollow = {"markerfacecolor": "white"}
     look_of_paper = _MARK | {"color": "black", "marker": "|"}
     figure, axis = plt.subplots(figsize=(6, 0.31 * len(rows) + 1.7), layout="constrained")

@@ -45,7 +45,7 @@ def judge(
 
     Args:
         records: as ``select`` returns them (default: all of the experiments that claims name).
-        seeds: take these alone (default: all that are recorded).
+        seeds: use only these (default: all that are recorded).
         claims: as ``registered_claims`` returns them (default: those of the papers).
 
     Returns the columns of ``COLUMNS``: ``kind`` is the verdict, one of ``VERDICTS`` with its
@@ -67,10 +67,10 @@ def judge(
 
 
 def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
-    """Judge the claims of one chapter alone, which takes a part of the time of ``judge``.
+    """Judge the claims of one chapter only, which takes less time than ``judge``.
 
     ``seeds`` are those to judge by (default: all that are recorded). Returns the rows of ``judge``
-    for these claims, except that ``adjusted p`` counts their comparisons alone. Raises ClaimError
+    for these claims, except that ``adjusted p`` covers only their comparisons. Raises ClaimError
     if no claim belongs to the chapter.
     """
     claims = registered_claims()
@@ -82,12 +82,12 @@ def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
 
 
 def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None) -> pd.DataFrame:
-    """Return the comparisons of one claim as numbers, on all seeds: what ``figures.forest`` draws.
+    """Return the comparisons of one claim as numbers, on all seeds, for ``figures.forest``.
 
     Args:
-        name: the claim's, as ``registered_claims`` has it.
+        name: the claim's name, as in ``registered_claims``.
         reading: one of the claim's readings (default: as it is declared).
-        seeds: take these alone (default: all that are recorded).
+        seeds: use only these (default: all that are recorded).
 
     Returns a row per comparison: label (what it compares), mean, low and high (its interval by rule
     3), paper (the paper's own value), direction, size, units, counted (the units in words) and
@@ -98,7 +98,9 @@ def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None
     """
     claims = {claim.name: claim for claim in registered_claims()}
     if name not in claims:
-        raise ClaimError(f"there is no claim {name!r}: see report.claims.judge()['name']")
+        raise ClaimError(
+            f"there is no claim {name!r}: report.claims.judge()['name'] lists all names"
+        )
     claim = claims[name]
     known = {each.name: each for each in claim.readings}
     if reading and reading not in known:
@@ -116,7 +118,7 @@ def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None
 
 
 def earlier(rule: str) -> dict[str, str]:
-    """Read the frozen verdicts of one of ``RULES``, by the claim's name (rule 1: or sentence)."""
+    """Read the frozen verdicts of one of ``RULES``, by the claim's name (rule 1: its sentence)."""
     path = Path(declared.__file__).with_name("claims") / RULES[rule]
     table = pd.read_csv(path, comment="#", dtype=str, keep_default_na=False)
     return dict(zip(table["claim"], table["verdict"], strict=True))
@@ -266,6 +268,8 @@ def _row(claim, judged, readings, adjusted, frozen):
 def _depends(claim, counted, verdict, readings):
     """List what a verdict depends on, and what weakens it."""
     conditions = _untested(claim, counted)
+    if any(_compares_spaces(comparison.contrast) for comparison in counted):
+        conditions.append("compares scores of different spaces")
     for other in dict.fromkeys(map(word, readings.values())):
         if other != word(verdict):
             names = [name for name, of_reading in readings.items() if word(of_reading) == other]
@@ -279,8 +283,18 @@ def _depends(claim, counted, verdict, readings):
     return conditions
 
 
+def _compares_spaces(contrast):
+    """Return whether a contrast compares an internal score of one space with that of another."""
+    spaces = [
+        {name: value for name, value in row.items() if name != "clusterer"}
+        for _, row in contrast.cells
+    ]
+    is_internal = contrasts.base(contrast.metric) in contrasts.INTERNAL
+    return is_internal and any(space != spaces[0] for space in spaces)
+
+
 def _any_of(readings):
-    """List readings; those that differ only in their number of labels or their output share words.
+    """List readings; those that differ only in the number of labels or the output are merged.
 
     >>> _any_of(["with 100 labels", "with Adam", "with 3,000 labels"])
     'with 100 or 3,000 labels and with Adam'
@@ -326,7 +340,10 @@ def _why_unfair(comparison, counted):
         title = re.split(r":| \(", data.describe(name).title)[0]
         reason = reason.replace(f" on {name},", f" on {title},")
     is_infersent = {*map(_uses_infersent, counted)} == {True, False}
-    return reason + " on InferSent" * (is_infersent and _uses_infersent(comparison))
+    if is_infersent and _uses_infersent(comparison):
+        words, opening, numbers = reason.partition(" (")
+        reason = f"{words} on InferSent{opening}{numbers}"
+    return reason
 
 
 def _uses_infersent(comparison):

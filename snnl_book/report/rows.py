@@ -55,7 +55,7 @@ def _named_cells(items, dataset):  # a claim asks for its rows thousands of time
     if len(labels) != 1:
         names = ", ".join(dict.fromkeys(labels.values()))
         count = f"{len(labels)} cells ({names})" if labels else "no cell"
-        raise ClaimError(f"the row {row} names {count} of the plan on {dataset}, and must name one")
+        raise ClaimError(f"the row {row} names {count} of the plan on {dataset}, but must name one")
     return cells
 
 

@@ -291,8 +291,8 @@ def _check_rows(records):
             details = ", and ".join(f"{values[run]} of {runs['key'][run]}" for run in pair)
             experiment = runs["experiment"][pair[0]]
             problem = f"{title} would share the row {row[-1]!r} of {experiment}: {details}"
-            advice = "remove the records of one, or give its cells another label"
-            raise ReportError(f"{problem}; {advice}")
+            advice = "remove the records of one of them, or give its cells another label"
+            raise ReportError(f"{problem}: {advice}")
 
 
 def _protocol(settings, alpha, temperature):

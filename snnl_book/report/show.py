@@ -71,7 +71,7 @@ def show_table(
     if source is not None:
         table = table.assign(records=_named(source))
     elif "records" not in table:
-        advice = "add a column 'records' (report.behind), or name a source"
+        advice = "add a column 'records' (see report.behind), or name a source"
         raise ValueError(f"the table {name} does not say where its rows come from: {advice}")
     columns = [name for name in table.columns if name != "records"]
     if table.empty:

@@ -546,7 +546,8 @@ def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(
     path = empty_cache / "stackoverflow" / "StackOverflow_gnd.txt"
     path.write_text(path.read_text().replace("18", "17", 1))
     with pytest.raises(
-        DataError, match=f"{path} are not the published ones .*: remove and fetch them again"
+        DataError,
+        match=f"{path} are not the published ones .*: remove the files and fetch them again",
     ):
         load_dataset("stackoverflow")
 

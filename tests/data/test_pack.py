@@ -81,7 +81,8 @@ def test_what_cannot_be_packed_is_named_and_the_rest_is_packed(
     monkeypatch.setattr(nli, "pairs_folder", missing)
     assert main(["pack", "classification", str(tmp_path / "out"), "--dataset", "newsgroups4"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "without the runs on infersent-nli: the inference pairs are not on this machine"
+    reason = "the inference pairs are not on this machine"
+    assert first == f"the pack leaves out the runs on infersent-nli: {reason}"
     assert "newsgroups4, word vectors" in second
 
 

@@ -182,7 +182,7 @@ def test_a_folder_whose_files_have_changed_is_embedded_anew(bert, tmp_path, own_
 @pytest.mark.parametrize(
     ("lacking", "said"),
     [
-        ("config.json", r"has no settings \(config.json\): name a folder in which transformers"),
+        ("config.json", r"has no settings \(config.json\): name a folder to which transformers"),
         ("tokenizer.json", r"has no tokenizer \(tokenizer.json or vocab.txt or vocab.json\)"),
         ("model.safetensors", r"has no weights \(model.safetensors or pytorch_model.bin\)"),
     ],
@@ -197,5 +197,5 @@ def test_a_folder_that_lacks_a_part_is_refused_in_a_sentence(bert, tmp_path, lac
 def test_a_damaged_folder_is_named(bert, tmp_path):
     shutil.copytree(bert, tmp_path / "mine")
     (tmp_path / "mine" / "model.safetensors").write_bytes(b"{]")
-    with pytest.raises(BackboneError, match=r"in .*mine cannot be read .*: take (a|the) folder"):
+    with pytest.raises(BackboneError, match=r"in .*mine cannot be read .*: use (a|the) folder"):
         embed(TEXTS, str(tmp_path / "mine"))

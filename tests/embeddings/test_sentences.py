@@ -293,5 +293,5 @@ def test_pairs_that_are_not_whole_are_an_error(task):
         (documents([1], [2]), documents([1], [2]), np.array([0])),  # a label is missing
     ):
         for split in ("train", "test"):
-            with pytest.raises(ValueError, match=r"must be equally many, got|must have a word"):
+            with pytest.raises(ValueError, match=r"must be equal in number, got|must have a word"):
                 train_nli(pairs | {split: wrong}, table, epochs=1, **SMALL)

@@ -67,13 +67,13 @@ GOOD = {"profile": "tiny", "seeds": [42], "dataset": "mnist", "device": "cpu"}
 def test_a_chapter_on_images_takes_sets_of_images_alone(monkeypatch):
     assert parameters(GOOD, "images").dataset == "mnist"
     refused = (
-        "the data set 'newsgroups4' holds texts, and this chapter is about images: choose auto or"
+        "the data set 'newsgroups4' holds texts, but this chapter is about images: choose auto or"
         " one of mnist, fashion_mnist, emnist_balanced, digits$"
     )
     with pytest.raises(ExperimentError, match=refused):
         parameters(GOOD | {"dataset": "newsgroups4"}, "images")
     with pytest.raises(
-        ExperimentError, match="the data set 'mnist' holds images, and this chapter is about texts"
+        ExperimentError, match="the data set 'mnist' holds images, but this chapter is about texts"
     ):
         parameters(GOOD)
     for at_hand, expected in (

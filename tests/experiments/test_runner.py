@@ -455,5 +455,5 @@ def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
         "what it costs there"
     )
     assert capsys.readouterr().out == (
-        "annealing: 2 runs with these seeds cannot be made here: no room\n"
+        "annealing: 2 runs with these seeds cannot be carried out here: no room\n"
     )

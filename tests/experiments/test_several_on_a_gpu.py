@@ -33,7 +33,7 @@ def test_fewer_processes_run_if_memory_is_short_and_a_line_says_so(
     assert jobs_that_fit(16, "cuda") == fitting
     assert capsys.readouterr().out == (
         f"cuda has {free:.0f} GB of free memory, and we reserve 5 GB for each process:"
-        f" {fitting} at a time instead of 16\n"
+        f" running {fitting} at a time instead of 16\n"
     )
 
 

@@ -65,14 +65,14 @@ def test_a_chapter_on_short_texts_takes_short_texts_alone():
         " ag_news_descriptions, newsgroups20_openings"
     )
     refused = (
-        "the data set 'newsgroups4' holds texts, and this chapter is about short texts: choose"
+        "the data set 'newsgroups4' holds texts, but this chapter is about short texts: choose"
         f" auto or one of {fitting}$"
     )
     with pytest.raises(ExperimentError, match=refused):
         parameters(GOOD, "short texts")
     with pytest.raises(
         ExperimentError,
-        match="the data set 'stackoverflow' holds short texts, and this chapter is about texts",
+        match="the data set 'stackoverflow' holds short texts, but this chapter is about texts",
     ):
         parameters(GOOD | {"dataset": "stackoverflow"})
 
@@ -84,7 +84,7 @@ WRONG = [
     ({"dataset": "agnews"}, "no data set 'agnews': choose one of ag_news, newsgroups4"),
     ({"dataset": "mnist"}, "'mnist' holds images, .* about texts: choose auto or one of ag_news, "),
     ({"dataset": 4}, "no data set 4"),
-    ({"device": "gpu"}, "the device 'gpu' is not available here: choose auto, cpu$"),
+    ({"device": "gpu"}, "the device 'gpu' is not available here: choose one of auto, cpu$"),
     ({"device": 0}, "the device 0 is not available here"),
     ({"seeds": "a,b"}, "seeds must be whole numbers from 0 to 4294967295, .* got 'a,b'"),
     ({"seeds": [42, 42]}, r"seeds must differ, got \[42, 42\]"),
@@ -103,7 +103,7 @@ def test_without_a_gpu_only_auto_and_cpu_are_devices(monkeypatch):
     for device in ("cuda", "cuda:0", "mps", "", "CPU"):
         with pytest.raises(
             ExperimentError,
-            match=(f"the device '{device}' is not available here: choose auto, cpu$"),
+            match=(f"the device '{device}' is not available here: choose one of auto, cpu$"),
         ):
             check_device(device)
 

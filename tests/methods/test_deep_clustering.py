@@ -208,13 +208,13 @@ def test_an_autoencoder_that_does_not_fit_is_refused(copies, start_for):
     for name in TRAINED:
         wrong = start_for("VaDE" if name in NORMALIZED else "DEC")[1]
         with pytest.raises(
-            ValueError, match=rf"{name} starts from .*normalize={name in NORMALIZED}"
+            ValueError, match=rf"{name} needs an autoencoder from .*normalize={name in NORMALIZED}"
         ):
             BRIEF[name](CLASSES).fit(features, autoencoder=wrong)
     start = start_for("VaDE")[1]
     with pytest.raises(TypeError, match=r"fit\(X, autoencoder=\.\.\.\)"):
         VaDE(CLASSES).fit(features, start)
-    with pytest.raises(ValueError, match=r"features in \[0, 1\], and X has values from -10 to 10"):
+    with pytest.raises(ValueError, match=r"features in \[0, 1\], but X has values from -10 to 10"):
         VaDE(CLASSES).fit(20 * features - 10, autoencoder=start)
     with pytest.raises(ValueError, match=r"\[N, 100\].*got \(512, 50\)"):
         VaDE(CLASSES).fit(features[:, :50], autoencoder=start)
@@ -493,11 +493,13 @@ def test_vade_finds_three_far_heaps_with_its_defaults():
 def test_clusters_that_are_not_used_cause_a_warning(name, start_for):
     features, start = start_for(name)
     method = BRIEF[name](20, seed=42)
-    with pytest.warns(UserWarning, match=r"^\d+ of 20 clusters used: take a smaller k") as caught:
+    with pytest.warns(
+        UserWarning, match=r"^only \d+ of 20 clusters are used: try a smaller k"
+    ) as caught:
         method.fit(np.tile(features[:6], (5, 1)), autoencoder=start)
-    found = next(warning for warning in caught if "clusters used" in str(warning.message))
+    found = next(warning for warning in caught if "clusters are used" in str(warning.message))
     assert found.filename == __file__
-    assert str(found.message).startswith(f"{len(np.unique(method.labels_))} of 20 ")
+    assert str(found.message).startswith(f"only {len(np.unique(method.labels_))} of 20 ")
 
 
 def test_everything_of_vade_is_trained_with_noise_from_its_seed(copies, start_for, monkeypatch):
@@ -667,7 +669,7 @@ def test_numbers_of_clusters_at_the_edges_and_beyond(copies, start_for, name):
         with pytest.raises(ValueError, match=rf"number of points \(12\), got {k!r}"):
             BRIEF[name](k).fit(features, autoencoder=start)
     if name == "N2D":
-        with pytest.raises(ValueError, match="clusters and 2 more, 13, got 12"):
+        with pytest.raises(ValueError, match=r"at least 13 \(the .*clusters plus 2\), got 12"):
             N2D(11).fit(features)  # before it pretrains
 
 

@@ -68,8 +68,8 @@ def test_rows_without_a_label_are_reconstructed_and_not_disentangled(digits):
 def test_labels_that_are_none_are_refused_in_a_sentence(digits):
     for y, said in (
         (None, "requires y to be passed"),
-        ([None] * 400, "y must be labels .*, got no label at all"),
-        (np.linspace(0, 1, 400), "y must be labels .*, got continuous ones"),
+        ([None] * 400, "y must be labels .*, got no labels"),
+        (np.linspace(0, 1, 400), "y must be labels .*, got continuous labels"),
         (np.zeros(399, dtype=int), "inconsistent numbers of samples"),
         (np.zeros((400, 2), dtype=int), "1d array"),
     ):
@@ -81,7 +81,7 @@ def test_labels_that_are_none_are_refused_in_a_sentence(digits):
 def test_parameters_out_of_their_range_are_refused(digits):
     for own, said in (
         ({"scaling": "unit"}, "scaling must be one of .*, got 'unit'"),
-        ({"scaling": "none"}, r"X must lie in \[0, 1\] where it is not scaled"),
+        ({"scaling": "none"}, r"X must lie in \[0, 1\] if it is not scaled"),
         ({"layers": ["middle"]}, "layers must be"),
         ({"alpha": np.inf}, "alpha must be a finite number"),
         ({"temperature": -1.0}, "temperature"),

@@ -207,7 +207,7 @@ def test_asking_for_clusters_leaves_what_a_fit_makes_as_it_is(fit):
 
 def test_an_unknown_assign_is_refused(roberta):
     for assign, stages in (("centroids", 3), ("head", 1), (None, 3)):
-        with pytest.raises(ValueError, match=f"assign must be .*{assign!r} and {stages} stages"):
+        with pytest.raises(ValueError, match=f"assign must be .*{assign!r} with stages={stages}"):
             ClusterBERT(2, roberta, SHORT, assign=assign).fit(TITLES, stages=stages)
 
 

@@ -186,7 +186,7 @@ def test_a_list_of_askubuntu_in_another_layout_is_an_error_that_names_the_line(a
         "<html>",
     ):
         path.write_text("\n".join([content.splitlines()[0], line, content]))
-        with pytest.raises(SnnlError, match=r"line 2 of .*dev.txt is not in the published layout"):
+        with pytest.raises(SnnlError, match=r"line 2 of .*dev.txt is not in the published format"):
             load_retrieval("askubuntu", "dev")
 
 
@@ -239,7 +239,7 @@ def test_one_word_is_always_left_and_any_can_be():
 def test_texts_that_cannot_be_noised_are_refused():
     for texts, ratio, named in (
         (["rain", "rain"], 0.6, "at least two distinct texts"),
-        (["rain", " \n"], 0.6, r"must have a word.* got ' \\n' and 0.6"),
+        (["rain", " \n"], 0.6, r"must have at least one word.* got ' \\n' and 0.6"),
         (["rain", "wind"], 1.1, r"ratio must lie in \[0, 1\], got 'rain' and 1.1"),
         (["rain", "wind"], math.nan, "and nan"),
     ):
@@ -341,8 +341,11 @@ def test_a_text_without_a_vector_is_like_no_other():
 
 def test_anything_but_a_vector_for_each_text_is_refused():
     for embed, named in (
-        (lambda texts: np.ones((len(texts) - 1, 2)), "unequal lengths: features 1, texts 2"),
-        (lambda texts: np.full((len(texts), 2), np.nan), "got nan"),
+        (
+            lambda texts: np.ones((len(texts) - 1, 2)),
+            "lengths must be equal, got features 1, texts 2",
+        ),
+        (lambda texts: np.full((len(texts), 2), np.nan), "contain nan"),
         (lambda texts: np.ones(len(texts)), r"shape \(2,\)"),
     ):
         with pytest.raises(ValueError, match=named):

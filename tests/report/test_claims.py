@@ -94,7 +94,7 @@ def test_an_unfair_comparison_is_named_with_its_images_or_vectors(judged):
     assert " on MNIST, published 0.843)" in verdicts["before-dec-vade-n2d"]
     assert "most runs of AE collapsed on InferSent;" in verdicts["encoding-improves-quality"]
     # All comparisons of this claim are on InferSent.
-    assert verdicts["slim-loss-in-sil-infersent"].endswith("most runs of AE collapsed")
+    assert "most runs of AE collapsed;" in verdicts["slim-loss-in-sil-infersent"]
 
 
 def test_earlier_verdicts_are_kept(judged):

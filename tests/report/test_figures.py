@@ -76,8 +76,8 @@ def test_a_forest_refuses_rows_that_it_cannot_draw():
         (ROWS.assign(high=0.015), None, "the mean of 'first' is not within its interval"),
         (ROWS.assign(high=NAN), None, "the mean of 'first' is not within its interval"),
         (ROWS.assign(low=0, high=0.1), None, "the mean of 'second' is not within its interval"),
-        (ROWS, {"AE(D)": "ours"}, "no words or no colour for the group 'other'"),
-        (ROWS, dict.fromkeys("abcdef", "") | {"AE(D)": ""}, "no words or no colour for the group"),
+        (ROWS, {"AE(D)": "ours"}, "the group 'other' has no words or no colour"),
+        (ROWS, dict.fromkeys("abcdef", "") | {"AE(D)": ""}, "has no words or no colour"),
     ):
         with pytest.raises(ValueError, match=message):
             figures.forest(rows, "", groups=groups)

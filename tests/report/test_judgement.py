@@ -242,7 +242,7 @@ def test_units_that_do_not_differ_are_decided_by_the_documents(monkeypatch):
 
 def test_a_score_that_counts_no_documents_is_not_provisional():
     rows = [made(AED, UP, "sil"), made(AE, [0.0] * 5, "sil")]
-    assert judged(rows, replace(BEATS, metric="sil"))["verdict"] == "holds"
+    assert "provisional" not in judged(rows, replace(BEATS, metric="sil"))["verdict"]
 
 
 def test_corpora_without_runs_are_named():
@@ -268,6 +268,13 @@ def test_a_rival_far_below_its_published_score_is_not_fair():
     assert no_rival["kind"] == "not tested"
     silhouettes = [made(AED, UP, metric="sil"), made(AE, [0.0] * 5, metric="sil")]
     assert judged(silhouettes, replace(published, metric="sil"))["kind"] == "holds"  # no documents
+
+
+def test_internal_scores_of_different_codes_are_marked():
+    rows = [made(AED, UP, metric="sil"), made(AE, [0.0] * 5, metric="sil")]
+    verdict = judged(rows, contrast((1, AED), (-1, AE), metric="sil"))["verdict"]
+    assert verdict == "holds; compares scores of different spaces"
+    assert "spaces" not in judged([made(AED, UP), BASE], BEATS)["verdict"]
 
 
 def test_a_reading_that_changes_the_verdict_is_named():
@@ -812,59 +819,71 @@ def test_a_claim_says_what_was_seen_before_and_what_it_replaced(tmp_path):
 
 
 BAD = [
-    (HEAD + ONE + "printed = { table = 5 }\n", "a value names a table"),
+    (HEAD + ONE + "printed = { table = 5 }\n", "a value must name a table"),
     (HEAD + ONE + "printed = { table = 4, colour = 1 }\n", "there is no key 'colour'"),
     (HEAD + ONE + "printed = { table = 3 }\n", "names 0 numbers, not 1"),
-    (HEAD + ONE + "printed = [{ table = 4 }]\n", "printed lists a number for each row"),
-    (HEAD + ONE + 'printed = { stated = "Sec. 1", number = 1 }\n', "lists a number for each row"),
-    (HEAD + VALUE + "printed = { table = 4 }\n", "printed goes with the tests > 0 and within"),
+    (HEAD + ONE + "printed = [{ table = 4 }]\n", "printed must list a number for each row"),
+    (
+        HEAD + ONE + 'printed = { stated = "Sec. 1", number = 1 }\n',
+        "must list a number for each row",
+    ),
+    (HEAD + VALUE + "printed = { table = 4 }\n", "printed needs the test > 0 or within"),
     (HEAD + ONE + 'published = { literature = "images", method = "DEK" }\n', "has no method 'DEK'"),
     (
         HEAD + ONE + 'published = { literature = "images", name = "DEC" }\n',
         "there is no key 'name'",
     ),
-    (HEAD + ONE + "published = { table = 4 }\n", "a published score is one of the literature"),
-    (HEAD + VALUE + 'published = { literature = "images" }\n', "that of a rival among the rows"),
-    (HEAD + 'readings = ["scaled"]\n' + ONE, "there is no reading 'scaled' in its file"),
+    (HEAD + ONE + "published = { table = 4 }\n", "a published score must come from the literature"),
+    (
+        HEAD + VALUE + 'published = { literature = "images" }\n',
+        "a published score needs a rival among the rows",
+    ),
+    (HEAD + 'readings = ["scaled"]\n' + ONE, "there is no reading 'scaled' in this file"),
     (READING.replace('"ae-d"', '"lc-d"') + USED + ONE, "changes none of its comparisons"),
     (READING.replace("rows", "row") + USED + ONE, "there is no key 'row'"),
     (READING.replace("model =", "modle =") + USED + ONE, "there is no key 'modle'"),
-    (READING + 'seeds = "paper"\n' + USED + ONE, "a reading changes rows, or chooses seeds"),
+    (
+        READING + 'seeds = "paper"\n' + USED + ONE,
+        "a reading must either change rows or choose seeds",
+    ),
     (READING + 'unit = "run"\n' + USED + ONE, "there is no unit 'run'"),
-    (HEAD + AFTER + ONE, 'a claim declared after_seeing is judged on the seeds "new"'),
+    (HEAD + AFTER + ONE, 'a claim declared after_seeing must have the seeds "new"'),
     (HEAD + 'seeds = "old"\n' + ONE, "there is no seeds 'old'"),
     (HEAD + 'replaced = { verdict = "mixed" }\n' + ONE, "the earlier encoder and verdict"),
-    (HEAD, "a claim has contrasts, or says why it is not_attempted"),
-    (HEAD + 'not_attempted = "no"\n' + ONE, "a claim has contrasts, or says why"),
+    (HEAD, "a claim must either have contrasts or say why it is not_attempted"),
+    (HEAD + 'not_attempted = "no"\n' + ONE, "a claim must either have contrasts or say why"),
     (HEAD.replace('where = "Sec. 1"\n', "") + ONE, "where is missing"),
-    (HEAD.replace("a-claim", "A claim") + ONE, "a name is made of small letters"),
+    (HEAD.replace("a-claim", "A claim") + ONE, "a name must consist of lower-case letters"),
     (HEAD + "colour = 1\n" + ONE, "there is no key 'colour'"),
     (HEAD + ONE.replace("metric = ", "metrics = ", 1), "there is no key 'metrics'"),
     (HEAD + ONE.replace('"> 0"', '">0"'), "there is no test '>0'"),
     (HEAD + ONE + 'unit = "document"\n', "there is no unit 'document'"),
     (HEAD + ONE + 'words = "much"\n', "there is no words 'much'"),
     (HEAD + ONE.replace("model", "modle"), "there is no key 'modle'"),
-    (HEAD + ONE.replace("{rival}:", "{loser}:"), "{loser} is not among what each lists"),
-    (HEAD + ONE.replace('"{n}"', '"{n} {m}"'), "{m} is not among"),
-    (HEAD + ONE.replace(', n_train = "{n}"', ""), "nothing has a {n}"),
-    (HEAD + ONE.replace("[1, {", "[{"), "a cell is a weight and a row"),
-    (HEAD + ONE.replace("[1, {", "[-1, {"), "a claimed winner has a positive weight"),
-    (HEAD + ONE.replace("[-1, {", "[1, {"), "a winner has a rival, or a value"),
-    (HEAD + ONE.replace('dataset = "ag_news", ', ""), "a row has a dataset"),
-    (HEAD + ONE + 'unit = "corpus"\n', "corpora go with the unit corpus"),
-    (HEAD + ONE + "best = 1\n", "the best is one of two or more"),
+    (HEAD + ONE.replace("{rival}:", "{loser}:"), "each lists no values for {loser}"),
+    (HEAD + ONE.replace('"{n}"', '"{n} {m}"'), "each lists no values for {m}"),
+    (HEAD + ONE.replace(', n_train = "{n}"', ""), "nothing contains {n}"),
+    (HEAD + ONE.replace("[1, {", "[{"), "a cell must be a weight and a row"),
+    (HEAD + ONE.replace("[1, {", "[-1, {"), "the claimed winner must have a positive weight"),
+    (HEAD + ONE.replace("[-1, {", "[1, {"), "a winner needs a rival or a value"),
+    (HEAD + ONE.replace('dataset = "ag_news", ', ""), "a row must name its dataset"),
+    (HEAD + ONE + 'unit = "corpus"\n', "corpora and the unit corpus must be used together"),
+    (HEAD + ONE + "best = 1\n", "best must be at least 2"),
     (HEAD + 'grade = "reduced"\n' + ONE, "there is no key 'grade'"),
-    (HEAD + ONE + "rank = 2\n", "a place is that of the test rank"),
-    (HEAD + VALUE.replace("value = {", "value = 0.88 #"), "a value is never typed"),
-    (HEAD + VALUE.replace("  value = {", "  # {"), "its test has a value"),
+    (HEAD + ONE + "rank = 2\n", "a rank other than 1 needs the test rank"),
+    (
+        HEAD + VALUE.replace("value = {", "value = 0.88 #"),
+        "a value must refer to the paper's number, got 0.88",
+    ),
+    (HEAD + VALUE.replace("  value = {", "  # {"), "its test needs a value"),
     (HEAD + VALUE.replace('"AE(D)"', '"AE(E)"'), "names no number of the table"),
     (HEAD + VALUE.replace(', statistic = "mean"', ""), "names 2 numbers"),
-    (HEAD + VALUE.replace("table = 4", "table = 5"), "a value names a table"),
+    (HEAD + VALUE.replace("table = 4", "table = 5"), "a value must name a table"),
     (HEAD + VALUE.replace("statistic", "statistics"), "there is no key 'statistics'"),
-    (HEAD + VALUE + 'words = "sharply"\n', "words go with > 0 or within"),
+    (HEAD + VALUE + 'words = "sharply"\n', "other words need the test > 0 or within"),
     (HEAD + ONE + HEAD + ONE, "two claims have the name 'a-claim'"),
     ("[[claims]]\n", "there is no key 'claims'"),
-    ("[[claim]\n", "text.toml is no TOML"),
+    ("[[claim]\n", "text.toml is not valid TOML"),
 ]
 
 

@@ -43,7 +43,7 @@ def test_no_training_continues_from_the_file_of_another_or_from_a_damaged_one(tm
     assert Checkpoint(None, weight=weight).restore() == {}
     assert Checkpoint(path, weight=weight).restore() == {}
     Checkpoint(path, "one", weight=weight).save(step=1)
-    with pytest.raises(CacheError, match=r"kept\.pt is of another training run: remove it"):
+    with pytest.raises(CacheError, match=r"kept\.pt belongs to another training run: remove it"):
         Checkpoint(path, "another", weight=weight).restore()
     for damaged in (b"torn", path.read_bytes()[:-9]):
         path.write_bytes(damaged)

@@ -153,7 +153,9 @@ def test_float64_features_are_refused_where_the_device_has_no_float64():
     model = build(ConvNet, 64, 2, (4,), filters=2, seed=0)
     assert devices.has_float64("cpu") and devices.has_float64("cuda:1")
     assert not devices.has_float64("mps")
-    with pytest.raises(ValueError, match=r"^features must be float32, because mps has no float64$"):
+    with pytest.raises(
+        ValueError, match=r"^features must be float32, because mps does not support float64$"
+    ):
         train(model, x, y, cross_entropy, epochs=1, seed=0, device="mps")
 
 

@@ -316,13 +316,13 @@ def test_the_monitor_takes_a_way_to_call_the_model_and_to_pick_a_tensor(held_out
 def test_the_monitor_refuses_bad_arguments_and_batches_without_rows(network):
     for arguments, named in (
         ({"layers": ["0"], "max_samples": 0}, "max_samples .*got 0"),
-        ({"layers": ["0"]}, "batches .*rows"),
+        ({"layers": ["0"]}, "batches .*one row"),
         ({"layers": ["9"]}, "layers .*'9'"),
         ({"layers": "0"}, "layers .*'0'"),
     ):
         with pytest.raises(ValueError, match=named):
             EntanglementMonitor(network, **arguments).record([])
-    with pytest.raises(ValueError, match=r"batches .*rows"):
+    with pytest.raises(ValueError, match=r"batches .*one row"):
         EntanglementMonitor(network, ["0"]).record([(torch.ones(0, 6), torch.ones(0).long())])
 
 

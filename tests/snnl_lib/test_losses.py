@@ -392,7 +392,7 @@ def test_inside_a_transform_of_torch_func_the_loss_names_what_to_use_instead(ran
 def test_differentiating_the_gradient_is_refused_and_not_ignored(reduction, batch):
     features = batch[0].requires_grad_()
     loss = soft_nearest_neighbor_loss(features, batch[1], reduction=reduction).sum()
-    with pytest.raises(RuntimeError, match="reference_loss can"):
+    with pytest.raises(RuntimeError, match="use reference_loss instead"):
         torch.autograd.grad(loss, features, create_graph=True)
 
 
@@ -999,10 +999,10 @@ def test_references_that_do_not_fit_are_refused():
 def test_numbers_that_are_not_finite_are_refused_unless_their_rows_are_ignored():
     for value, features in HOLED.items():
         for options in ({}, {"ignore_index": 0}):
-            with pytest.raises(ValueError, match=f"features .*finite, got {value}"):
+            with pytest.raises(ValueError, match=f"features must be finite, but contain {value}"):
                 soft_nearest_neighbor_loss(features, Y, **options)
         assert soft_nearest_neighbor_loss(features, Y, ignore_index=1) == 0
-    with pytest.raises(ValueError, match="got -inf"):
+    with pytest.raises(ValueError, match="contain -inf"):
         soft_nearest_neighbor_loss(HOLED[-math.inf].half(), Y)
     assert soft_nearest_neighbor_loss(HOLED[math.nan], Y, check_finite=False).isnan()
     large = torch.full((4, 2), 3e38)  # the sum overflows, the values do not

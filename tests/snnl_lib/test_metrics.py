@@ -354,8 +354,12 @@ BAD_POINTS = [
     (FEATURES[None], FOUND, r"shape \(1, 4, 2\)"),
     (FEATURES.astype(str), FOUND, "numeric"),
     (FEATURES > 3, FOUND, "bool"),
-    (np.where(FEATURES == 3, np.nan, FEATURES), FOUND, "got nan"),
-    (np.where(FEATURES == 3, np.inf, FEATURES), [0] * 4, "got inf"),  # though nothing reads them
+    (np.where(FEATURES == 3, np.nan, FEATURES), FOUND, "contain nan"),
+    (
+        np.where(FEATURES == 3, np.inf, FEATURES),
+        [0] * 4,
+        "contain inf",
+    ),  # though nothing reads them
     (FEATURES, 0, "^clusters "),
     (FEATURES, [0.0, 0.0, 1.0, 1.0], "^clusters .*0.0"),
 ]
@@ -572,15 +576,15 @@ def test_retrieval_scores_refuse_bad_input_and_show_it():
         ([], "query"),
         ([([1.0, math.nan], [True, False])], "finite .* nan"),
         ([([1.0, -math.inf], [True, False])], "finite"),
-        ([([1.0, 2.0, 3.0], [True, False])], r"scores \[C\]"),
-        ([([1.0, 2.0], [True, False, True])], r"scores \[C\]"),
-        ([(1.0, True)], r"scores \[C\]"),
-        ([([[1.0, 2.0]], [[True, False]])], r"scores \[C\]"),
+        ([([1.0, 2.0, 3.0], [True, False])], r"similarities \[C\]"),
+        ([([1.0, 2.0], [True, False, True])], r"similarities \[C\]"),
+        ([(1.0, True)], r"similarities \[C\]"),
+        ([([[1.0, 2.0]], [[True, False]])], r"similarities \[C\]"),
         ([([1.0, 2.0], [1, 0])], r"bool .*\[1 0\] \(int64\)"),
         ([([1.0, 2.0], ["yes", "no"])], "bool"),
         ([([], [])], "got"),
-        ([([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])], "2 of 2 relevant"),
-        ([([1.0, 2.0], [False, False])], "0 of 2 relevant"),
+        ([([1.0, 2.0], [True, False]), ([1.0, 2.0], [True, True])], "2 relevant of 2"),
+        ([([1.0, 2.0], [False, False])], "0 relevant of 2"),
     ):
         with pytest.raises(ValueError, match=named):
             retrieval_scores(queries)

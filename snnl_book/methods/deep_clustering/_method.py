@@ -58,7 +58,7 @@ class DeepClustering(ClusterMixin, Estimator):
         batches of indices.
         """
         if isinstance(y, nn.Module):  # y is ignored, and so would the autoencoder be
-            raise TypeError("an autoencoder is given by its name: fit(X, autoencoder=...)")
+            raise TypeError("pass the autoencoder by keyword: fit(X, autoencoder=...)")
         with as_it_was_on_error(self):
             X = self._validated(X, reset=True)
             self._check_number_of_points(len(X))
@@ -77,7 +77,7 @@ class DeepClustering(ClusterMixin, Estimator):
         check_clusters(self.k, count, "points")
         needed = self.k + self._EXTRA_POINTS
         if count < needed:
-            wanted = f"the number of clusters and {self._EXTRA_POINTS} more, {needed}"
+            wanted = f"{needed} (the number of clusters plus {self._EXTRA_POINTS})"
             raise ValueError(f"the number of points must be at least {wanted}, got {count}")
 
     def _pretrained(self, X):
@@ -99,11 +99,11 @@ class DeepClustering(ClusterMixin, Estimator):
             raise TypeError(f"autoencoder must be one that pretrain returned, got {found}")
         if autoencoder.unit_range and (X.min() < 0 or X.max() > 1):
             found = f"X has values from {X.min():g} to {X.max():g}"
-            raise ValueError(f"the autoencoder was trained on features in [0, 1], and {found}")
+            raise ValueError(f"the autoencoder was trained on features in [0, 1], but {found}")
         is_normalized = autoencoder.scale is not None
         if self._NORMALIZED not in (None, is_normalized):
             wanted = f"pretrain(..., normalize={self._NORMALIZED})"
-            raise ValueError(f"{type(self).__name__} starts from an autoencoder of {wanted}")
+            raise ValueError(f"{type(self).__name__} needs an autoencoder from {wanted}")
 
     def _end(self, X, rows=(), parameters=()):
         """Keep the curve and the labels, warn of unused clusters; return self.
@@ -117,7 +117,7 @@ class DeepClustering(ClusterMixin, Estimator):
         self.labels_ = self._assign(X)
         used = len(np.unique(self.labels_))
         if used < self.k and not self.diverged:
-            sentence = f"{used} of {self.k} clusters used: take a smaller k or another seed"
+            sentence = f"only {used} of {self.k} clusters are used: try a smaller k or another seed"
             warnings.warn(sentence, stacklevel=3)  # points at the call of fit
         return self
 

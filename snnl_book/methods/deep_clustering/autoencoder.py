@@ -78,7 +78,7 @@ def pretrain(features, code_size, *, normalize=False, epochs=200, updates=None, 
     scale = None
     if normalize:
         if not features.any():
-            raise ValueError("features must not all be 0 where they are to be normalised")
+            raise ValueError("features must not all be 0 if they are to be normalised")
         scale = float(np.square(features, dtype=np.float64).mean() ** -0.5)
         features = features * np.float32(scale)
     unit_range = bool(not normalize and features.min() >= 0 and features.max() <= 1)
@@ -113,7 +113,7 @@ def check_features(features, autoencoder=None):
     if not len(features):
         raise ValueError("features must be a non-empty array [N, D], got none")
     if autoencoder is not None and features.shape[1] != (size := autoencoder.output.out_features):
-        wanted = f"[N, {size}], which the autoencoder was made for"
+        wanted = f"[N, {size}], as in the autoencoder's training"
         raise ValueError(f"features must be {wanted}, got {features.shape}")
     return features
 
