@@ -37,8 +37,9 @@ def _parser():
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in the folder {data.cache_dir()}"
-        advice = "You can delete it; to use another folder, set the environment variable SNNL_CACHE"
-        epilog = f"{cache}. {advice}."
+        lost = "If you delete it, what is needed is downloaded or computed again"
+        advice = "To use another folder, set the environment variable SNNL_CACHE"
+        epilog = f"{cache}. {lost}. {advice}."
         sentence = f"{about[0].upper()}{about[1:]}."
         added = commands.add_parser(name, help=about, description=sentence, epilog=epilog)
         added.set_defaults(function=function)
@@ -53,7 +54,7 @@ def _parser():
     add("folder", nargs="+", type=Path, help="a results folder from another machine")
 
     about = "copy the data that experiments need into a folder, for a machine without spaCy,"
-    advice = "there, set the environment variable SNNL_DATA to the folder (never commit it)"
+    advice = "there, set the environment variable SNNL_DATA to the folder. Never commit the folder"
     add = command("pack", _pack, f"{about} a network or git; {advice}")
     add("experiment", nargs="+", help=f"names that `list` prints, `all`, or {PAPER}")
     add("folder", type=Path, help="the folder to write to")
@@ -98,7 +99,7 @@ def _add_run(command):
     add("--device", default="auto", help=DEVICES)
     about = "number of parallel processes, with one thread each (default: 1)"
     add("--jobs", type=int, default=1, help=about)
-    about = "also carry out the runs that take hours on a CPU core; otherwise, these need a GPU"
+    about = "also carry out, without a GPU, the runs that take hours on a CPU core"
     add("--costly", action="store_true", help=about)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
     about = "also repeat finished runs whose records lack the predicted classes or clusters"

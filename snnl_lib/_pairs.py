@@ -1,4 +1,4 @@
-"""A fast soft nearest neighbor loss (Eq. 4 of the text paper) with its gradient.
+"""A fast soft nearest neighbor loss (Eq. 4 of the text paper, see ``losses``) with its gradient.
 
 ``losses.reference_loss`` shows the same equation in a few lines. This module processes the table of
 pairs in chunks of anchors (the points that have a loss), each in three steps:
@@ -48,11 +48,11 @@ class Settings(NamedTuple):
 class PairLosses(torch.autograd.Function):
     """The soft nearest neighbor loss (Eq. 4) with its gradient in closed form.
 
-    The arguments must already have been checked: float32 or float64 features [..., N, D], labels
-    [..., N] or (several classes per row) [..., N, C], a temperature (a number or a scalar tensor),
-    and Settings. The results are the losses of the anchors and whether each anchor has a classmate,
-    both of shape [..., anchors]. If ``summed`` is True, both are summed over the anchors and have
-    shape [...].
+    The arguments, which must already have been checked, are float32 or float64 features [..., N,
+    D], labels [..., N] or (several classes per row) [..., N, C], a temperature (a number or a
+    scalar tensor), and Settings. The results are the losses of the anchors and whether each anchor
+    has a classmate, both of shape [..., anchors]. If ``summed`` is True, both are summed over the
+    anchors and have shape [...].
 
     For sums, the forward pass also computes the gradient, so no table of pairs has to be kept for
     the backward pass. Losses that are not summed can receive different weights. Only the backward

@@ -22,13 +22,13 @@ ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
 class CacheError(SnnlError):
     """Raised if a checkpoint or cached file cannot be used.
 
-    The file is damaged, belongs to another run, or cannot be read or written.
+    This is the case if the file is damaged, belongs to another run, or cannot be read or written.
     """
 
 
 @contextlib.contextmanager
 def whole_file(path: Path):
-    """Open a binary file for writing; it appears at ``path`` only if the block succeeds.
+    """Open a binary file for writing; it appears at ``path`` only if the ``with`` block succeeds.
 
     The data first goes to a temporary file. Temporary files left behind by killed processes are
     removed after an hour, when no process can still be writing to them.
@@ -167,7 +167,7 @@ class Checkpoint:
         return torch.device("cpu")
 
     def save_if_due(self, **progress) -> bool:
-        """Save if ``SECONDS_BETWEEN`` seconds have passed since the last save.
+        """Save if ten minutes (``SECONDS_BETWEEN``) have passed since the last save.
 
         Returns whether the parts were saved.
         """
@@ -179,9 +179,9 @@ class Checkpoint:
     def save(self, **progress) -> None:
         """Write the parts and ``progress`` to the file.
 
-        ``progress`` is what the run needs to continue, such as the epoch. It may contain Python or
-        numpy numbers, strings, tensors, and lists and dicts of these. Raises CacheError if the file
-        cannot be written.
+        ``progress`` is what else the run needs to continue, as keyword arguments such as
+        ``epoch=3``. It may contain Python or numpy numbers, strings, tensors, and lists and dicts
+        of these. Raises CacheError if the file cannot be written.
         """
         if self.path is None:
             return

@@ -41,8 +41,8 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
             optimises a learnable temperature together with the model.
         epoch: function without arguments that returns the epoch (at least 0), such as
             ``lambda: trainer.state.epoch``. It is required for ``"annealed"``. The trainer may be
-            created later. Because the trainer counts fractions of an epoch, T falls with every
-            step.
+            created after the loss. Because the trainer counts fractions of an epoch, T falls with
+            every step.
         gather_across_devices: whether to compute the loss over the embeddings of all
             DistributedDataParallel processes, collected with ``gathered``.
         options: keyword arguments of ``SoftNearestNeighborLoss``: ``distance``, ``chunk_size``,
@@ -170,7 +170,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 class EntanglementMonitor:
-    """Measure how entangled the classes are in each layer of a network while it trains (Eq. 4).
+    """Measure with Eq. 4, while a network trains, how entangled the classes are in each layer.
 
     The temperature is fixed, so that epochs can be compared. A measurement does not change the
     gradients, the training mode or torch's random state, and it leaves no hooks (callbacks) in the
@@ -178,8 +178,8 @@ class EntanglementMonitor:
 
     Args:
         model: a torch module.
-        layers: list of names of its submodules, or a dict that maps each name to a function, as for
-            ``models.hidden_layers``.
+        layers: list of names of submodules of ``model``, or a dict that maps each name to a
+            function, as for ``models.hidden_layers``.
         temperature: T > 0. Some differences between layers are visible at 0.1 but not at the
             default, 1.
         distance: ``"cosine"`` or ``"sqeuclidean"``.

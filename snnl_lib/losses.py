@@ -221,9 +221,9 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     starts at ``initial_temperature``; its logarithm is a parameter of the module. ``distance``,
     ``reduction``, ``chunk_size`` and ``ignore_index`` are passed to ``soft_nearest_neighbor_loss``.
 
-    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` has the
-    same arguments, result and errors as that function. With an annealed temperature, it also needs
-    the epoch and raises ValueError without it. Other temperatures ignore the epoch.
+    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes these
+    arguments of that function, and has its result and errors. With an annealed temperature, it also
+    needs the epoch and raises ValueError without it. Other temperatures ignore the epoch.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -385,7 +385,7 @@ def supervised_contrastive_loss(features, labels, temperature):
     Args:
         features: float tensor [B, D]; float16 and bfloat16 are converted to float32.
         labels: integer tensor [B]. Points without a classmate (another point of their class) are
-            left out.
+            left out of the mean, but remain neighbours of the others.
         temperature: a number above 0.
 
     Returns:

@@ -1,7 +1,9 @@
 """Scores for clusterings, classifiers and rankings.
 
 The clustering scores are the Dunn index and those of Eqs. 9-20 of the text paper (Agarap, 2021).
-All scores are Python floats. Scores between 0 and 1 are fractions, not percentages.
+The ClusterBERT paper is *ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text
+Clustering* (2023). All scores are Python floats. Scores between 0 and 1 are fractions, not
+percentages.
 """
 
 import math
@@ -40,7 +42,8 @@ def clustering_scores(features, clusters, labels):
 
     Returns:
         A dict of floats. The first three are NaN if there is only one cluster or if every point is
-        its own cluster. If an equation divides by 0, the score is scikit-learn's.
+        its own cluster. If an equation divides by 0, the score is the value that scikit-learn
+        returns.
 
         - ``dbi``: Davies-Bouldin index (Eqs. 9-10), at least 0, lower is better; two clusters with
           the same centre are not compared (Eq. 9 would be infinite)

@@ -150,7 +150,7 @@ class ConvNet(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """The autoencoder of Sec. 2.3, with layers of d-500-500-2000-128-2000-500-500-d units.
+    """The autoencoder of Sec. 2.3: d-500-500-2000-128-2000-500-500-d units, d = ``in_features``.
 
     ``hidden_sizes`` lists the number of units in each hidden layer of the encoder; the decoder has
     the same sizes in reverse order. The code, between encoder and decoder, has ``code_size`` units.

@@ -211,8 +211,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         ignore_index: label of documents to ignore in Eq. 4, or None.
         checkpoint: path of a checkpoint file, or None. An interrupted training run continues after
             the last epoch saved in it. Remove the file once the trained model is saved.
-        device: the torch device to train on. float32 keeps its full precision on every device, even
-            if torch may use TensorFloat-32.
+        device: the torch device to train on. Computations in float32 keep their full precision on
+            every device, even if torch is allowed to use TensorFloat-32.
         progress: title of a progress bar, or None.
 
     Returns:

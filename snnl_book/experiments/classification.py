@@ -72,8 +72,8 @@ def table_cells(profile: dict) -> Iterator[Cell]:
                 yield Cell(label, embedding, model, alpha, options, drawn_anew=is_random)
     if not sentences:
         return
-    hours = "on a CPU core, plus a one-time hour to embed the documents"
-    both = f"{hours} and two and a half to train the encoder"
+    hours = "on a CPU core, plus an hour (once) to embed the documents"
+    both = f"{hours} and two and a half hours (once) to train the encoder"
     encoder = "on a CPU core, plus two and a half hours (once) to train the encoder"
     for embedding, model, seeds, n_train, cost in (
         ("infersent-nli", "ffn", None, None, f"five minutes {encoder}"),

@@ -284,7 +284,7 @@ def _depends(claim, counted, verdict, readings):
 
 
 def _compares_spaces(contrast):
-    """Return whether a contrast compares an internal score of one space with that of another."""
+    """Return whether a contrast compares an internal score in one space with that in another."""
     spaces = [
         {name: value for name, value in row.items() if name != "clusterer"}
         for _, row in contrast.cells

@@ -90,7 +90,8 @@ class _Block:
             values = [run.value for run in runs.values() if not math.isnan(run.value)]
             is_counted = contrasts.base(self.metrics[row]) in documents.COUNTED
             if score and values and is_counted and np.mean(values) < score - BELOW_PUBLISHED:
-                ours = f"{np.mean(values):.3f} on {dataset}, published {score:.3f}"
+                name = contrasts.base(self.metrics[row]).split("_")[0].upper()
+                ours = f"{name} {np.mean(values):.3f} on {dataset}, published {score:.3f}"
                 return f"our {label} is below its published score ({ours})"
         return ""
 

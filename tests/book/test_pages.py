@@ -276,14 +276,14 @@ def test_the_statement_of_the_rule_has_its_numbers():
         assert words in rule and float(re.search(r"[\d.]+", words)[0]) == 100 * number
     shares = {contrasts.SHARE, contrasts.SLIM[1], contrasts.WIDE[1], contrasts.HALF_WIDTH[1]}
     assert shares == {0.1, 0.2} and "10 %" in rule and "20 %" in rule
-    assert contrasts.FEWEST == 3 and "Fewer than three units" in rule
+    assert contrasts.FEWEST == 3 and "fewer than three units" in rule
     for verdict in claims.VERDICTS:
         assert f"*{verdict}*" in rule
 
 
 def test_the_page_of_claims_says_when_the_rule_was_fixed_and_shows_every_table(made):
     page = (ROOT / "book" / "claims.md").read_text()
-    assert "fixed on 2026-11-26, after the verdicts of the first two were known" in page
+    assert "settled on 26 November 2026, after the verdicts of the first two were known" in page
     named = set(re.findall(r"\{run-table\} (\S+)", page))
     named |= set(re.findall(r"<tables/([\w-]+)\.csv>", page))
     assert named | {"values"} == set(made)

@@ -90,7 +90,7 @@ def test_every_verdict_is_one_of_seven(judged):
 
 def test_an_unfair_comparison_is_named_with_its_images_or_vectors(judged):
     verdicts = judged.set_index("name")["verdict"]
-    assert "our DEC is below its published score (0." in verdicts["before-dec-vade-n2d"]
+    assert "our DEC is below its published score (ACC 0." in verdicts["before-dec-vade-n2d"]
     assert " on MNIST, published 0.843)" in verdicts["before-dec-vade-n2d"]
     assert "most runs of AE collapsed on InferSent;" in verdicts["encoding-improves-quality"]
     # All comparisons of this claim are on InferSent.
@@ -144,5 +144,5 @@ def test_a_verdict_that_moved_names_the_rule_or_the_runs():
 
 def test_a_reading_that_changes_some_comparisons_is_judged_by_these_alone(judged):
     (readings,) = judged.loc[judged["name"] == "mnist-96", "readings"]
-    few = readings["with 100 labels instead of 10,000 (alpha 1)"]
+    few = readings["with 100 labels instead of 10,000 (loss weight 1)"]
     assert few == "fails (1 of 2 comparisons)"  # alpha 100 has no runs with 100 labels
