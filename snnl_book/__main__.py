@@ -54,7 +54,9 @@ def _parser():
     add("folder", nargs="+", type=Path, help="a results folder from another machine")
 
     about = "copy the data that experiments need into a folder, for a machine without spaCy,"
-    advice = "there, set the environment variable SNNL_DATA to the folder. Never commit the folder"
+    advice = (
+        "on that machine, set the environment variable SNNL_DATA to the folder. Never commit it"
+    )
     add = command("pack", _pack, f"{about} a network or git; {advice}")
     add("experiment", nargs="+", help=f"names that `list` prints, `all`, or {PAPER}")
     add("folder", type=Path, help="the folder to write to")
@@ -99,7 +101,7 @@ def _add_run(command):
     add("--device", default="auto", help=DEVICES)
     about = "number of parallel processes, with one thread each (default: 1)"
     add("--jobs", type=int, default=1, help=about)
-    about = "also carry out, without a GPU, the runs that take hours on a CPU core"
+    about = "on a machine without a GPU, also carry out the runs that take hours on a CPU core"
     add("--costly", action="store_true", help=about)
     add("--again", action="store_true", help="also repeat runs that are already recorded")
     about = "also repeat finished runs whose records lack the predicted classes or clusters"

@@ -44,7 +44,7 @@ def add_arguments(add, devices: str) -> None:
     about = "write to this .csv file all columns of your file and three more: cluster, distance"
     added = "(from the cluster's mean) and outlier (1 if the text is unusually far away, else 0)"
     add("--out", type=Path, help=f"{about} {added}")
-    add("--report", type=Path, help="write a web page with a map of the texts to this .html file")
+    add("--report", type=Path, help="write to this .html file a web page with a map of the texts")
     about = f"save the model to this folder (only with method {' or '.join(SAVED_METHODS)})"
     add("--save", type=Path, help=about)
     about = "assign the texts to the clusters of the model that --save wrote to this folder"

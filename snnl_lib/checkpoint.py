@@ -31,7 +31,7 @@ def whole_file(path: Path):
     """Open a binary file for writing; it appears at ``path`` only if the ``with`` block succeeds.
 
     The data first goes to a temporary file. Temporary files left behind by killed processes are
-    removed after an hour, when no process can still be writing to them.
+    removed after an hour, by which time no process can still be writing to them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{glob.escape(path.stem)}*.tmp"):
@@ -179,7 +179,7 @@ class Checkpoint:
     def save(self, **progress) -> None:
         """Write the parts and ``progress`` to the file.
 
-        ``progress`` is what else the run needs to continue, as keyword arguments such as
+        ``progress`` is whatever else the run needs to continue, as keyword arguments such as
         ``epoch=3``. It may contain Python or numpy numbers, strings, tensors, and lists and dicts
         of these. Raises CacheError if the file cannot be written.
         """

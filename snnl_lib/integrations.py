@@ -27,7 +27,7 @@ CITATION = """
 
 
 class SentenceSoftNearestNeighborLoss(torch.nn.Module):
-    """The soft nearest neighbor loss (Eq. 4 of the text paper) for sentence-transformers models.
+    """The soft nearest neighbor loss (Eq. 4, see ``losses``) for sentence-transformers models.
 
     Use it like ``BatchHardTripletLoss`` of sentence-transformers: the data set needs one column of
     texts and a column ``label`` of integers. Set the batch sampler to
@@ -98,7 +98,7 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
 
 
 def gathered(features, labels):
-    """Return the rows of all processes, with gradients, for a loss over the whole batch.
+    """Return the rows of all processes for a loss over the whole batch; gradients flow back to all.
 
     Use this function under DistributedDataParallel. Each process (called a *rank*) passes its own
     rows, and all ranks compute the same loss over the rows of all ranks::
@@ -111,10 +111,10 @@ def gathered(features, labels):
     which divides by W. (If the rows of other ranks were gathered without a gradient, the result
     would be W times too small.)
 
-    Alternatively, pass the rows of other ranks as ``references``, so that the ranks do not all
-    compute the same table of pairs. Each rank then takes the mean over its own anchors. The mean of
-    these means equals the loss of the whole batch only if all ranks have the same number of anchors
-    with a classmate.
+    Alternatively, pass only the rows of the other ranks to the loss, as ``references``, so that the
+    ranks do not all compute the same table of pairs. Each rank then takes the mean over its own
+    anchors. The mean of these means equals the loss of the whole batch only if all ranks have the
+    same number of anchors with a classmate.
 
     Args:
         features: float tensor [..., B, D]; only B may differ between ranks.
@@ -170,7 +170,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 class EntanglementMonitor:
-    """Measure with Eq. 4, while a network trains, how entangled the classes are in each layer.
+    """Measure how entangled the classes are in each layer while a network trains, using Eq. 4.
 
     The temperature is fixed, so that epochs can be compared. A measurement does not change the
     gradients, the training mode or torch's random state, and it leaves no hooks (callbacks) in the

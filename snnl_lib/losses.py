@@ -221,9 +221,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     starts at ``initial_temperature``; its logarithm is a parameter of the module. ``distance``,
     ``reduction``, ``chunk_size`` and ``ignore_index`` are passed to ``soft_nearest_neighbor_loss``.
 
-    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes these
-    arguments of that function, and has its result and errors. With an annealed temperature, it also
-    needs the epoch and raises ValueError without it. Other temperatures ignore the epoch.
+    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes the
+    arguments of the same names in that function, returns its result and raises its errors. In
+    addition, an annealed temperature needs ``epoch``, and ValueError is raised without it. Other
+    temperatures ignore it.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -312,7 +313,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
             between layers, and any further axes are flattened into D.
         labels: integer tensor [..., B]; any leading axes hold independent batches. For several
             classes per point, pass a tensor [..., B, C] of 0 and 1, preferably bool. An integer
-            tensor whose shape equals the first axes of every layer is read as [..., B].
+            tensor whose shape equals the sizes of the first axes of every layer is read as [...,
+            B].
         alpha: weight of the soft nearest neighbor loss, a number or a tensor [...] with one weight
             per batch. A positive weight disentangles the classes, and a negative weight entangles
             them. If ``alpha`` is the number 0, the result is the primary loss itself.

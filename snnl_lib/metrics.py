@@ -57,7 +57,7 @@ def clustering_scores(features, clusters, labels):
 
     Raises:
         ValueError: the arrays are empty or differ in length, ``features`` is not finite, or
-            ``clusters`` or ``labels`` are not integers.
+            ``clusters`` or ``labels`` does not hold integers.
 
     >>> points = [[0], [1], [8], [9]]
     >>> scores = clustering_scores(points, [0, 0, 1, 1], labels=[0, 0, 1, 0])
@@ -152,9 +152,10 @@ def retrieval_scores(queries):
     equally similar candidates is arbitrary, so each score is the mean over all their orders
     (McSherry and Najork, 2008).
 
-    The result is a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, arrays
-    differ in length, a similarity is not finite, or a query lacks relevant or irrelevant
-    candidates. Remove queries of the last kind beforehand, as is usual for TREC-QA and AskUbuntu.
+    The result is a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, the two
+    arrays of a query differ in length, a similarity is not finite, or a query lacks relevant or
+    irrelevant candidates. Remove queries that lack either beforehand, as is usual for TREC-QA and
+    AskUbuntu.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
@@ -229,8 +230,8 @@ def _ids(name, values):
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless the features are finite numbers of shape [N, D] and each array in
-    ``ids`` has length N.
+    Raises ValueError unless ``features`` has shape [N, D] and holds finite numbers and each array
+    in ``ids`` has length N.
     """
     features = np.asarray(features)
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):

@@ -17,7 +17,7 @@ def named_seed(seed: int, name: str) -> int:
     ``seed`` is the run's seed, and ``name`` identifies the source, such as ``"subset"``,
     ``"weights"``, ``"batches"`` or ``"kmeans"``. Each source has its own seed. A baseline and a
     method with the same ``seed`` therefore use the same subset, initial weights and batches, and
-    can be compared in pairs.
+    can be compared seed by seed.
 
     >>> named_seed(42, "weights"), named_seed(42, "batches")
     (1366180961, 1106088122)

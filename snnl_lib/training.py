@@ -191,9 +191,9 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         weight: in each epoch, ``"over T"`` divides alpha by the annealed temperature (Eq. 6),
             ``"times T"`` multiplies alpha by it, and None leaves alpha unchanged. Annealing has two
             effects. Points pick nearer neighbours, and the loss becomes stronger because the
-            gradient of Eq. 4 has a factor of 1 / T. This option separates the effects. With
-            ``"over T"``, the loss at T = 1 is as strong as the annealed loss. With ``"times T"``,
-            the annealed loss is as strong as the loss at T = 1.
+            gradient of Eq. 4 has a factor of 1 / T. This option separates the effects. With ``"over
+            T"`` and ``temperature=1``, the loss is as strong as the annealed loss. With ``"times
+            T"``, the annealed loss is as strong as the loss at T = 1.
         layers: the layers that the loss is applied to, as in ``composite_loss``.
         select: function (hidden, output) that returns a dict of the tensors that the loss is
             applied to; by default, all hidden layers.
@@ -205,7 +205,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             over the documents may be smaller.
         steps_per_epoch: number of batches in an epoch. By default, an epoch is one pass over the
             documents. A longer epoch continues with the documents in a new order; a shorter one
-            ends early.
+            ends early, and the next epoch continues with the remaining documents.
         after_epoch: function (model) that returns a dict of numbers to add to the epoch's row of
             the curve.
         ignore_index: label of documents to ignore in Eq. 4, or None.
@@ -226,8 +226,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         ValueError: ``features`` has no rows, differs from ``labels`` in length, or is float64 on a
             device without float64; a number is out of range; ``weight`` or a layer is unknown; or
             ``regularizer`` is combined with ``layers`` or ``ignore_index``.
-        CacheError: the checkpoint is damaged, belongs to a run with other data, seed or settings,
-            or cannot be read or written.
+        CacheError: the checkpoint is damaged, belongs to a run with different data, a different
+            seed or different settings, or cannot be read or written.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)

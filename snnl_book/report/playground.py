@@ -64,7 +64,7 @@ def show_playground(seed: int):
         "lines lead from one ringed point to nearly all others. On the right each class lies on a "
         "ray of its own, and the lines lead to the classmates of the ringed point.",
         "Forty points before and after 200 steps of training on the loss alone, at a temperature "
-        "of 1. Lines show which points the ringed point picks; the wider the line, the likelier "
+        "of 1. Lines show which points the ringed point may pick; the wider the line, the likelier "
         "the pick. Solid lines lead to points of its own class, dashed lines to others. Only the "
         "angle between two points matters, so each class gathers on a ray from the origin.",
     )

@@ -175,7 +175,7 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     early = "label == '20,000 documents, loss in the first half only' and metric == 'acc'"
     assert max(means.values()) > readings.query(early)["value"].mean()
     assert numbers["own-questions"] == "4"
-    assert "Four of the claims are questions" in (ROOT / "book" / "claims.md").read_text()
+    assert "Four of the claims are our own" in (ROOT / "book" / "claims.md").read_text()
 
 
 def test_the_falling_temperature_gains_less_than_the_longer_step_on_points():
