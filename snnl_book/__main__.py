@@ -28,7 +28,7 @@ DEVICES = "where to compute: auto (a GPU if there is one), cpu, cuda, mps or xpu
 
 
 def _parser():
-    about = "Commands of an executable book that reproduces three papers, here called"
+    about = "Commands for an executable book that reproduces three papers, here called"
     papers = "text (Agarap, 2021), image (Agarap and Azcarraga, 2020) and ClusterBERT (2023)."
     runs = "An experiment consists of runs. Each run leaves a record, a CSV file with its scores."
     about = f"{about} {papers} {runs}"
@@ -37,7 +37,7 @@ def _parser():
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in the folder {data.cache_dir()}"
-        lost = "If you delete it, what is needed is downloaded or computed again"
+        lost = "If you delete it, what is needed is downloaded or computed again, except your own files"
         advice = "To use another folder, set the environment variable SNNL_CACHE"
         epilog = f"{cache}. {lost}. {advice}."
         sentence = f"{about[0].upper()}{about[1:]}."
@@ -111,7 +111,7 @@ def _add_run(command):
 def _add_missing(command):
     about = f"count or list {TO_DO}; the exit status is 1 if there are any"
     add = command("missing", _missing, about)
-    about = "list the runs of this experiment"
+    about = "list the missing runs of this experiment"
     default = "without a name, the runs of all experiments are counted"
     add("experiment", nargs="?", help=f"{about}: {NAMES}; {default}")
     _add_plan(add)

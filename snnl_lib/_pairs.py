@@ -51,8 +51,8 @@ class PairLosses(torch.autograd.Function):
     The arguments, which must already have been checked, are float32 or float64 features [..., N,
     D], labels [..., N] or (several classes per row) [..., N, C], a temperature (a number or a
     scalar tensor), and Settings. The results are the losses of the anchors and whether each anchor
-    has a classmate, both of shape [..., anchors]. If ``summed`` is True, both are summed over the
-    anchors and have shape [...].
+    has a classmate (another point of its class), both of shape [..., anchors]. If ``summed`` is
+    True, both are summed over the anchors and have shape [...].
 
     For sums, the forward pass also computes the gradient, so no table of pairs has to be kept for
     the backward pass. Losses that are not summed can receive different weights. Only the backward

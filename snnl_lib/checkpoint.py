@@ -109,7 +109,8 @@ class Checkpoint:
         self._last_saved = time.monotonic()
 
     def restore(self) -> dict:
-        """Restore the state of all parts from the file, and return the saved ``progress``.
+        """Restore the state of all parts from the file, and return the ``progress`` given to
+        ``save``.
 
         The result is an empty dict if there is no file. Raises CacheError if the file is damaged,
         cannot be read, or belongs to another run.

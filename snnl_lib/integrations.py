@@ -98,7 +98,7 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
 
 
 def gathered(features, labels):
-    """Return the rows of all processes for a loss over the whole batch; gradients flow back to all.
+    """Return the rows of all processes, with gradients that flow back, for a loss over all rows.
 
     Use this function under DistributedDataParallel. Each process (called a *rank*) passes its own
     rows, and all ranks compute the same loss over the rows of all ranks::
@@ -111,10 +111,10 @@ def gathered(features, labels):
     which divides by W. (If the rows of other ranks were gathered without a gradient, the result
     would be W times too small.)
 
-    Alternatively, pass only the rows of the other ranks to the loss, as ``references``, so that the
-    ranks do not all compute the same table of pairs. Each rank then takes the mean over its own
-    anchors. The mean of these means equals the loss of the whole batch only if all ranks have the
-    same number of anchors with a classmate.
+    Alternatively, pass the rank's own rows to the loss as ``features`` and those of the other ranks
+    as ``references``, so that the ranks do not all compute the same table of pairs. Each rank then
+    takes the mean over its own anchors. The mean of these means equals the loss of the whole batch
+    only if all ranks have the same number of anchors with a classmate.
 
     Args:
         features: float tensor [..., B, D]; only B may differ between ranks.
@@ -170,7 +170,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 class EntanglementMonitor:
-    """Measure how entangled the classes are in each layer while a network trains, using Eq. 4.
+    """Use Eq. 4 to measure how entangled the classes are in each layer while a network trains.
 
     The temperature is fixed, so that epochs can be compared. A measurement does not change the
     gradients, the training mode or torch's random state, and it leaves no hooks (callbacks) in the

@@ -36,7 +36,7 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     Args:
         features: float tensor [..., B, D]: B points with D features. Any leading axes hold
             independent batches. For float16 and bfloat16, the result is float32.
-        labels: integer tensor [..., B] or integer or bool tensor [..., B, C], as in
+        labels: integer tensor [..., B], or integer or bool tensor [..., B, C], as in
             ``soft_nearest_neighbor_loss``.
         temperature: T > 0, a number or a scalar tensor.
         distance: ``"cosine"`` (Eq. 5, in [0, 2]) or ``"sqeuclidean"`` (squared Euclidean).
@@ -221,10 +221,10 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     starts at ``initial_temperature``; its logarithm is a parameter of the module. ``distance``,
     ``reduction``, ``chunk_size`` and ``ignore_index`` are passed to ``soft_nearest_neighbor_loss``.
 
-    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes the
-    arguments of the same names in that function, returns its result and raises its errors. In
-    addition, an annealed temperature needs ``epoch``, and ValueError is raised without it. Other
-    temperatures ignore it.
+    ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes that
+    function's arguments of the same names, returns its result and raises its errors. In addition,
+    an annealed temperature needs ``epoch``, and ValueError is raised without it. Other temperatures
+    ignore it.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -313,8 +313,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
             between layers, and any further axes are flattened into D.
         labels: integer tensor [..., B]; any leading axes hold independent batches. For several
             classes per point, pass a tensor [..., B, C] of 0 and 1, preferably bool. An integer
-            tensor whose shape equals the sizes of the first axes of every layer is read as [...,
-            B].
+            tensor whose shape matches the first axes of every layer is read as [..., B].
         alpha: weight of the soft nearest neighbor loss, a number or a tensor [...] with one weight
             per batch. A positive weight disentangles the classes, and a negative weight entangles
             them. If ``alpha`` is the number 0, the result is the primary loss itself.

@@ -2,7 +2,7 @@
 
 The clustering scores are the Dunn index and those of Eqs. 9-20 of the text paper (Agarap, 2021).
 The ClusterBERT paper is *ClusterBERT: Multi-Stage Fine-Tuning of Transformers for Deep Text
-Clustering* (2023). All scores are Python floats. Scores between 0 and 1 are fractions, not
+Clustering* (2023). All scores are Python floats. Scores that range from 0 to 1 are fractions, not
 percentages.
 """
 
@@ -154,8 +154,8 @@ def retrieval_scores(queries):
 
     The result is a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, the two
     arrays of a query differ in length, a similarity is not finite, or a query lacks relevant or
-    irrelevant candidates. Remove queries that lack either beforehand, as is usual for TREC-QA and
-    AskUbuntu.
+    irrelevant candidates. Beforehand, remove queries that lack either, as is usual for the data
+    sets TREC-QA and AskUbuntu.
 
     >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
     {'map': 0.6666666666666666, 'mrr': 0.625}
@@ -230,7 +230,7 @@ def _ids(name, values):
 def check_points(features, **ids):
     """Return features as an array [N, D].
 
-    Raises ValueError unless ``features`` has shape [N, D] and holds finite numbers and each array
+    Raises ValueError unless ``features`` has shape [N, D] and holds finite numbers, and each array
     in ``ids`` has length N.
     """
     features = np.asarray(features)

@@ -57,7 +57,7 @@ def _check_sizes(**sizes):
 
 
 class FeedForwardNet(nn.Module):
-    """A classifier of fully connected layers with ReLUs (Eq. 1, Sec. 2.1).
+    """A classifier made of fully connected layers with ReLUs (Eq. 1, Sec. 2.1).
 
     The paper uses two hidden layers of 500 units for averaged spaCy word vectors, and one such
     layer for InferSent sentence vectors. ``hidden_sizes`` lists the number of units in each hidden
@@ -150,16 +150,16 @@ class ConvNet(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """The autoencoder of Sec. 2.3: d-500-500-2000-128-2000-500-500-d units, d = ``in_features``.
+    """The autoencoder of Sec. 2.3: d-500-500-2000-128-2000-500-500-d units; d is ``in_features``.
 
     ``hidden_sizes`` lists the number of units in each hidden layer of the encoder; the decoder has
     the same sizes in reverse order. The code, between encoder and decoder, has ``code_size`` units.
 
     ``forward(x)`` takes a tensor [B, in_features]. It returns the logits [B, in_features] of the
-    reconstruction and the hidden layers. The reconstruction is the logistic function of the logits;
-    ``training.binary_cross_entropy`` (Eq. 3) applies this function itself. The hidden layers are
-    ``encoder1`` to ``encoder3`` and ``decoder1`` to ``decoder3`` after the ReLU, and ``code``
-    [B, code_size] after the logistic function, in (0, 1).
+    reconstruction, and the hidden layers. The reconstruction is the logistic function of the
+    logits; ``training.binary_cross_entropy`` (Eq. 3) applies this function itself. The hidden
+    layers are ``encoder1`` to ``encoder3`` and ``decoder1`` to ``decoder3`` after the ReLU, and
+    ``code`` [B, code_size] after the logistic function, in (0, 1).
 
     With ``linear_code=True``, no logistic function is applied to the code. With
     ``before_nonlinearity=True``, the hidden layers are returned before their ReLU or logistic
@@ -191,7 +191,8 @@ class Autoencoder(nn.Module):
         self.output = output_layer(decoder_sizes[-1], in_features)
 
     def encode(self, x):
-        """Return the code [B, code_size] of x [B, in_features] and all layers up to the code."""
+        """Return the code [B, code_size] of x [B, in_features], and all hidden layers up to the
+        code."""
         x, hidden = _run_hidden_layers(self.encoder, x, "encoder", self.before_nonlinearity)
         linear = self.code(x)
         code = linear if self.linear_code else torch.sigmoid(linear)

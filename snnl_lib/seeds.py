@@ -12,7 +12,7 @@ BATCH_SIZE = 256
 
 
 def named_seed(seed: int, name: str) -> int:
-    """Return the seed for one random source of a run, an integer in [0, 2³²).
+    """Return the seed, an integer in [0, 2³²), for one source of randomness in a run.
 
     ``seed`` is the run's seed, and ``name`` identifies the source, such as ``"subset"``,
     ``"weights"``, ``"batches"`` or ``"kmeans"``. Each source has its own seed. A baseline and a

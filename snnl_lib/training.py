@@ -22,7 +22,7 @@ from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
 class Diverged(ArithmeticError):
-    """Raised if the loss or the weights of a training run are no longer finite.
+    """Raised by ``raise_if_diverged`` if the loss or the weights of a training run are not finite.
 
     ``curve`` is a DataFrame with one row per epoch.
     """

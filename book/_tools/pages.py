@@ -238,6 +238,7 @@ def _smallest(judged):
         for contrasts in judged.query("chapter == '07_text_classification'")["contrasts"]
         for contrast in contrasts
         if contrast["metric"] == "acc"
+        and contrast["direction"] != "unfair"
         and contrast["test"].startswith("> 0")
         and contrast["units"] >= 5
     )

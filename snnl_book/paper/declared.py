@@ -456,8 +456,8 @@ def _printed_scores(table, location) -> list[dict[str, float]]:
     ]
 
 
-def _row_scores(table, row, reference, location) -> dict[str, float]:
-    """Return the paper's numbers on one row, by data set."""
+def _row_scores(table, row, reference, location, complete=True) -> dict[str, float]:
+    """Return the paper's numbers on one row, by data set: if ``complete``, one for each."""
     corpora = table["corpora"] or (row.get("dataset"),)
     if reference.keys() == {"stated", "number"}:
         return dict.fromkeys(corpora, float(reference["number"]))
@@ -472,24 +472,30 @@ def _row_scores(table, row, reference, location) -> dict[str, float]:
     matching = _matching(numbers, reference)
     if "dataset" in numbers:
         matching = matching[matching["dataset"].isin(corpora)]
-    if len(matching) != len(corpora) or matching["value"].isna().any():
+    if complete and (len(matching) != len(corpora) or matching["value"].isna().any()):
         count = len(matching)
         raise ClaimError(f"{location}: {reference} names {count} numbers, not {len(corpora)}")
     datasets = matching["dataset"] if "dataset" in numbers else corpora
-    return dict(zip(datasets, matching["value"].astype(float), strict=True))
+    return dict(zip(datasets, matching["value"].astype(float), strict=False))
 
 
 def _published(table, printed, location) -> tuple[dict[str, float], ...]:
     """Return the published scores of each row by data set, where it is a rival and they are known.
 
-    They are the paper's own, ``printed``, and those of the literature. Raises ClaimError if the
-    literature does not have the rival at all.
+    They are the paper's own, ``printed``, and those that ``published`` refers to: of the
+    literature, or of the paper's tables where the comparison has no ``printed``.
     """
     cells = table["cells"]
     scores = [dict(own) for own in printed] or [{} for _ in cells]
-    from_literature = _literature_scores(table, location) if "published" in table else {}
-    for own in scores:
-        for dataset, score in from_literature.items():
+    reference = table.get("published", {})
+    for own, (_, row) in zip(scores, cells, strict=True):
+        if "literature" in reference:
+            more = _literature_scores(table, location)
+        elif reference:
+            more = _row_scores(table, row, reference, f"{location}, published", complete=False)
+        else:
+            more = {}
+        for dataset, score in more.items():
             own[dataset] = max(score, own.get(dataset, score))
     return tuple(own if weight < 0 else {} for (weight, _), own in zip(cells, scores, strict=True))
 

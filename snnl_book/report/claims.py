@@ -320,7 +320,8 @@ def _ours(claim):
     """
     if len(claim.contrasts) == 1:
         return claim.ours if claim.interval == "–" else f"{claim.ours}, {claim.interval}"
-    measured = [contrast for contrast in claim.contrasts if contrast["units"]]
+    fair = [contrast for contrast in claim.contrasts if contrast["direction"] != "unfair"]
+    measured = [contrast for contrast in fair if contrast["units"]]
     if len({contrast["metric"] for contrast in measured}) != 1:
         return claim.ours
     measured = sorted(measured, key=lambda contrast: contrast["mean"])

@@ -236,7 +236,8 @@ def _row(claim, judged, readings, adjusted, frozen):
     counted, fair = _counted(judged), _fair(judged)
     verdict = _whole(judged)
     rows = [comparison_row(comparison, adjusted.get(id(comparison))) for comparison in judged]
-    runs = [run for comparison in fair for run in comparison.runs]
+    shown = [comparison for comparison in fair if comparison.runs] or judged
+    runs = [run for comparison in shown for run in comparison.runs]
     changed = claim.changed
     if claim.replaced:
         before = 'With {encoder}, rule 2 gave the verdict "{verdict}".'
@@ -254,7 +255,7 @@ def _row(claim, judged, readings, adjusted, frozen):
         "verdict": "; ".join([verdict, *_depends(claim, counted, verdict, readings)]),
         "kind": verdict,
         "readings": readings,
-        "provisional": any(comparison.provisional for comparison in counted),
+        "provisional": any(comparison.provisional for comparison in _fair(counted)),
         "changed": changed,
         "records": _named(runs),
         "contrasts": rows,
@@ -278,7 +279,7 @@ def _depends(claim, counted, verdict, readings):
         conditions.append("from stale records")
     if claim.after_seeing:
         conditions.append("declared after seeing")
-    if any(comparison.provisional for comparison in counted):
+    if any(comparison.provisional for comparison in _fair(counted)):
         conditions.append("provisional")
     return conditions
 
@@ -310,14 +311,15 @@ def _any_of(readings):
 def _untested(claim, counted):
     """List which comparisons of a claim are unfair, or lack all runs or those of some corpora."""
     gaps = [claim.not_attempted] if claim.not_attempted else []
+    unfair = [comparison for comparison in counted if comparison.direction == "unfair"]
     reasons = {}
-    for each in counted:
-        if each.direction == "unfair":
-            reason = _why_unfair(each, counted)
-            reasons.setdefault(re.sub(r" \(.*?\)", "", reason), []).append(reason)
+    for comparison in unfair:
+        reason = _why_unfair(comparison, counted)
+        reasons.setdefault(re.sub(r" \(.*?\)", "", reason), []).append(reason)
     if reasons:  # of several scores of one rival, the list of comparisons has the numbers
         shown = [full[0] if len({*full}) == 1 else short for short, full in reasons.items()]
-        gaps.append(f"not a fair comparison: {listing(shown)}")
+        share = f"{len(unfair)} of {len(counted)} comparisons " * (len(counted) > 1)
+        gaps.append(f"{share}not fair: {listing(shown)}")
     untested = [comparison for comparison in counted if comparison.direction == "not tested"]
     if untested:
         share = f"{len(untested)} of {len(counted)} comparisons not tested"

@@ -88,8 +88,8 @@ class _Block:
                 return f"most runs of {label} {' or '.join(ended)}"
             score = published[row].get(dataset) if published else None
             values = [run.value for run in runs.values() if not math.isnan(run.value)]
-            is_counted = contrasts.base(self.metrics[row]) in documents.COUNTED
-            if score and values and is_counted and np.mean(values) < score - BELOW_PUBLISHED:
+            in_points = contrasts.base(self.metrics[row]) in contrasts.FRACTIONS
+            if score and values and in_points and np.mean(values) < score - BELOW_PUBLISHED:
                 name = contrasts.base(self.metrics[row]).split("_")[0].upper()
                 ours = f"{name} {np.mean(values):.3f} on {dataset}, published {score:.3f}"
                 return f"our {label} is below its published score ({ours})"
@@ -182,14 +182,17 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting, runs: int =
     if contrast.test not in ("rank", "more than half"):
         return _compare(contrast, contrast.cells, book, setting, runs)
     plain = replace(contrast, test="> 0")
-    parts = [
-        _compare(replace(plain, value=value), cells, book, setting, runs)
-        for cells, value in _groups_of(contrast)
-    ]
-    tested = [part for part in parts if part.runs]
+    parts = []
+    for places, value in _groups_of(contrast):
+        cells = [contrast.cells[place] for place in places]
+        published = tuple(contrast.published[place] for place in places if contrast.published)
+        part = replace(plain, value=value, published=published)
+        parts.append(_compare(part, cells, book, setting, runs))
+    tested = [part for part in parts if part.runs and part.direction != "unfair"]
     if not tested:
-        return replace(parts[0], contrast=contrast)
-    # A rival that collapsed does not count, but one that is not recorded does.
+        unfair = [part for part in parts if part.direction == "unfair"]
+        return replace([*unfair, *parts][0], contrast=contrast)
+    # An unfair rival does not count, but one that is not recorded does.
     directions = [part.direction for part in parts if part.direction != "unfair"]
     if contrast.test == "rank":
         direction = contrasts.rank(directions, contrast.rank)
@@ -211,17 +214,16 @@ def judge_contrast(contrast: Contrast, book: Book, setting: Setting, runs: int =
 
 
 def _groups_of(contrast):
-    """Split a rank, or "more than half", into comparisons, each a pair (cells, value)."""
+    """Split a rank, or "more than half", into comparisons: pairs (places of cells, value)."""
     if contrast.test == "more than half":
         groups = []
-        for weight, row in contrast.cells:
+        for place, (weight, _) in enumerate(contrast.cells):
             if weight > 0:  # each winner starts a comparison
                 groups.append(([], None))
-            cells, _ = groups[-1]
-            cells.append((weight, row))
+            groups[-1][0].append(place)
         return groups
-    (winner,) = (cell for cell in contrast.cells if cell[0] > 0)
-    rivals = [cell for cell in contrast.cells if cell[0] < 0]
+    (winner,) = (place for place, (weight, _) in enumerate(contrast.cells) if weight > 0)
+    rivals = [place for place, (weight, _) in enumerate(contrast.cells) if weight < 0]
     against_rivals = [([winner, rival], None) for rival in rivals]
     return against_rivals + [([winner], number) for number in contrast.reported]
 
@@ -299,7 +301,7 @@ def _judged(contrast, all_blocks, runs=1):
         corpora={block.corpus: float(block.units()[0]) for block in blocks if block.corpus},
         runs=tuple(run for block in blocks for pair in block.pairs for run in pair),
         note=unfair or ("the units hardly differ" if estimate.flat else ""),
-        provisional=bool(fair) and None in widths,
+        provisional=None in widths,
     )
 
 
