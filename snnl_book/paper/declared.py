@@ -457,7 +457,10 @@ def _printed_scores(table, location) -> list[dict[str, float]]:
 
 
 def _row_scores(table, row, reference, location, complete=True) -> dict[str, float]:
-    """Return the paper's numbers on one row, by data set: if ``complete``, one for each."""
+    """Return the paper's numbers on one row, by data set: if ``complete``, one for each.
+
+    Otherwise data sets may be missing, but none may have two numbers.
+    """
     corpora = table["corpora"] or (row.get("dataset"),)
     if reference.keys() == {"stated", "number"}:
         return dict.fromkeys(corpora, float(reference["number"]))
@@ -472,8 +475,11 @@ def _row_scores(table, row, reference, location, complete=True) -> dict[str, flo
     matching = _matching(numbers, reference)
     if "dataset" in numbers:
         matching = matching[matching["dataset"].isin(corpora)]
-    if complete and (len(matching) != len(corpora) or matching["value"].isna().any()):
-        count = len(matching)
+    if not complete:
+        matching = matching.dropna(subset="value")
+    count = len(matching)
+    is_wrong = count != len(corpora) if complete else count > len(corpora)
+    if is_wrong or matching["value"].isna().any():
         raise ClaimError(f"{location}: {reference} names {count} numbers, not {len(corpora)}")
     datasets = matching["dataset"] if "dataset" in numbers else corpora
     return dict(zip(datasets, matching["value"].astype(float), strict=False))
@@ -486,6 +492,8 @@ def _published(table, printed, location) -> tuple[dict[str, float], ...]:
     literature, or of the paper's tables where the comparison has no ``printed``.
     """
     cells = table["cells"]
+    if "published" in table and not any(weight < 0 for weight, _ in cells):
+        raise ClaimError(f"{location}: a published score needs a rival among the rows")
     scores = [dict(own) for own in printed] or [{} for _ in cells]
     reference = table.get("published", {})
     for own, (_, row) in zip(scores, cells, strict=True):
@@ -506,8 +514,6 @@ def _literature_scores(table, location) -> dict[str, float]:
     if source != "literature":
         raise ClaimError(f"{location}: a published score must come from the literature")
     _refuse_unknown(reference, {"method"}, f"{location}, published")
-    if not any(weight < 0 for weight, _ in table["cells"]):
-        raise ClaimError(f"{location}: a published score needs a rival among the rows")
     scores = _matching(numbers, reference)
     if scores.empty:
         raise ClaimError(f"{location}: the literature has no method {reference.get('method')!r}")

@@ -795,6 +795,10 @@ def test_the_papers_own_row_is_a_published_score_of_a_rival(tmp_path):
     against_orig, _, against_ae, _ = read(tmp_path, HEAD + only_nmi)[0].contrasts
     assert against_orig.published == ({}, {"ag_news": 0.51})
     assert against_ae.published == ({}, {"ag_news": 0.44})
+    without_printed = only_nmi.replace("printed", "published")
+    against_orig, _, against_ae, _ = read(tmp_path, HEAD + without_printed)[0].contrasts
+    assert against_orig.published == ({}, {"ag_news": 0.51}) and against_orig.printed is None
+    assert against_ae.published == ({}, {"ag_news": 0.44})
 
 
 READING = """
@@ -852,6 +856,7 @@ BAD = [
         HEAD + VALUE + 'published = { literature = "images" }\n',
         "a published score needs a rival among the rows",
     ),
+    (HEAD + VALUE + "published = { table = 4 }\n", "needs a rival among the rows"),
     (HEAD + 'readings = ["scaled"]\n' + ONE, "there is no reading 'scaled' in this file"),
     (READING.replace('"ae-d"', '"lc-d"') + USED + ONE, "changes none of its comparisons"),
     (READING.replace("rows", "row") + USED + ONE, "there is no key 'row'"),
