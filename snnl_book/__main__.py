@@ -166,7 +166,7 @@ def _run(args):
     specs = experiments.runnable(todo, device, args.costly)
     left_out = {*todo} - {*specs}
     _print_reasons(experiments.unmet(spec, device, args.costly) for spec in left_out)
-    print(f"{len(specs)} runs to do, {len(rows) - len(todo)} recorded")
+    print(f"runs to do: {len(specs)}, recorded: {len(rows) - len(todo)}")
     if not specs:
         return 0
     names = ", ".join(sorted({spec.dataset for spec in specs}))
@@ -298,7 +298,7 @@ def _merge(args):
         for line in (*merged.refused, *merged.conflicts):
             print(line, file=sys.stderr)
         counts = {name: len(names) for name, names in merged._asdict().items() if names}
-        print(f"{folder}: {', '.join(f'{count} {name}' for name, count in counts.items())}")
+        print(f"{folder}: {', '.join(f'{name}: {count}' for name, count in counts.items())}")
         problems += len(merged.conflicts) + len(merged.refused)
     return 1 if problems else 0
 

@@ -146,11 +146,11 @@ def test_run_answers_repeats_finished_runs_without_answers_and_no_others(
         assert status == 0, error
         return output
 
-    assert "1 runs to do" in count()
+    assert "runs to do: 1" in count()
     (path,) = (results_folder / "_build" / "tiny" / "clustering").glob("*.answers.csv")
-    assert "0 runs to do, 1 recorded" in count()
+    assert "runs to do: 0, recorded: 1" in count()
     path.unlink()
-    assert "1 runs to do, 0 recorded" in count() and path.exists()
+    assert "runs to do: 1, recorded: 0" in count() and path.exists()
 
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -297,7 +297,7 @@ def test_just_the_runs_without_a_good_record_are_made_and_a_dry_run_changes_noth
     said = finish(snakemake(small_book, *RUNS))
     assert done(said, "run") == 1
     log = (small_book / "_build" / "logs" / "tiny" / LOG).read_text()
-    assert "2 runs to do, 2 recorded" in log
+    assert "runs to do: 2, recorded: 2" in log
     assert {path for path in paths if path.read_bytes() == made[path]} >= set(paths[2:])
     assert set(results.judge([*wanted], {}).values()) == {"done"}
     assert done(finish(snakemake(small_book, *RUNS)), "run") == 0

@@ -131,11 +131,11 @@ def test_missing_is_1_until_everything_is_recorded_and_run_resumes(
     first = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
     results.write_record(experiments.run(first, "cpu"))
     status, output, _ = command("run", "clustering", *TINY)
-    assert status == 0 and output.startswith("3 runs to do, 1 recorded\n") and "[3/3]" in output
+    assert status == 0 and output.startswith("runs to do: 3, recorded: 1\n") and "[3/3]" in output
     assert "min left" not in output
     assert command("missing", "clustering", *MISSING)[:2] == (0, "0 missing or stale\n")
     before = [path.stat().st_mtime_ns for path in records(results_folder)]
-    assert command("run", "clustering", *TINY)[:2] == (0, "0 runs to do, 4 recorded\n")
+    assert command("run", "clustering", *TINY)[:2] == (0, "runs to do: 0, recorded: 4\n")
     assert [path.stat().st_mtime_ns for path in records(results_folder)] == before
     assert len(before) == 4
 
@@ -146,13 +146,13 @@ def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(
     only = ("clustering", *TINY, "--models", "pca")
     assert command("run", *only)[0] == 0
     first = results.load_results("clustering", "tiny")
-    assert command("run", *only)[1].startswith("0 runs to do")
+    assert command("run", *only)[1].startswith("runs to do: 0")
     (path,) = records(results_folder)
     path.write_text(
         path.read_text().replace(str(first["created"].iloc[0]), "2000-01-01T00:00:00+00:00")
     )
     status, output, _ = command("run", *only, "--again")
-    assert status == 0 and output.startswith("1 runs to do, 0 recorded\n")
+    assert status == 0 and output.startswith("runs to do: 1, recorded: 0\n")
     again = results.load_results("clustering", "tiny")
     assert again["created"].iloc[0] > "2000-01-02" and again["value"].equals(first["value"])
 
@@ -189,11 +189,11 @@ def test_run_paper_repeats_tables_1_to_4_and_figures_1_and_2(command, packages, 
     paper = ("run", "paper", *MISSING, "73", "--device", "cpu")
     status, output, _ = command(*paper, "--jobs", "2")
     runs = results.load_results(profile="tiny").drop_duplicates("key")
-    assert status == 0 and output.startswith(f"{len(runs)} runs to do, 0 recorded\n")
+    assert status == 0 and output.startswith(f"runs to do: {len(runs)}, recorded: 0\n")
     assert "failed" not in set(runs["status"])
     counts = {"classification": 12, "clustering": 8, "lexicon": 10, "tsne": 4}
     assert runs.groupby("experiment").size().to_dict() == counts
-    assert command(*paper)[1] == f"0 runs to do, {len(runs)} recorded\n"
+    assert command(*paper)[1] == f"runs to do: 0, recorded: {len(runs)}\n"
 
 
 def test_only_the_models_and_embeddings_asked_for_are_run(command, packages, monkeypatch):
@@ -205,7 +205,7 @@ def test_only_the_models_and_embeddings_asked_for_are_run(command, packages, mon
     status, output, _ = command("run", *knn, "--embeddings", "spacy")
     place = f"on newsgroups4; records go to {results.results_dir('tiny')}"
     assert status == 0
-    assert output.startswith(f"1 runs to do, 0 recorded\n{place}\n[1/1] knn on newsgroups4/spacy")
+    assert output.startswith(f"runs to do: 1, recorded: 0\n{place}\n[1/1] knn on newsgroups4/spacy")
     frame = results.load_results(profile="tiny")
     assert set(zip(frame["embedding"], frame["model"], strict=True)) == {("spacy", "knn")}
 
@@ -216,7 +216,7 @@ def test_runs_that_cannot_be_made_here_are_counted_and_left_out(command, package
     for names in (["infersent-nli"], ["infersent-nli", "infersent"]):
         status, output, _ = command(*only, *names)
         *reasons, last = output.splitlines()
-        assert (status, last) == (0, "0 runs to do, 0 recorded")
+        assert (status, last) == (0, "runs to do: 0, recorded: 0")
         counts = [
             re.match(r"(\d+) runs cannot be carried out here: \D.{20,}", line) for line in reasons
         ]
@@ -306,7 +306,7 @@ def test_a_failed_run_is_reported_recorded_and_tried_again_with_exit_status_1(
     assert status == 1 and "failed (RuntimeError: no memory left)" in output
     assert command("missing", "clustering", *MISSING)[1].count("failed  clustering: pca") == 1
     status, output, _ = command("run", "clustering", *TINY, "--models", "pca")
-    assert status == 0 and output.startswith("1 runs to do")
+    assert status == 0 and output.startswith("runs to do: 1")
 
 
 def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(
@@ -474,17 +474,17 @@ def test_the_run_of_a_key_is_made_and_no_other(command, packages, results_folder
     made = f"on newsgroups4; records go to {results.results_dir('tiny')}\n"
     made += "[1/1] pca on newsgroups4/spacy, alpha 0, seed 42: ok, "
     named = "run", "clustering", *TINY, "--keys", experiments.key(spec)
-    assert command(*named)[1].startswith(f"1 runs to do, 0 recorded\n{made}")
-    assert command(*named)[1] == "0 runs to do, 1 recorded\n"
+    assert command(*named)[1].startswith(f"runs to do: 1, recorded: 0\n{made}")
+    assert command(*named)[1] == "runs to do: 0, recorded: 1\n"
     again = command(*named, "--again")[1]
-    assert again.startswith("1 runs to do, 0 recorded\nsimilar runs took ") and made in again
+    assert again.startswith("runs to do: 1, recorded: 0\nsimilar runs took ") and made in again
     assert [path.stem for path in records(results_folder)] == [experiments.key(spec)]
 
 
 def test_filters_together_keep_the_runs_that_match_all(command, refused, packages, results_folder):
     both = *TINY[:-2], "73", "--device", "cpu"
     status, output, _ = command("run", "clustering", *both, "--models", "pca", "--keys", "*-s73-*")
-    assert status == 0 and "1 runs to do" in output
+    assert status == 0 and "runs to do: 1" in output
     (path,) = records(results_folder)
     assert "-pca-" in path.stem and "-s73-" in path.stem
     message = refused("run", "clustering", *TINY, "--models", "pca", "--keys", "*-ae-d-*")
@@ -518,11 +518,11 @@ def test_merge_counts_what_became_of_records_and_fails_if_one_contradicts_ours(
     (other / "clustering").mkdir(parents=True)
     theirs = other / "clustering" / path.name
     theirs.write_text(full)
-    assert command("merge", str(other))[:2] == (0, f"{other}: 1 added\n")
-    assert command("merge", str(other))[:2] == (0, f"{other}: 1 kept\n")
+    assert command("merge", str(other))[:2] == (0, f"{other}: added: 1\n")
+    assert command("merge", str(other))[:2] == (0, f"{other}: kept: 1\n")
     theirs.write_text(full.replace(",dbi,", ",dbi,9"))
     status, output, error = command("merge", str(other))
-    assert (status, output) == (1, f"{other}: 1 conflicts\n") and "dbi is 9" in error
+    assert (status, output) == (1, f"{other}: conflicts: 1\n") and "dbi is 9" in error
     assert "holds no records" in refused("merge", str(tmp_path / "nothing"))
 
 
@@ -611,7 +611,7 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_half_written_file(
     finished = len(results.load_results(profile="tiny")["key"].unique())
     assert 1 <= finished < 12
     status, output, _ = command("run", "clustering", *SEVERAL)
-    assert status == 0 and output.startswith(f"{12 - finished} runs to do, {finished} recorded\n")
+    assert status == 0 and output.startswith(f"runs to do: {12 - finished}, recorded: {finished}\n")
 
 
 LONG_RUNS = """

@@ -119,7 +119,7 @@ def test_runs_killed_at_random_moments_go_on_and_end_with_the_same_bits(
             shutil.rmtree(own_cache / "embeddings", ignore_errors=True)
     left = len(results.load_results(profile="tiny")["key"].unique())
     said = finish(start(*RUN))
-    assert f"{8 - left} runs to do, {left} recorded" in said
+    assert f"runs to do: {8 - left}, recorded: {left}" in said
     assert numbers() == expected
 
 

@@ -300,7 +300,7 @@ def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minim
         for path in (minimal.here / "_build" / "results" / "tiny" / "annealing").glob("*.csv")
         if not path.name.endswith((".curve.csv", ".points.csv"))
     ]
-    assert records and said.startswith(f"{len(records)} runs to do, 0 recorded\n")
+    assert records and said.startswith(f"runs to do: {len(records)}, recorded: 0\n")
 
 
 def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minimal):

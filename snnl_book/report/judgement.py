@@ -291,12 +291,14 @@ def _judged(contrast, all_blocks, runs=1):
         value=value if is_about_score else 0.0,
     )
     runs_of_paper = len(all_blocks) if contrast.unit == "corpus" else runs
-    size = contrasts.size(estimate, contrast.printed or 0.0, runs_of_paper)
+    # The paper's mean over all corpora is no measure for ours over some of them.
+    is_whole = len(fair) == len(all_blocks)
+    size = contrasts.size(estimate, contrast.printed or 0.0, runs_of_paper) if is_whole else ""
     return Judged(
         contrast,
         direction if fair else "unfair",
         estimate,
-        size=size if fair else "",
+        size=size,
         seeds=tuple(len(block.pairs) for block in blocks),
         corpora={block.corpus: float(block.units()[0]) for block in blocks if block.corpus},
         runs=tuple(run for block in blocks for pair in block.pairs for run in pair),

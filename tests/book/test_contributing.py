@@ -103,7 +103,7 @@ def test_the_worked_example_finds_its_data_and_records_its_runs(carried_out):
     assert written == ""
     assert (
         "reports: 216 + 72 documents, verified" in commands
-        and "3 runs to do, 0 recorded" in commands
+        and "runs to do: 3, recorded: 0" in commands
     )
     records = {
         path.name: results.read_record(path)

@@ -251,6 +251,13 @@ def test_corpora_without_runs_are_named():
     assert found["kind"] == "holds" and "; 3 of 4 corpora" in found["verdict"]
 
 
+def test_the_size_is_compared_only_over_all_of_the_papers_corpora():
+    printed = replace(BY_CORPUS, printed=0.115)
+    four = over_corpora([[0.1], [0.11], [0.12], [0.13]])
+    assert judged(four, printed)["size"] == "1 as reported"
+    assert judged(four[:-2], printed)["size"] == ""  # two rows of the last corpus
+
+
 def test_the_size_is_compared_where_the_paper_prints_one():
     rows = [made(AED, UP), BASE]
     sizes = [judged(rows, replace(BEATS, printed=v), runs=5)["size"] for v in (0.12, 0.5, -0.5)]
