@@ -76,7 +76,7 @@ def motion_svg() -> str:
     style = (
         f".m,.b,.a{{animation:{SECONDS}s linear {TIMES} both}}.b{{animation-name:b;opacity:0}}"
         ".a{animation-name:a}@keyframes b{0%,40%{opacity:1}55%,100%{opacity:0}}"
-        "@keyframes a{0%,60%{opacity:0}75%,100%{opacity:1}}text{font:15px sans-serif;fill:#222}"
+        "@keyframes a{0%,60%{opacity:0}75%,100%{opacity:1}}text{font:14px sans-serif;fill:#222}"
         "@media(prefers-reduced-motion:reduce){.m,.b,.a{animation:none}}"
     )
     return (
