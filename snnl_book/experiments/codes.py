@@ -86,13 +86,20 @@ def _first_units(hidden, output):
     return {"code": hidden["code"][:, :CODE_UNITS]}
 
 
-def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
-    """Train a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``) on its inputs.
+def _code(hidden, output):
+    return {"code": hidden["code"]}
 
-    Returns (model, curve). Raises Diverged.
+
+def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
+    """Train a spec's autoencoder (``ae``, ``lc-d``, ``ae-d``, ...) on its inputs.
+
+    The model of ``ae-classifier`` has the further part ``head``, which turns codes into logits of
+    classes. Returns (model, curve). Raises Diverged.
     """
+    from torch.nn.functional import cross_entropy
+
     from snnl_lib.losses import supervised_contrastive_loss
-    from snnl_lib.models import Autoencoder
+    from snnl_lib.models import Autoencoder, output_layer
     from snnl_lib.training import (
         binary_cross_entropy,
         build,
@@ -107,6 +114,15 @@ def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
     primary = squared_error if spec.get("reconstruction") else binary_cross_entropy
     if spec.get("logistic_output"):
         primary = squared_error_of_logistic
+    select = {"lc-d": _first_units, "ae-classifier": _code}.get(spec.model)
+    if spec.model == "ae-classifier":
+        classes = int(train_y.max()) + 1
+        model.head = build(output_layer, model.code.out_features, classes, seed=spec.seed)
+
+    def classifier_loss(code, labels, temperature):
+        return cross_entropy(model.head(code), labels)
+
+    regularizers = {"ae-supcon": supervised_contrastive_loss, "ae-classifier": classifier_loss}
     history = train(
         model,
         train_x,
@@ -118,8 +134,8 @@ def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
         temperature=temperature_of(spec),
         weight=spec.get("weight"),
         steps_per_epoch=spec.get("steps_per_epoch"),
-        select=_first_units if spec.model == "lc-d" else None,
-        regularizer=supervised_contrastive_loss if spec.model == "ae-supcon" else None,
+        select=select,
+        regularizer=regularizers.get(spec.model),
         device=device,
         progress=progress,
     )

@@ -35,6 +35,7 @@ SAME_NETWORK = {
     ("ffn-layer", 0): "plain network's last hidden layer",
     ("ffn-layer", 100): "last hidden layer of a network with Eq. 4",
     ("ae-supcon", 100): "AE with the supervised contrastive loss",
+    ("ae-classifier", 100): "AE with a classifier on its code",
     ("ffn-hidden", 0): "each hidden layer of a plain network",
     ("ffn-hidden", 100): "each hidden layer of a network with Eq. 4",
 }
@@ -188,11 +189,17 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
         "ffn-layer": classifier,
         "ffn-hidden": classifier | {"neighbours": codes.NEIGHBOURS},
         "ae-supcon": settings_of(profile, "ae-d"),
+        "ae-classifier": settings_of(profile, "ae-d") | {"layers": "code"},
     }
     for (model, alpha), label in SAME_NETWORK.items():
         seconds = HIDDEN_SECONDS if model == "ffn-hidden" else math.nan
-        fields = {"seeds": FIFTEEN_SEEDS, "seconds": seconds}
+        seeds = 5 if model == "ae-classifier" else FIFTEEN_SEEDS
+        fields = {"seeds": seeds, "seconds": seconds}
         yield Cell(label, "spacy", model, alpha, settings[model], **fields)
+    raw = settings["ae-classifier"] | {"scaling": "none", "reconstruction": "squared error"}
+    raw |= {"reading": "squared error, inputs not scaled"}
+    label = f"{SAME_NETWORK['ae-classifier', 100]}, {raw['reading']}"
+    yield Cell(label, "spacy", "ae-classifier", 100, raw, seeds=5)
     encoder = settings["ffn-hidden"] | {"hidden_sizes": ENCODER_SIZES, "reading": "encoder"}
     for alpha, label in {0: ENCODER, 100: f"{ENCODER} with the loss"}.items():
         fields = {"seeds": 5, "seconds": HIDDEN_SECONDS}
@@ -314,6 +321,8 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
 
     if spec.model == "ae-supcon":
         return run_codes(spec, task, device, progress)
+    if spec.model == "ae-classifier":
+        return run_classified_codes(spec, task, device, progress)
     if spec.model == "ffn-hidden":
         return run_hidden_layers(spec, task, device, progress)
     if spec.model == "ffn-layer":
@@ -325,6 +334,31 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
     clusters, clustered = cluster_by_rival(spec, task)
     scores = metrics.clustering_scores(clustered, clusters, task.test_y)
     return Outcome(scores, answers={"": clusters})
+
+
+def run_classified_codes(spec: Spec, task, device, progress):
+    """Cluster the test documents by the codes of an autoencoder that also learns to classify.
+
+    Its loss is AE(D)'s with one change: the cross entropy of a linear classifier on the code
+    replaces the soft nearest neighbor loss. ``predictions_acc`` and so on are the scores of the
+    classifier's classes, taken as clusters.
+    """
+    import torch
+
+    from snnl_lib import metrics
+    from snnl_lib.training import forward
+
+    train_x, test_x = codes.scale_to_unit(task.train_x, task.test_x, spec["scaling"])
+    model, curve = codes.trained_autoencoder(spec, train_x, task.train_y, device, progress)
+    test_codes = forward(model, test_x, layer="code")
+    outcome = codes.score_codes(spec, task, test_codes, curve)
+    with torch.no_grad():
+        logits = model.head(torch.as_tensor(test_codes, device=device))
+    classes = logits.argmax(dim=1).cpu().numpy()
+    for metric, value in metrics.external_scores(classes, task.test_y).items():
+        outcome.metrics[f"predictions_{metric}"] = value
+    outcome.answers["predictions_"] = classes
+    return outcome
 
 
 def run_hidden_layers(spec: Spec, task, device, progress):

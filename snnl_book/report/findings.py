@@ -133,7 +133,7 @@ def _at_epoch(records, label_of):
 LOSS, LABELS, NONE = "trained with the loss", "other uses of the labels", "no labels"
 """The three groups of methods."""
 _LABELLED = ["lda", "lda-predictions", "logreg", "logreg-predictions", "svm", "knn", "ffn"]
-_LABELLED += ["ae-supcon", "supcon"]
+_LABELLED += ["ae-supcon", "ae-classifier", "supcon"]
 _WITHOUT = {"tfidf": "TF-IDF", "sif": "SIF", "sif-corpus": "SIF, vectors of the corpus"}
 _WITHOUT |= {"minilm": "MiniLM, mean", "minilm-cls": "MiniLM, first token"}
 _PATTERN = r"^(?P<method>.*?)(?:, (?P<labels>[\d,]+|no) labels)?(?P<passes>, one pass an epoch)?$"

@@ -211,7 +211,7 @@ TRAINED = {
     "classification-rivals": {"supcon", "ffn-knn"},
     "clustering": {"ae", "lc-d", "ae-d"},
     "clustering-readings": {"ae", "lc-d", "ae-d"},
-    "clustering-rivals": {"ffn-layer", "ae-supcon"},
+    "clustering-rivals": {"ffn-layer", "ae-supcon", "ae-classifier"},
     "labels": {"ae-d"},
     "lexicon": {"ae", "lc-d", "ae-d"},
     "tsne": {"ae", "lc-d", "ae-d"},

@@ -185,6 +185,44 @@ def test_rivals_with_the_same_network_are_trained_as_its_rows_are_but_for_the_lo
         assert training.regularizer is regularizer
 
 
+def test_the_autoencoder_with_a_classifier_is_ae_d_with_a_cross_entropy_on_the_code():
+    task = made_up_task()
+    of_ae_d = {
+        spec.get("reading", "main"): spec
+        for name in ("clustering", "clustering-readings")
+        for spec in grid(name, "tiny", [42])
+        if (spec.model, spec.embedding) == ("ae-d", "spacy")
+    }
+    found = [spec for spec in grid("clustering-rivals", "tiny", [42]) if "classifier" in spec.model]
+    assert [spec.get("reading", "main") for spec in found] == [
+        "main",
+        "squared error, inputs not scaled",
+    ]
+    for spec in found:
+        ours = training_of(text_clustering.run_rival, spec, task, "cpu", None)
+        theirs = training_of(run_codes, of_ae_d[spec.get("reading", "main")], task, "cpu", None)
+        for name in ("primary", "epochs", "alpha", "seed"):
+            assert getattr(ours, name) == getattr(theirs, name)
+        assert np.array_equal(ours.features, theirs.features)
+        weights = dict(ours.model.named_parameters())
+        head = {name for name in weights if name.startswith("head.")}
+        theirs_by_name = dict(theirs.model.named_parameters())
+        assert head and {*weights} - head == {*theirs_by_name}
+        assert all(torch.equal(weights[name], value) for name, value in theirs_by_name.items())
+        hidden = ours.model(torch.as_tensor(ours.features))[1]
+        ((name, code),) = ours.select(hidden, None).items()
+        expected = torch.nn.functional.cross_entropy(
+            ours.model.head(code), torch.as_tensor(ours.labels)
+        )
+        assert name == "code" and torch.equal(code, hidden["code"])
+        assert ours.regularizer(code, torch.as_tensor(ours.labels), 0.5) == expected
+    outcome = text_clustering.run_rival(found[0], task, "cpu", None)
+    assert outcome.metrics["predictions_acc"] > 0.95
+    assert outcome.metrics["predictions_acc"] == pytest.approx(
+        (outcome.answers["predictions_"] == task.test_y).mean()
+    )
+
+
 # ---------------------------------------------------------------- readings
 
 
