@@ -31,7 +31,7 @@ DATASETS = ("mnist", "fashion_mnist", "emnist_balanced")
 EMBEDDED = "digits"
 """Images that are always available; none of the papers uses them, so they must be named."""
 LABELS = {"original": "pixels", "pca": "PCA", "umap": "UMAP on pixels", "ae": "AE"}
-LABELS |= {"ae-d": "AE(D)", "supcon": "SupCon"}
+LABELS |= {"ae-d": "AE(D)", "supcon": "SupCon", "ae-classifier": text_clustering.AE_CLASSIFIER}
 DEEP = {"ae-10": "AE, 10 units", "dec": "DEC", "idec": "IDEC", "vade": "VaDE", "n2d": "N2D"}
 HOURS = {"ae-10": "half an hour", "vade": "two hours"}  # on all images; the others take one
 AUTHORS_VADE = {
@@ -107,7 +107,7 @@ def settings_of(profile: dict, model: str, **changes) -> dict:
         if model == "vade":
             settings["epochs"] = profile["vade_epochs"]
         return settings | changes
-    layers = {"supcon": "projection", "ae": "none", "ae-d": "sum"}[model]
+    layers = {"supcon": "projection", "ae": "none", "ae-d": "sum", "ae-classifier": "code"}[model]
     scaling = {} if model == "supcon" else {"scaling": "none"}
     return starts | scaling | {"layers": layers, "epochs": profile["image_epochs"]} | changes
 
@@ -124,6 +124,7 @@ def image_cells(profile: dict) -> Iterator[Cell]:
         for alpha in (1, 100):
             yield cell("ae-d", alpha, reading=f"alpha {alpha}", seeds=seeds)
         yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
+        yield cell("ae-classifier", 1)
         for model in DEEP:
             yield cell(model, seeds=3)
         yield cell("idec", seeds=3, reading="mean over pixels", gamma=0.1 * pixels)

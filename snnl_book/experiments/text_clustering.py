@@ -31,11 +31,12 @@ RIVALS = {
     "gmm": "Gaussian mixture",
 }
 CLASSIFIERS = ("lda", "lda-predictions", "logreg", "logreg-predictions")
+AE_CLASSIFIER = "AE with a classifier on its code"
 SAME_NETWORK = {
     ("ffn-layer", 0): "plain network's last hidden layer",
     ("ffn-layer", 100): "last hidden layer of a network with Eq. 4",
     ("ae-supcon", 100): "AE with the supervised contrastive loss",
-    ("ae-classifier", 100): "AE with a classifier on its code",
+    ("ae-classifier", 100): AE_CLASSIFIER,
     ("ffn-hidden", 0): "each hidden layer of a plain network",
     ("ffn-hidden", 100): "each hidden layer of a network with Eq. 4",
 }
@@ -198,8 +199,7 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
         yield Cell(label, "spacy", model, alpha, settings[model], **fields)
     raw = settings["ae-classifier"] | {"scaling": "none", "reconstruction": "squared error"}
     raw |= {"reading": "squared error, inputs not scaled"}
-    label = f"{SAME_NETWORK['ae-classifier', 100]}, {raw['reading']}"
-    yield Cell(label, "spacy", "ae-classifier", 100, raw, seeds=5)
+    yield Cell(f"{AE_CLASSIFIER}, {raw['reading']}", "spacy", "ae-classifier", 100, raw, seeds=5)
     encoder = settings["ffn-hidden"] | {"hidden_sizes": ENCODER_SIZES, "reading": "encoder"}
     for alpha, label in {0: ENCODER, 100: f"{ENCODER} with the loss"}.items():
         fields = {"seeds": 5, "seconds": HIDDEN_SECONDS}
@@ -220,6 +220,8 @@ def run_codes(spec: Spec, task, device, progress):
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
 
+    if spec.model == "ae-classifier":
+        return run_classified_codes(spec, task, device, progress)
     train_codes, test_codes, curve = codes.make_codes(spec, task, device, progress)
     if spec.get("normalized"):
         test_codes = normalize(test_codes)
@@ -319,10 +321,8 @@ def run_rival(spec: Spec, task, device, progress) -> Outcome:
     from snnl_lib import metrics
     from snnl_lib.training import forward
 
-    if spec.model == "ae-supcon":
+    if spec.model in ("ae-supcon", "ae-classifier"):
         return run_codes(spec, task, device, progress)
-    if spec.model == "ae-classifier":
-        return run_classified_codes(spec, task, device, progress)
     if spec.model == "ffn-hidden":
         return run_hidden_layers(spec, task, device, progress)
     if spec.model == "ffn-layer":

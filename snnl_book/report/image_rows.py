@@ -19,6 +19,7 @@ USES = {
     "AE(D)": "AE(D), then k-means",
     "AE(D), 30 epochs in all": "AE(D), short training, then k-means",
     "SupCon": "SupCon, then k-means",
+    "AE with a classifier on its code": "autoencoder with a classifier, then k-means",
     "linear discriminant analysis, then k-means": "linear discriminants, then k-means",
     "linear discriminant analysis": "linear discriminants",
     "support vector machine": "support vector machine",
@@ -70,7 +71,7 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
     runs = runs[~runs["label"].str.contains("fixed temperature|weight|normalised codes|half only")]
     quoted = literature().query("metric == 'acc' and dataset == @dataset")
     printed = quoted.set_index("method")["value"]
-    known = {"ae-d": "loss", "supcon": "labels"}
+    known = {"ae-d": "loss", "supcon": "labels", "ae-classifier": "labels"}
     return runs.assign(
         kind=runs["model"].map(known).fillna("none"),
         paper=runs["label"].str.split(", alpha").str[0].map(printed).astype(float),

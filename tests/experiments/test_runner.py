@@ -215,7 +215,7 @@ TRAINED = {
     "labels": {"ae-d"},
     "lexicon": {"ae", "lc-d", "ae-d"},
     "tsne": {"ae", "lc-d", "ae-d"},
-    "images": {"ae", "ae-d", "supcon", "ae-10", "dec", "idec", "vade", "n2d"},
+    "images": {"ae", "ae-d", "supcon", "ae-classifier", "ae-10", "dec", "idec", "vade", "n2d"},
     "clusterbert": {"plain"},
 }
 
