@@ -183,6 +183,7 @@ def _values(judged):
         "acc-ae": f"{codes['AE']:.3f}",
         "acc-ae-d": f"{codes['AE(D)']:.3f}",
         "acc-ae-d-squared": f"{text_uses['AE(D), squared error, inputs not scaled']:.3f}",
+        "acc-exchanged": f"{text_uses['AE with a classifier on its code']:.3f}",
         "acc-loss-best": f"{max(with_loss.max(), best_of_layers['with the loss']):.3f}",
         "acc-plain-best": f"{best_of_layers['without']:.3f}",
         "acc-best": f"{max(text_uses.values()):.3f}",
