@@ -17,6 +17,10 @@ from snnl_lib.checkpoint import whole_file
 COLUMNS = ("cluster", "distance", "outlier")
 """What ``--out`` adds: the cluster, the distance from its mean, and 1 for an outlier."""
 SAVED_METHODS = ("minilm", "clusterbert")
+DEFAULTS = {"k": "auto", "method": "minilm", "seeds": ["42"], "pieces": own_texts.PIECES}
+"""The options that a saved model determines, and their values without one."""
+MISSING = ("na", "n/a", "nan", "none", "null")
+"""What programs write for a missing value, in lower case."""
 
 
 def add_arguments(add, devices: str) -> None:
@@ -28,16 +32,16 @@ def add_arguments(add, devices: str) -> None:
     add("--sep", help=f"{about} (default: comma, semicolon, tab or |, whichever the file uses)")
     add("--encoding", help="the encoding of the file, such as cp1252 (default: utf-8)")
     about = "the number of clusters, or auto: the number with the largest silhouette, a measure of"
-    add("--k", default="auto", help=f"{about} how well clusters are separated (default: auto)")
+    add("--k", help=f"{about} how well clusters are separated (default: auto)")
     methods = "; ".join(f"{name}: {about}" for name, about in own_texts.METHODS.items())
     default = "default: minilm; MiniLM is a pretrained sentence encoder"
-    add("--method", default="minilm", help=f"how to cluster; {methods} ({default})")
+    add("--method", help=f"how to cluster; {methods} ({default})")
     about = "random seeds (whole numbers): the first seed determines the clusters, and the clusters"
     default = "from each further seed are compared with them (default: 42)"
-    add("--seeds", nargs="+", default=["42"], help=f"{about} {default}")
+    add("--seeds", nargs="+", help=f"{about} {default}")
     about = "number of tokens (pieces of words) that minilm and clusterbert read from each text,"
-    default = "at most 512 (default: %(default)s)"
-    add("--pieces", type=int, default=own_texts.PIECES, help=f"{about} {default}")
+    default = f"at most 512 (default: {own_texts.PIECES})"
+    add("--pieces", type=int, help=f"{about} {default}")
     about = "a file with one word per line; these words are not used to describe clusters"
     default = "very common words of the texts' languages"
     add("--stop-words", type=Path, help=f"{about} (default: {default})")
@@ -82,11 +86,21 @@ def _cluster(args):
     table, column = own_texts.read_table(
         args.texts, args.column, separator=args.sep, encoding=args.encoding
     )
+    given = [name for name in DEFAULTS if getattr(args, name) is not None]
+    if args.model and given:
+        options = ", ".join(f"--{name}" for name in given)
+        raise SnnlError(f"a saved model keeps its own settings: leave out {options}")
+    for name in DEFAULTS.keys() - {*given}:
+        setattr(args, name, DEFAULTS[name])
     seed, *other_seeds = experiments.parse_seeds(",".join(args.seeds))
     texts = table[column].fillna("").astype(str).str.strip()
     texts = texts[texts != ""]
     _check(args, table, list(texts))
     omit = own_texts.read_stop_words(args.stop_words) if args.stop_words else None
+    if missing := int(texts.str.lower().isin(MISSING).sum()):
+        found = f"{counted(missing, 'row')} with the text NA, N/A, nan, none or null"
+        sentence = f"{found} will be clustered: clear these texts to leave them out"
+        warnings.warn(sentence, own_texts.TextsWarning, stacklevel=2)
     blank = len(table) - len(texts)
     blank_rows = f", and {counted(blank, 'row')} without a text" if blank else ""
     _note(f"{counted(len(texts), 'text')} to cluster")
@@ -121,13 +135,12 @@ def _check(args, table, texts):
     _check_file(args.out, "--out", ".csv")
     _check_file(args.report, "--report", ".html")
     check_options(args.method, args.pieces)
+    if args.out and args.out.exists() and args.out.samefile(args.texts):
+        raise SnnlError(f"--out would overwrite the texts in {args.texts}: name another file")
     taken = [name for name in COLUMNS if name in table.columns]
     if args.out and taken:
         problem = f"{args.texts} has a column {taken[0]}, which --out replaces"
         raise SnnlError(f"{problem}: rename it")
-    if args.model and (args.k, args.method, args.seeds) != ("auto", "minilm", ["42"]):
-        advice = "leave out --k, --method and --seeds"
-        raise SnnlError(f"the model of --model has its own k, method and seed: {advice}")
     if args.model:
         from snnl_book.methods._saving import saved_class
 

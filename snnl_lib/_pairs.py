@@ -125,14 +125,14 @@ def _losses_and_gradients(
     # Logits of cosines lie between -1 / T and 1 / T. Unless T is small, neither their exponentials
     # nor the sums of these need scaling.
     bounded = cosine and not torch.is_tensor(temperature) and 2 / temperature <= -LOWEST_EXPONENT
-    chunk_size, block_size, tile_size = _table_sizes(points, anchor_count, chunk_size)
+    chunk_size, block_size, tile_size = _table_sizes(points, anchor_count, distance, chunk_size)
     labels, row_mask = _prepared_labels(labels, ignore_index, points)
 
     block_results = []
     point_gradient = scale_gradient = None
     for chunk_start in range(0, anchor_count, chunk_size):
         chunk_end = min(chunk_start + chunk_size, anchor_count)
-        logits = _logits(points[..., chunk_start:chunk_end, :], points, temperature, distance)
+        logits = _logits(points, chunk_start, chunk_end, temperature, distance)
         for block_start in range(chunk_start, chunk_end, block_size):
             block_end = min(block_start + block_size, chunk_end)
             block = logits[..., block_start - chunk_start : block_end - chunk_start, :]
@@ -174,10 +174,12 @@ def _on_cpu(points):
     return points.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _table_sizes(points, anchor_count, chunk_size):
+def _table_sizes(points, anchor_count, distance, chunk_size):
     """Return the number of anchors in a chunk and in a block, and the side of a tile."""
     pairs_of_an_anchor = max(1, math.prod(points.shape[:-1]))  # over all batches
-    chunk_size = min(chunk_size or max(1, PAIRS_AT_ONCE // pairs_of_an_anchor), anchor_count)
+    # Squared distances also need a table in float64 and copies of the points in float64.
+    pairs_at_once = PAIRS_AT_ONCE if distance == "cosine" else PAIRS_AT_ONCE // 8
+    chunk_size = min(chunk_size or max(1, pairs_at_once // pairs_of_an_anchor), anchor_count)
     if _on_cpu(points):
         return chunk_size, max(1, CACHED_PAIRS // pairs_of_an_anchor), TILE
     return chunk_size, chunk_size, anchor_count
@@ -282,13 +284,29 @@ def _gradient_of_scaled_rows(point_gradient, points, divisors, temperature):
     return point_gradient.addcmul_(points, part_along).div_(divisors)
 
 
-def _logits(anchors, points, temperature, distance):
-    """Return -distance / T for all pairs, [..., anchors, N], up to an additive constant."""
+def _logits(points, chunk_start, chunk_end, temperature, distance):
+    """Return -distance / T for a chunk's anchors and all points, up to an additive constant."""
+    anchors = points[..., chunk_start:chunk_end, :]
     if distance == "cosine":  # cosine / T: the constant -1 / T cancels in the softmax
-        return anchors @ points.transpose(-1, -2)
-    # The expanded form |x|² + |y|² - 2xy would lose small distances far from the origin.
+        return anchors @ points.mT
+    if _on_cpu(points) and points.dtype == torch.float32:
+        rows = _centred_rows(points)
+        squares = rows.square().sum(dim=-1, keepdim=True)
+        # |x|² + |y|² - 2xy is a single product, ten times as fast as differences. In float64, it
+        # is off by about 1e-16 |x|², which changes a logit by less than 1e-8 here.
+        if (squares < 1e7 * temperature).all():
+            ones = torch.ones_like(squares)
+            anchors = torch.cat([rows, squares, ones], dim=-1)[..., chunk_start:chunk_end, :]
+            products = (anchors / -temperature) @ torch.cat([-2 * rows, ones, squares], dim=-1).mT
+            return products.to(points.dtype).clamp_max_(0)
     distances = torch.cdist(anchors, points, compute_mode="donot_use_mm_for_euclid_dist")
-    return distances.square() / -temperature
+    return distances.square_().div_(-temperature)
+
+
+def _centred_rows(points):
+    """Return the points minus their mean, in float64 if the device supports it."""
+    rows = points.to(torch.float64 if has_float64(points.device) else points.dtype)
+    return rows - rows.mean(dim=-2, keepdim=True)
 
 
 def _point_gradient(derivatives, points, temperature, distance, chunk_start, tile_size):
@@ -326,14 +344,12 @@ def _squared_distance_gradient(derivatives, points, temperature, chunk_start):
     [chunk, N, D], on a GPU. Sums of products need no such table, but can lose the small differences
     within clusters far from the mean of the points. float64 keeps these differences.
     """
-    exact_dtype = torch.float64 if has_float64(points.device) else points.dtype
-    pair_weights = derivatives.to(exact_dtype) * (-2 / temperature)
-    exact_points = points.to(exact_dtype)
-    exact_points = exact_points - exact_points.mean(dim=-2, keepdim=True)
+    rows = _centred_rows(points)
+    pair_weights = derivatives.to(rows.dtype).mul_(-2 / temperature)
     chunk_end = chunk_start + pair_weights.shape[-2]
-    anchors = exact_points[..., chunk_start:chunk_end, :]
-    gradient = pair_weights.sum(dim=-2)[..., None] * exact_points - pair_weights.mT @ anchors
+    anchors = rows[..., chunk_start:chunk_end, :]
+    gradient = pair_weights.sum(dim=-2)[..., None] * rows - pair_weights.mT @ anchors
     gradient[..., chunk_start:chunk_end, :] += (
-        pair_weights.sum(dim=-1)[..., None] * anchors - pair_weights @ exact_points
+        pair_weights.sum(dim=-1)[..., None] * anchors - pair_weights @ rows
     )
     return gradient.to(points.dtype)

@@ -18,7 +18,7 @@ from snnl_lib._pairs import PairLosses, Settings
 
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
-OPTIONS = ("distance", "reduction", "chunk_size", "ignore_index")
+OPTIONS = ("distance", "reduction", "chunk_size", "ignore_index", "check_finite")
 # Python shows a warning once per calling line if the text stays the same, so it has no count.
 FEW_CLASS_MATES = (
     "more than half of the anchors have no classmate in their batch and thus no loss: use larger "
@@ -115,8 +115,8 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
             independent batches. For float16 and bfloat16, the result is float32.
         labels: integer tensor [..., B] with one class per point, in any numbering; or, for several
             classes per point, an integer or bool tensor [..., B, C] of 0 and 1 with one column per
-            class. In the second form, two points are classmates if they share at least one class,
-            and ``ignore_index`` must be None.
+            class (C > 1). In the second form, two points are classmates if they share at least one
+            class, and ``ignore_index`` must be None.
         temperature: T > 0, a number or a tensor with one element; the tensor may require a
             gradient. The value of a tensor is checked only on the CPU, because reading it from a
             GPU makes Python wait.
@@ -173,8 +173,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     _check_options(temperature, distance, reduction, chunk_size, ignore_index)
     _check_classes(features, labels, ignore_index)
     features = _cleaned_rows(features, labels, "features", ignore_index, check_finite)
-    if features.dtype in (torch.float16, torch.bfloat16):
-        features = features.float()
+    features = features.to(torch.promote_types(features.dtype, torch.float32))
     rows, row_labels = features, labels
     if references is not None or reference_labels is not None:
         _check_references(references, reference_labels, features, labels)
@@ -219,7 +218,8 @@ class SoftNearestNeighborLoss(torch.nn.Module):
 
     ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"``. A learnable temperature
     starts at ``initial_temperature``; its logarithm is a parameter of the module. ``distance``,
-    ``reduction``, ``chunk_size`` and ``ignore_index`` are passed to ``soft_nearest_neighbor_loss``.
+    ``reduction``, ``chunk_size``, ``ignore_index`` and ``check_finite`` are passed to
+    ``soft_nearest_neighbor_loss``.
 
     ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes that
     function's arguments of the same names, returns its result and raises its errors. In addition,
@@ -241,6 +241,7 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         reduction="mean",
         chunk_size=None,
         ignore_index=None,
+        check_finite=True,
         initial_temperature=1.0,
     ):
         super().__init__()
@@ -256,6 +257,7 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         self.reduction = reduction
         self.chunk_size = chunk_size
         self.ignore_index = ignore_index
+        self.check_finite = check_finite
         if temperature == "learnable":
             start = torch.tensor(math.log(initial_temperature), dtype=torch.get_default_dtype())
             self.log_temperature = torch.nn.Parameter(start)
@@ -296,6 +298,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     alpha,
     temperature,
     layers="sum",
+    distance="cosine",
+    chunk_size=None,
     ignore_index=None,
     check_finite=True,
 ):
@@ -320,9 +324,8 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
         temperature: T > 0, a number or a tensor with one element.
         layers: ``"sum"`` to sum over all of ``hidden``, as in the equations; ``"min"`` to use only
             the layer with the lowest loss; or a list of the names of layers to sum over.
-        ignore_index: label of points to ignore in Eq. 4, or None. It does not affect the primary
-            loss.
-        check_finite: as in ``soft_nearest_neighbor_loss``.
+        distance, chunk_size, ignore_index, check_finite: as in ``soft_nearest_neighbor_loss``. They
+            do not affect the primary loss.
 
     Returns:
         Tensor [...], the composite loss.
@@ -330,7 +333,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     Raises:
         ValueError: ``hidden`` is empty, ``layers`` names an unknown layer, or an argument has a
             wrong shape or an invalid value.
-        TypeError: ``labels`` is not a tensor, or a tensor has the wrong dtype.
+        TypeError: ``labels`` or a layer is not a tensor, or has the wrong dtype.
 
     >>> hidden = {"hidden1": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])}
     >>> primary, labels = torch.tensor(0.5), torch.tensor([0, 0, 1])
@@ -339,27 +342,26 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     """
     finite = torch.is_tensor(alpha) or (_is_number(alpha, Real) and math.isfinite(alpha))
     _require(finite, "alpha", "a finite number", alpha)
-    filled = isinstance(hidden, Mapping) and hidden
-    _require(filled, "hidden", "a non-empty dict of layers", hidden)
-    if not torch.is_tensor(labels):
-        raise TypeError(f"labels must be an integer tensor, got {_type_name(labels)}")
-    _check_options(temperature, DISTANCES[0], ignore_index=ignore_index)
+    _require(isinstance(hidden, Mapping), "hidden", "a dict of layers", type(hidden))
+    _require(hidden, "hidden", "a non-empty dict of layers", hidden)
+    for name, values in hidden.items():
+        if not torch.is_tensor(values):
+            raise TypeError(f"hidden[{name!r}] must be a tensor, got {_type_name(values)}")
+    _check_label_type(labels, "labels")
+    options = {"distance": distance, "chunk_size": chunk_size, "ignore_index": ignore_index}
+    _check_options(temperature, **options)
     names = list(hidden) if layers in ("sum", "min") else layers
     known = not isinstance(names, str) and names and all(name in hidden for name in names)
     _require(known, "layers", f'"sum", "min" or some of {list(hidden)}', layers)
     if not torch.is_tensor(alpha) and alpha == 0:
         return primary
+    options["check_finite"] = check_finite
     losses = []
     axes = _batch_axes(labels, hidden)
     for name in names:
         values = hidden[name]
-        if torch.is_tensor(values) and values.ndim > axes:
-            values = values.flatten(axes)
-        losses.append(
-            soft_nearest_neighbor_loss(
-                values, labels, temperature, ignore_index=ignore_index, check_finite=check_finite
-            )
-        )
+        rows = values.flatten(axes) if values.ndim > axes else values
+        losses.append(soft_nearest_neighbor_loss(rows, labels, temperature, **options))
     losses = torch.stack(losses)
     return primary + alpha * (losses.amin(dim=0) if layers == "min" else losses.sum(dim=0))
 
@@ -392,10 +394,17 @@ def supervised_contrastive_loss(features, labels, temperature):
     Returns:
         Scalar tensor, the mean over the points that have a classmate, or 0 if none has one.
 
+    Raises:
+        TypeError: ``features`` or ``labels`` has the wrong type.
+        ValueError: an argument has a wrong shape or an invalid value.
+
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> round(supervised_contrastive_loss(features, torch.tensor([0, 0, 1]), 1.0).item(), 4)
     0.3133
     """
+    _check_rows(features, labels, "features", "labels", "B")
+    _require(labels.ndim == 1, "labels", "[B], one class per point", tuple(labels.shape))
+    _check_options(temperature, DISTANCES[0])
     unit = F.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
     masked = torch.finfo(unit.dtype).min / 4
@@ -437,8 +446,7 @@ def _check_rows(features, labels, name, labels_name, axis):
     """
     if not torch.is_tensor(features) or not features.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {_type_name(features)}")
-    if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"{labels_name} must be an integer tensor, got {_type_name(labels)}")
+    _check_label_type(labels, labels_name)
     shape = features.shape
     per_row = labels.shape[:-1] if labels.ndim == len(shape) else labels.shape
     if len(shape) < 2 or shape[-1] < 1 or per_row != shape[:-1]:
@@ -447,10 +455,19 @@ def _check_rows(features, labels, name, labels_name, axis):
         raise ValueError(f"{expected}, got {tuple(shape)} and {tuple(labels.shape)}")
 
 
+def _check_label_type(labels, name):
+    if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
+        problem = f"{name} must be an integer tensor, got {_type_name(labels)}"
+        advice = "use .long() for floats, .argmax(-1) for one-hot rows, torch.as_tensor for lists"
+        raise TypeError(f"{problem}: {advice}")
+
+
 def _check_classes(features, labels, ignore_index):
-    """Raise ValueError if labels [..., B, C] are not 0 and 1 or are used with ``ignore_index``."""
+    """Raise ValueError if labels [..., B, C] are invalid or are used with ``ignore_index``."""
     if labels.ndim < features.ndim:
         return
+    expected = "[..., B] (pass labels.squeeze(-1)) or have at least two columns"
+    _require(labels.shape[-1] > 1, "labels", expected, tuple(labels.shape))
     if ignore_index is not None:
         problem = f"ignore_index must be None if labels are [..., B, C], got {ignore_index}"
         advice = "instead, set an unlabelled row to 0 in every class, so that it has no loss"

@@ -218,6 +218,26 @@ def _version(value):
     return None if value.is_inference() else value._version
 
 
+def _check_layer(name, hidden, states):
+    """Raise RuntimeError if a layer did not run, was changed in place, or lacks a gradient.
+
+    ``states`` maps each layer to its version, and to whether it was computed with gradients.
+    """
+    if name not in hidden:
+        problem = "did not run in this call of the model"
+        advice = "if the model is compiled, its first call must be inside the `with` block"
+        raise RuntimeError(f"layer {name!r} {problem}: {advice}")
+    version, had_gradients = states[name]
+    if _version(hidden[name]) != version:
+        problem = "was changed in place after it ran, for example by nn.ReLU(inplace=True)"
+        raise RuntimeError(f"layer {name!r} {problem}: name the layer that changed it")
+    # Re-entrant checkpointing attaches a gradient to its output afterwards.
+    if torch.is_grad_enabled() and not (had_gradients or hidden[name].requires_grad):
+        problem = "was computed without gradients, for example by re-entrant checkpointing"
+        advice = "pass use_reentrant=False, or call the model under torch.no_grad()"
+        raise RuntimeError(f"layer {name!r} {problem}: {advice}")
+
+
 @contextmanager
 def hidden_layers(model, layers):
     """Collect the hidden layers of any torch module while it runs, for ``losses.composite_loss``.
@@ -234,8 +254,8 @@ def hidden_layers(model, layers):
     Raises:
         ValueError: ``layers`` is empty, or names a submodule that the model does not have.
         TypeError: a layer does not return a tensor.
-        RuntimeError: a layer runs twice or not at all in one call of the model, or its output is
-            changed in place afterwards.
+        RuntimeError: a layer runs twice or not at all in one call of the model, its output is
+            changed in place afterwards, or it has no gradient although gradients are enabled.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> with hidden_layers(model, ["1"]) as hidden:
@@ -248,7 +268,13 @@ def hidden_layers(model, layers):
     known = not isinstance(layers, str) and all(name in submodules for name in layers)
     if not known or not layers:
         raise ValueError(f"layers must name some of the submodules {submodules}, got {layers!r}")
-    hidden, versions = {}, {}
+    hidden, states = {}, {}
+    called = False
+
+    def start(*_):
+        nonlocal called
+        called = False
+        hidden.clear()
 
     def keep(name, module, inputs, result):
         value = layers[name](result) if isinstance(layers, dict) else result
@@ -256,23 +282,23 @@ def hidden_layers(model, layers):
             advice = f"pass layers={{{name!r}: a function that returns the tensor}}"
             problem = f"returned {type(value).__name__}, not a tensor"
             raise TypeError(f"layer {name!r} {problem}: {advice}")
+        if called:  # activation checkpointing runs layers again in the backward pass
+            return
         if name in hidden:
             problem = "ran twice in one call of the model, so its value is ambiguous"
             raise RuntimeError(f"layer {name!r} {problem}")
         hidden[name] = value
-        versions[name] = _version(value)
+        states[name] = _version(value), torch.is_grad_enabled()
 
     def check(*_):
+        nonlocal called
+        called = True
         for name in layers:
-            if name not in hidden:
-                raise RuntimeError(f"layer {name!r} did not run in this call of the model")
-            if _version(hidden[name]) != versions[name]:
-                problem = "was changed in place after it ran, for example by nn.ReLU(inplace=True)"
-                raise RuntimeError(f"layer {name!r} {problem}: name the layer that changed it")
+            _check_layer(name, hidden, states)
 
     with ExitStack() as hooks:
         for name in layers:
             hooks.enter_context(modules[name].register_forward_hook(partial(keep, name)))
-        hooks.enter_context(model.register_forward_pre_hook(lambda *_: hidden.clear()))
+        hooks.enter_context(model.register_forward_pre_hook(start))
         hooks.enter_context(model.register_forward_hook(check))
         yield hidden

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
+from types import FunctionType
 
 import pandas as pd
 import torch
@@ -17,7 +19,7 @@ from tqdm import tqdm
 
 from snnl_lib.checkpoint import Checkpoint, key
 from snnl_lib.devices import exact_layers, has_float64, kept_random_states
-from snnl_lib.losses import annealed_temperature, composite_loss
+from snnl_lib.losses import annealed_temperature, composite_loss, soft_nearest_neighbor_loss
 from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
@@ -210,7 +212,9 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             the curve.
         ignore_index: label of documents to ignore in Eq. 4, or None.
         checkpoint: path of a checkpoint file, or None. An interrupted training run continues after
-            the last epoch saved in it. Remove the file once the trained model is saved.
+            the last epoch saved in it. Remove the file once the trained model is saved. The file
+            identifies the functions ``primary``, ``select`` and ``regularizer`` by their names, so
+            they must be defined at the top level of a module, or be partials of such functions.
         device: the torch device to train on. Computations in float32 keep their full precision on
             every device, even if torch is allowed to use TensorFloat-32.
         progress: title of a progress bar, or None.
@@ -221,11 +225,18 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         documents of the epoch. Training stops after the first epoch whose loss or weights are not
         finite, and ``diverged`` gives the reason.
 
+    Warns:
+        UserWarning: ``alpha`` is not 0, and more than half of the documents in a batch have no
+            classmate (another document with the same label). This is checked for one batch, before
+            training starts.
+
     Raises:
-        TypeError: ``features`` is not floating point.
+        TypeError: ``features`` is not a floating-point array or tensor, ``labels`` is not an
+            integer array or tensor, or the network does not return (output, hidden).
         ValueError: ``features`` has no rows, differs from ``labels`` in length, or is float64 on a
-            device without float64; a number is out of range; ``weight`` or a layer is unknown; or
-            ``regularizer`` is combined with ``layers`` or ``ignore_index``.
+            device without float64; a number is out of range; ``weight`` or a layer is unknown;
+            ``regularizer`` is combined with ``layers`` or ``ignore_index``; or a function has no
+            name by which a checkpoint can identify it.
         CacheError: the checkpoint is damaged, belongs to a run with different data, a different
             seed or different settings, or cannot be read or written.
 
@@ -237,12 +248,14 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     (['epoch', 'temperature', 'loss', 'primary'], True)
     """
     _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight)
-    features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+    features, labels = _tensor(features, "features", "float32"), _tensor(labels, "labels", "int64")
     _check_data(features, labels, device)
     steps = steps_per_epoch or math.ceil(len(features) / batch_size)
     generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
     order = batches(len(features), batch_size, generator)
     objective = _objective(primary, layers, select, regularizer, ignore_index)
+    if alpha != 0 and regularizer is None:
+        _warn_if_alone(labels, batch_size, ignore_index)
     model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     settings = {
@@ -281,7 +294,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             documents = 0
             for batch in _moved(islice(order, steps), device):
                 x, y = features[batch], labels[batch]
-                output, hidden = model(x)
+                output, hidden = _output_and_hidden(model, x)
                 losses = objective(output, hidden, x, y, epoch_temperature, epoch_alpha)
                 take_step(optimizer, losses[0])
                 sums += torch.stack(losses).detach() * len(batch)
@@ -306,6 +319,10 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
 def _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight):
     if not callable(alpha) and not math.isfinite(alpha):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
+    counts = {"epochs": epochs, "batch_size": batch_size, "steps_per_epoch": steps_per_epoch or 1}
+    for name, count in counts.items():
+        if not isinstance(count, Integral):
+            raise ValueError(f"{name} must be a whole number, got {count!r}")
     if not (epochs > 0 and batch_size > 0):
         expected = "epochs and batch_size must be above 0"
         raise ValueError(f"{expected}, got {epochs!r} and {batch_size!r}")
@@ -315,9 +332,20 @@ def _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight):
         raise ValueError(f"weight must be one of {[*POWERS]}, got {weight!r}")
 
 
+def _tensor(values, name, dtype):
+    try:
+        return torch.as_tensor(values)
+    except (KeyError, TypeError, ValueError) as error:
+        expected = f"{name} must be a numeric array or tensor, got {type(values).__name__}"
+        advice = f'convert a DataFrame or Series with .to_numpy("{dtype}")'
+        raise TypeError(f"{expected}: {advice}") from error
+
+
 def _check_data(features, labels, device):
     if not features.is_floating_point():
         raise TypeError(f"features must be floating point, got {features.dtype}")
+    if labels.is_floating_point():
+        raise TypeError(f"labels must be integers, got {labels.dtype}: convert them to int64")
     if len(features) == 0:
         raise ValueError("features must have at least one row, got none")
     if features.dtype == torch.float64 and not has_float64(device):
@@ -359,6 +387,25 @@ def _objective(primary, layers, select, regularizer, ignore_index):
     return objective
 
 
+def _warn_if_alone(labels, batch_size, ignore_index):
+    """Warn if more than half of the documents in a random batch have no classmate.
+
+    The loss issues the warning itself. It does so only on the CPU, so the labels are moved there.
+    """
+    rows = next(batches(len(labels), batch_size, torch.Generator().manual_seed(0)))
+    points = torch.zeros(len(rows), 1)
+    soft_nearest_neighbor_loss(points, labels[rows].cpu(), ignore_index=ignore_index)
+
+
+def _output_and_hidden(model, x):
+    result = model(x)
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        expected = "the network must return (output, hidden), where hidden is a dict of its layers"
+        advice = "wrap it in a module whose forward returns both"
+        raise TypeError(f"{expected}, got {type(result).__name__}: {advice}")
+    return result
+
+
 def _moved(index_batches, device):
     """Return batches of indices on a device, moved there all at once."""
     index_batches = list(index_batches)
@@ -377,6 +424,10 @@ def _why_diverged(loss, model, epoch) -> str:
 
 def _training_key(settings, model, features, labels) -> str:
     """Return a key of the training run, so that no other run continues from its checkpoint."""
+    alpha = settings["alpha"]
+    if callable(alpha):
+        values = [float(alpha(epoch)) for epoch in range(settings["epochs"])]
+        settings = settings | {"alpha": values}
     facts = {name: _named(value) for name, value in settings.items()}
     facts["network"] = repr(model)
     for name, value in model.state_dict().items():  # the weights that the run starts from
@@ -392,7 +443,13 @@ def _named(value):
         arguments = [*map(_named, value.args)]
         keywords = {name: _named(argument) for name, argument in value.keywords.items()}
         return [_named(value.func), arguments, keywords]
-    return getattr(value, "__qualname__", type(value).__name__) if callable(value) else value
+    if not callable(value):
+        return value
+    # Two lambdas have the same name, and objects of the same class may have different settings.
+    if not isinstance(value, FunctionType) or "<" in value.__qualname__:
+        expected = "must be defined at the top level of a module if there is a checkpoint"
+        raise ValueError(f"primary, select and regularizer {expected}, got {value!r}")
+    return value.__qualname__
 
 
 def progress_bar(name: str | None, first: int, last: int, unit: str = "it"):
@@ -424,6 +481,6 @@ def forward(model, features, *, layer=None, batch_size=1024):
     device = next(model.parameters()).device
     parts = []
     for batch in torch.as_tensor(features).split(batch_size):
-        output, hidden = model(batch.to(device))
+        output, hidden = _output_and_hidden(model, batch.to(device))
         parts.append((output if layer is None else hidden[layer]).float().cpu())
     return torch.cat(parts).numpy()

@@ -90,7 +90,12 @@ REFUSED = [
         "--save needs --method minilm or clusterbert",
     ),
     ((*TITLE, "--model", "nowhere"), "nowhere"),
-    ((*TITLE, "--model", "nowhere", "--k", "3"), "leave out --k, --method and --seeds"),
+    ((*TITLE, "--model", "nowhere", "--k", "auto"), "keeps its own settings: leave out --k"),
+    (
+        (*TITLE, "--model", "nowhere", "--pieces", "64", "--seeds", "42"),
+        "leave out --seeds, --pieces",
+    ),
+    ((*TITLE, "--out", "{folder}/texts.csv"), "--out would overwrite the texts in"),
     (
         (*TITLE, "--method", "clusterbert", "--save", "README.md"),
         "README.md exists and is not a saved model",
@@ -106,7 +111,7 @@ def test_what_cannot_be_done_is_refused_before_the_work(refused, wines, monkeypa
     monkeypatch.setattr(own_texts, "cluster_texts", None)
     taken = wines.with_name("taken.csv")
     taken.write_text("title,cluster\nred wine,mine\nwhite wine,mine\n")
-    message = refused("cluster", str(taken), *TITLE, "--k", "2", "--out", str(taken))
+    message = refused("cluster", str(taken), *TITLE, "--k", "2", "--out", str(taken) + ".csv")
     assert "has a column cluster" in message
 
 
@@ -244,6 +249,16 @@ def test_what_a_user_could_not_see_is_one_line_without_a_path(command, packages,
     assert status == 0 and re.search(r"^ +0 +24  text$", output, re.M)
     warned = [line for line in error.splitlines() if "instead of 3" in line]
     assert warned == ["warning: found 1 cluster instead of 3: the texts have 1 distinct vector"]
+
+
+def test_words_for_a_missing_value_are_clustered_and_counted(command, packages, tmp_path):
+    (tmp_path / "a.txt").write_text("NA\nred wine\nnull\nn/a\nwhite wine\nnan of wine\n\n")
+    asked = ("--k", "2", "--method", "tfidf")
+    status, output, error = command("cluster", str(tmp_path / "a.txt"), *asked)
+    assert status == 0 and "6 texts, and 1 row without a text" in output
+    warned = [line for line in error.splitlines() if "NA, N/A" in line]
+    found = "3 rows with the text NA, N/A, nan, none or null will be clustered"
+    assert warned == [f"warning: {found}: clear these texts to leave them out"]
 
 
 def test_no_clear_number_of_clusters_is_said_and_seeds_confirm_nothing(

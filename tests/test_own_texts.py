@@ -10,6 +10,8 @@ import pytest
 from spacy.util import get_lang_class
 
 from snnl_book import own_texts
+from snnl_book.embeddings import embed
+from snnl_book.methods import TextKMeans
 from snnl_book.own_texts import TextsError, number, page, words
 from snnl_lib import SnnlError
 
@@ -52,7 +54,7 @@ def test_lines_and_an_only_column_need_no_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "column", "told"),
     [
-        ("a.csv", None, None, "could not be read"),
+        ("a.csv", None, None, "(No such file or directory): give the path of an existing file"),
         ("a.csv", "", None, "it is empty: give a file of texts"),
         ("a.txt", "\n \n", None, "it is empty: give a file of texts"),
         ("a.csv", "id,title\n1,x\n", None, "it has several columns: choose one of id, title"),
@@ -154,6 +156,12 @@ def test_an_excel_sheet_is_read_as_it_stands(tmp_path):
     rows[:0].to_excel(path)
     with pytest.raises(TextsError, match="it is empty"):
         own_texts.read_table(path)
+    days = pd.to_datetime(["2024-01-01", None, "2024-02-29"])
+    times = days + pd.to_timedelta([0, 0, 90], "min")
+    pd.DataFrame({"day": days, "time": times, "title": "wine"}).to_excel(path, index=False)
+    table, _ = own_texts.read_table(path, "title")
+    assert table["day"].tolist() == ["2024-01-01", "", "2024-02-29"]
+    assert table["time"].tolist() == ["2024-01-01 00:00:00", "", "2024-02-29 01:30:00"]
     path.write_text("title")
     with pytest.raises(TextsError, match="it is not an Excel file"):
         own_texts.read_table(path)
@@ -298,6 +306,26 @@ def test_a_saved_model_places_new_texts_and_knows_outliers(tmp_path):
         own_texts.predict_clusters(new, tmp_path)
 
 
+def test_minilms_vectors_have_length_1_but_for_models_saved_before_they_had(tmp_path):
+    found = own_texts.cluster_texts(TEXTS, 2)
+    raw = embed(TEXTS, "minilm", max_pieces=own_texts.PIECES)
+    lengths = np.linalg.norm(raw, axis=1)
+    assert lengths.std() > 0.1
+    for vectors in (found.vectors, own_texts.embed_texts(TEXTS, "minilm")):
+        np.testing.assert_allclose(vectors * lengths[:, None], raw, atol=1e-4)
+    found.model.save(tmp_path / "model")
+    path = tmp_path / "model" / "snnl_model.json"
+    facts = json.loads(path.read_text())
+    assert facts.pop("normalized") is True
+    path.write_text(json.dumps(facts))  # as an earlier version wrote it
+    TextKMeans.load(tmp_path / "model").save(tmp_path / "again")
+    for folder in (tmp_path / "model", tmp_path / "again"):
+        old = own_texts.predict_clusters(TEXTS, folder)
+        np.testing.assert_allclose(old.vectors, raw, atol=1e-4)
+    refitted = old.model.fit(TEXTS)
+    np.testing.assert_array_equal(refitted.transform(TEXTS), found.vectors)
+
+
 def test_the_seed_settles_the_clusters():
     first, same, other = (
         own_texts.cluster_texts(TEXTS, 6, "tfidf", seed=seed).clusters.tolist()
@@ -310,9 +338,10 @@ def test_the_seed_settles_the_clusters():
     ("texts", "k", "method", "told"),
     [
         (TEXTS, 2, "bert", "there is no method 'bert': choose one of tfidf, sif-corpus"),
-        ([], 2, "tfidf", "texts must be non-empty strings"),
+        ([], 2, "tfidf", "texts must be a non-empty list of strings"),
         (["a word", " "], 2, "tfidf", "texts must be non-empty strings"),
-        (["a word", None], 2, "tfidf", "texts must be non-empty strings"),
+        (["a word", None], 2, "tfidf", "got None at index 1"),
+        (pd.DataFrame({"title": TEXTS, "text": TEXTS}), 2, "tfidf", "pass one column"),
         (TEXTS, 25, "tfidf", r"from 1 to the number of texts \(24\), got 25"),
         (TEXTS, 2.0, "tfidf", "got 2.0"),
         (TEXTS, True, "tfidf", "got True"),
@@ -332,6 +361,12 @@ def test_clusters_are_shown_with_their_own_words_and_the_texts_in_their_middle()
     assert shown["cluster"].tolist() == [0, 7] and shown["size"].tolist() == [13, 11]
     assert shown["words"][0][0] == "list" and shown["words"][1][0] == "wine"
     assert all(text.endswith("again") for text in shown["nearest"][1])
+
+
+def test_a_text_that_occurs_several_times_is_shown_once():
+    texts, vectors = ["wine", "wine", "red wine", "list"], np.array([[0.0], [0.0], [0.3], [1.0]])
+    shown = own_texts.describe_clusters(texts, np.zeros(4, int), vectors, nearest=3)
+    assert shown["nearest"][0] == ["red wine", "wine", "list"]
 
 
 def test_texts_of_stop_words_alone_are_described_by_them():

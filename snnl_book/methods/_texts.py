@@ -11,6 +11,21 @@ from snnl_book.methods._saving import Estimator
 BACKBONE = "backbone"  # a folder within a saved model, in the format of transformers
 
 
+def checked_texts(texts) -> list[str]:
+    """Return texts as a list. Raises ValueError for anything but a non-empty list of strings."""
+    wanted = "texts must be a non-empty list of strings"
+    if isinstance(texts, dict) or getattr(texts, "ndim", 1) != 1:
+        advice = "pass one column, such as df['title']"
+        raise ValueError(f"{wanted}, got an object of type {type(texts).__name__}: {advice}")
+    if isinstance(texts, str) or not hasattr(texts, "__len__") or not len(texts):
+        raise ValueError(f"{wanted}, got {texts!r:.60}")
+    texts = list(texts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{wanted}, got {text!r:.60} at index {index}")
+    return texts
+
+
 class TextEstimator(ClusterMixin, Estimator):
     """An estimator with an ``encoder`` that assigns embeddings to clusters by ``_assign``."""
 
@@ -37,11 +52,10 @@ class TextEstimator(ClusterMixin, Estimator):
 
     def _cut(self, texts, anew=False):
         """Return the texts as pieces, cut by the tokenizer of the fit unless ``anew``."""
-        if isinstance(texts, str) or not hasattr(texts, "__len__"):
-            raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
+        texts = checked_texts(texts)
         if anew or not hasattr(self, "_tokenizer"):
             self._tokenizer = load_tokenizer(self.backbone)
-        return tokenize(list(texts), self.backbone, self._tokenizer, self.max_pieces)
+        return tokenize(texts, self.backbone, self._tokenizer, self.max_pieces)
 
     def _save_further(self, folder):
         from safetensors.torch import save

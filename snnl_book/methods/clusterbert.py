@@ -150,6 +150,7 @@ class ClusterBERT(TextEstimator):
 
     def _cluster(self):
         """Run k-means on the last embeddings, when its centroids are first needed."""
+        self._check_fitted()
         if self._centers is None:
             vectors = list(self.embeddings.values())[-1][: len(self.pieces)]
             kmeans = _fitting.k_means(vectors, *self._kmeans_settings)

@@ -8,6 +8,7 @@ from sklearn.base import ClusterMixin
 from snnl_book.embeddings import embed
 from snnl_book.methods._fitting import check_clusters, distance_limits, distances_to, k_means
 from snnl_book.methods._saving import Estimator, as_it_was_on_error
+from snnl_book.methods._texts import checked_texts
 from snnl_lib.seeds import named_seed
 
 PUBLISHED_PIECES = 256
@@ -15,24 +16,34 @@ PUBLISHED_PIECES = 256
 DIGITS = 5  # vectors that differ by less are equal: rounding depends on a text's batch
 
 
-def embed_once(texts, method, *, device="cpu", max_pieces=PUBLISHED_PIECES) -> np.ndarray:
-    """Return ``embed`` of texts, [N, D], where equal texts have exactly equal vectors."""
+def embed_once(
+    texts, method, *, device="cpu", max_pieces=PUBLISHED_PIECES, normalized=True
+) -> np.ndarray:
+    """Return ``embed`` of texts, [N, D], where equal texts have exactly equal vectors.
+
+    With ``normalized``, the vectors of ``minilm`` have length 1, as MiniLM was published.
+    """
+    from sklearn.preprocessing import normalize
+
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     vectors = embed([*places], method, fit_texts=texts, device=device, max_pieces=max_pieces)
     first = {}
     rounded = np.round(vectors, DIGITS) + 0.0  # no negative zero
     rows = np.array([first.setdefault(row.tobytes(), i) for i, row in enumerate(rounded)])
+    if normalized and method == "minilm":
+        vectors = normalize(vectors)
     return vectors[rows[[places[text] for text in texts]]]
 
 
 @dataclass(eq=False, repr=False)
 class TextKMeans(ClusterMixin, Estimator):
-    """k-means on the vectors of MiniLM as it was published; nothing is trained.
+    """k-means on the vectors of MiniLM as it was published, of length 1; nothing is trained.
 
     A scikit-learn estimator that takes texts. After ``fit``: ``labels_`` [N] are the clusters,
     ``centers`` [k, D] their means, and ``limits`` [k] the distances from them beyond which a text
     is an outlier (``distance_limits``). ``fit`` and ``predict`` raise ValueError for anything but a
-    list of texts, and ``fit`` for a k that is not a whole number from 1 to N.
+    list of texts, and ``fit`` for a k that is not a whole number from 1 to N. A model saved by a
+    version that did not normalise the vectors gives the same results as before.
 
     Args:
         k: the number of clusters.
@@ -62,6 +73,7 @@ class TextKMeans(ClusterMixin, Estimator):
         from 1 to N.
         """
         with as_it_was_on_error(self):
+            self._normalized = True
             vectors = self._embed(texts)
             check_clusters(self.k, len(vectors), "texts")
             self.centers = k_means(
@@ -77,7 +89,7 @@ class TextKMeans(ClusterMixin, Estimator):
         return self.assign(self.transform(texts))
 
     def transform(self, texts: list[str]) -> np.ndarray:
-        """Return the vectors of any N texts, float32 array [N, D].
+        """Return the vectors of any N texts, of length 1, float32 array [N, D].
 
         Raises ValueError for anything but a list of texts, NotFittedError before ``fit``.
         """
@@ -88,19 +100,19 @@ class TextKMeans(ClusterMixin, Estimator):
         """Return the cluster whose mean is the nearest to each of the vectors [N, D]."""
         from sklearn.metrics import pairwise_distances_argmin
 
+        self._check_fitted()
         return pairwise_distances_argmin(vectors, self.centers)
 
     def _embed(self, texts):
-        if isinstance(texts, str) or not hasattr(texts, "__len__"):
-            raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
         options = {"device": self.device, "max_pieces": self.max_pieces}
-        return embed_once(list(texts), "minilm", **options)
+        return embed_once(checked_texts(texts), "minilm", normalized=self._normalized, **options)
 
     def __sklearn_is_fitted__(self):
-        return hasattr(self, "labels_")
+        return hasattr(self, "centers")
 
     def _saved_parts(self):
-        return {"centers": self.centers, "limits": self.limits}, {}
+        return {"centers": self.centers, "limits": self.limits}, {"normalized": self._normalized}
 
     def _load_parts(self, tensors, facts, folder):
+        self._normalized = facts.get("normalized", False)
         self.centers, self.limits = (tensors[name].cpu().numpy() for name in ("centers", "limits"))

@@ -154,9 +154,14 @@ def embed_texts(
 
 def _checked(texts, method, pieces):
     """Return texts as a list without half characters; raise TextsError for wrong arguments."""
+    from snnl_book.methods._texts import checked_texts
+
     check_options(method, pieces)
-    texts = list(texts)
-    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+    try:
+        texts = checked_texts(texts)
+    except ValueError as error:
+        raise TextsError(str(error)) from error
+    if not all(text.strip() for text in texts):
         raise TextsError("texts must be non-empty strings: leave out all others")
     return [whole_characters(text) for text in texts]
 

@@ -91,8 +91,11 @@ def read_table(
     except TextsError as error:
         raise TextsError(f"{path}: {error}") from error
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-        advice = f"give a file whose content matches its ending {ending}"
+        reason = getattr(error, "strerror", None)
+        advice = "give the path of an existing file that you may read"
+        if reason is None:  # the content is at fault
+            reason = " ".join(str(error).split())[:200]
+            advice = f"give a file whose content matches its ending {ending}"
         raise TextsError(f"{path} could not be read ({reason}): {advice}") from error
     table = _with_whole_characters(table)
     column = _column_of_texts(table, column, path)
@@ -163,6 +166,9 @@ def _sheet(content):
     if len(filled) > 1:
         warnings.warn(f"only the first sheet, {filled[0]}, was read", TextsWarning, stacklevel=4)
     table = sheets[filled[0]]
+    for name in table:  # pandas adds midnight to dates without a time
+        if table[name].str.fullmatch(r"(\d{4}-\d\d-\d\d 00:00:00)?").all():
+            table[name] = table[name].str.removesuffix(" 00:00:00")
     table.columns = table.columns.map(str)
     return table
 

@@ -221,7 +221,8 @@ def describe_clusters(
     ``texts`` are N strings, ``clusters`` [N] their clusters, ``vectors`` [N, D] what was clustered.
     Columns are ``cluster``, ``size``, ``words`` and ``nearest``. ``words`` lists the words with the
     largest ``word_weights``, without the stop words ``omit`` (by default those of the texts' own
-    languages). ``nearest`` lists the texts nearest to the cluster's mean, by Euclidean distance.
+    languages). ``nearest`` lists the distinct texts that are nearest to the cluster's mean, by
+    Euclidean distance.
 
     >>> texts = ["a list", "lists, a list", "red wine", "a red wine"]
     >>> shown = describe_clusters(texts, np.array([0, 0, 1, 1]), np.eye(4), words=1, nearest=1)
@@ -238,13 +239,13 @@ def describe_clusters(
         top = np.argsort(-weights[row], kind="stable")[:words]
         members = np.flatnonzero(clusters == cluster)
         distances = np.linalg.norm(vectors[members] - vectors[members].mean(axis=0), axis=1)
-        close = members[np.argsort(distances, kind="stable")[:nearest]]
+        closest = members[np.argsort(distances, kind="stable")]
         rows.append(
             {
                 "cluster": int(cluster),
                 "size": int(size),
                 "words": [str(names[i]) for i in top if weights[row, i] > 0],
-                "nearest": [texts[i] for i in close],
+                "nearest": list(dict.fromkeys(texts[i] for i in closest))[:nearest],
             }
         )
     return pd.DataFrame(rows).sort_values("size", ascending=False, kind="stable", ignore_index=True)

@@ -65,7 +65,7 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
 
     >>> found = methods("mnist").query("metric == 'acc'")
     >>> found.groupby("kind")["label"].nunique().to_dict()
-    {'labels': 1, 'loss': 3, 'none': 10}
+    {'labels': 2, 'loss': 3, 'none': 10}
     """
     runs = recorded("images", dataset, "pixels", seeds=seeds)
     runs = runs[~runs["label"].str.contains("fixed temperature|weight|normalised codes|half only")]

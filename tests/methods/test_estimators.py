@@ -25,6 +25,7 @@ from snnl_book.methods import (
     SCCL,
     ClusterBERT,
     DisentangledAutoencoder,
+    TextKMeans,
     VaDE,
     _fitting,
     _saving,
@@ -148,6 +149,15 @@ def test_an_estimator_that_was_not_fitted_says_so(tmp_path):
             with pytest.raises(NotFittedError, match=f"{type(estimator).__name__} is not fitted"):
                 use_it(TITLES if name in TEXTS else np.eye(5))
     assert not (tmp_path / "model").exists()
+    vectors = np.eye(2)
+    for use_it in (
+        lambda: ClusterBERT(2).centers,
+        lambda: ClusterBERT(2).limits,
+        lambda: TextKMeans(2).assign(vectors),
+        lambda: TextKMeans(2).predict(TITLES),
+    ):
+        with pytest.raises(NotFittedError, match="is not fitted: call fit first"):
+            use_it()
 
 
 @pytest.mark.parametrize("name", ["DEC", "IDEC", "VaDE", "N2D"])
@@ -176,10 +186,18 @@ def test_n2d_lays_new_points_where_their_nearest_fitted_points_lie(fit, blobs):
 
 
 def test_anything_but_a_list_of_texts_is_refused(roberta):
-    for estimator in (ClusterBERT(2, roberta), SCCL(2, roberta)):
-        for texts in ("one text", [], [None], [3], None):
-            with pytest.raises(ValueError, match="texts must be a non-empty list of strings"):
+    frame = pd.DataFrame({"title": TITLES, "text": TITLES})
+    column = "pass one column, such as df"
+    cases = [(texts, "") for texts in ("one text", [], None)]
+    cases += [(frame, column), (frame.to_numpy(), column), (dict(frame), column)]
+    for value in (None, 3, np.nan, pd.NA):
+        cases += [([*TITLES, value], f"got {value} at index {len(TITLES)}")]
+    for estimator in (ClusterBERT(2, roberta), SCCL(2, roberta), TextKMeans(2)):
+        for texts, problem in cases:
+            with pytest.raises(ValueError, match="texts must be a non-empty list.*" + problem):
                 estimator.fit(texts)
+    with pytest.raises(ValueError, match=column):
+        ClusterBERT(2, roberta).fit(TITLES, others=frame)
 
 
 # ---------------------------------------------------------------- what ClusterBERT's clusters are

@@ -222,6 +222,34 @@ def test_tiny_losses_of_tight_clusters_are_right_to_a_thousandth_in_float32(
     assert_near(features.grad, gradient, 1e-3)
 
 
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(1.0, 0.0), (1.0, 1e3), (1.0, 1e6), (1e-6, 0.0), (1e-6, 1.0), (1e6, 0.0)]
+)
+def test_squared_distances_in_float32_are_rounded_only_once(scale, offset, random):
+    rows = scale * torch.randn(200, 128, generator=random) + offset
+    rows[100:120] = rows[:20]  # duplicates
+    exact = (rows[:, None].double() - rows.double()).square().sum(dim=-1) / scale**2
+    found = -_pairs._logits(rows, 0, 200, scale**2, "sqeuclidean")
+    torch.testing.assert_close(found.double(), exact, rtol=6e-8, atol=1e-8)
+    assert (found >= 0).all()
+    temperature, labels = 100 * scale**2, torch.arange(200) % 7
+    found, expected = (
+        value_and_gradients(x, labels, temperature, function=function, distance="sqeuclidean")
+        for x, function in ((rows, soft_nearest_neighbor_loss), (rows.double(), reference_loss))
+    )
+    for each, wanted in zip(found, expected, strict=True):
+        assert_near(each, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("apart", [1e3, 1e6])
+def test_squared_distances_within_tiny_clusters_that_are_far_apart_are_right(apart, random):
+    rows = 1e-6 * torch.randn(60, 4, generator=random)
+    rows[:, 0] = apart * (torch.arange(60) % 3)
+    exact = (rows[:, None].double() - rows.double()).square().sum(dim=-1) / 1e-12
+    found = -_pairs._logits(rows, 0, 60, 1e-12, "sqeuclidean")
+    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("temperature", [0.024, 0.026])  # on either side of 2 / T = 80
 def test_gradient_is_right_where_class_mates_lie_opposite_and_other_classes_beside(temperature):
     features = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [1.0, 0.1], [-1.0, 0.0]], requires_grad=True)
@@ -586,25 +614,30 @@ def test_leading_axes_equal_a_loop_over_the_batches(distance, random):
     ("at_once", "chunk_size", "expected"),
     [(40, None, [2, 2, 2, 1]), (1, None, [1] * 7), (10**9, None, [7]), (40, 3, [3, 3, 1])],
 )
+@by_distance
 def test_a_chunk_has_as_many_anchors_as_the_memory_holds_or_as_the_caller_says(
-    at_once, chunk_size, expected, monkeypatch, random
+    distance, at_once, chunk_size, expected, monkeypatch, random
 ):
     assert _pairs.PAIRS_AT_ONCE * 4 == 2**28  # bytes in float32: a quarter of a gigabyte
     chunks, logits = [], _pairs._logits
 
-    def watched(anchors, *others):
-        chunks.append(anchors.shape[-2])
-        return logits(anchors, *others)
+    def watched(points, chunk_start, chunk_end, *others):
+        chunks.append(chunk_end - chunk_start)
+        return logits(points, chunk_start, chunk_end, *others)
 
     monkeypatch.setattr(_pairs, "_logits", watched)
-    monkeypatch.setattr(_pairs, "PAIRS_AT_ONCE", at_once)
+    # A chunk has an eighth of the pairs for squared distances, which also need a float64 table.
+    monkeypatch.setattr(_pairs, "PAIRS_AT_ONCE", at_once * (1 if distance == "cosine" else 8))
     features = torch.randn(2, 7, 3, generator=random)  # 14 pairs of an anchor in both batches
     labels = torch.tensor([LABELS, LABELS])
-    options = {"chunk_size": chunk_size} if chunk_size else {}
+    options = {"distance": distance} | ({"chunk_size": chunk_size} if chunk_size else {})
     soft_nearest_neighbor_loss(features, labels, **options)
     assert chunks == expected
     SoftNearestNeighborLoss(**options)(features, labels)
     assert chunks == 2 * expected
+    options |= {"alpha": 1, "temperature": 1.0}
+    composite_loss(torch.zeros(2), {"a": features}, labels, **options)
+    assert chunks == 3 * expected
 
 
 @pytest.mark.parametrize(
@@ -935,8 +968,9 @@ def test_rows_that_are_no_features_with_labels_are_refused(function):
         (X.numpy(), Y, TypeError, "features .*ndarray"),
         (X.long(), Y, TypeError, "features .*int64"),
         (X.to(torch.complex64), Y, TypeError, "features .*complex64"),
-        (X, Y.tolist(), TypeError, "labels .*list"),
-        (X, Y.float(), TypeError, "labels .*float32"),
+        (X, Y.tolist(), TypeError, r"labels .*list.* torch\.as_tensor"),
+        (X, Y.float(), TypeError, r"labels .*float32.* \.long\(\)"),
+        (X, F.one_hot(Y).float(), TypeError, r"labels .*float32.* \.argmax\(-1\)"),
         (X, Y.to(torch.complex64), TypeError, "labels .*complex64"),
         (X[0], Y, ValueError, r"features .*labels .*\(2,\) and \(4,\)"),
         (X, Y[:3], ValueError, r"\(4, 2\) and \(3,\)"),
@@ -969,7 +1003,7 @@ def test_a_bad_option_is_refused_by_name_and_value_and_by_the_module_when_it_is_
         if name in ("distance", "temperature"):
             with pytest.raises(ValueError, match=shown):
                 reference_loss(X, Y, **options)
-        if name in ("ignore_index", "temperature"):
+        if name != "reduction":
             with pytest.raises(ValueError, match=shown):  # even where it would not matter
                 composite_loss(
                     torch.ones(()), {"a": X}, Y, **{"alpha": 0, "temperature": 1.0} | options
@@ -1083,6 +1117,7 @@ def test_the_warning_points_at_the_line_of_the_caller_through_modules_too():
         assert (caught[0].filename, caught[0].lineno) == (__file__, call.__code__.co_firstlineno)
     with warnings.catch_warnings(action="error"):
         soft_nearest_neighbor_loss(features, labels, check_finite=False)
+        SoftNearestNeighborLoss(check_finite=False)(features, labels)
         composite_loss(torch.zeros(()), hidden, labels, **options, check_finite=False)
 
 
@@ -1216,6 +1251,14 @@ def test_composite_loss_weights_each_batch_by_its_own_alpha(choice, random):
     assert torch.equal(found, primary) and found.requires_grad
 
 
+def test_composite_loss_takes_the_distance(layers):
+    primary, hidden, labels = layers
+    options = {"temperature": 0.3, "distance": "sqeuclidean"}
+    expected = 0.7 + 2 * sum(reference_loss(x, labels, **options) for x in hidden.values()).item()
+    loss = composite_loss(primary, hidden, labels, alpha=2, **options)
+    assert loss.item() == pytest.approx(expected, rel=1e-10)
+
+
 def test_composite_loss_with_alpha_0_is_the_primary_loss_and_saves_the_work(layers):
     primary, hidden, labels = layers
     loss = composite_loss(primary, hidden, labels, alpha=0, temperature=0.3)
@@ -1239,7 +1282,7 @@ def test_composite_loss_flattens_further_axes_and_passes_on_the_temperature_grad
 def test_composite_loss_refuses_what_it_cannot_add_up():
     for hidden, changes, named in (
         ({}, {}, "hidden .*{}"),
-        ([X], {}, "hidden .*dict"),
+        ([X], {}, "hidden must be a dict of layers, got <class 'list'>$"),
         ({"a": X[:, 0]}, {}, r"features .*\(4,\)"),
         ({"a": X[:3]}, {}, r"\(3, 2\) and \(4,\)"),
         ({"a": X}, {"layers": ["a", "z"]}, r"layers .*\['a'\], got \['a', 'z'\]"),
@@ -1254,9 +1297,16 @@ def test_composite_loss_refuses_what_it_cannot_add_up():
             composite_loss(torch.tensor(1.0), hidden, Y, **options)
 
 
-def test_composite_loss_refuses_a_list_of_labels():
-    with pytest.raises(TypeError, match=r"labels .*list"):
-        composite_loss(torch.tensor(1.0), {"a": X}, Y.tolist(), alpha=1, temperature=1.0)
+def test_composite_loss_refuses_labels_and_layers_of_other_types():
+    for layer, labels, named in (
+        (X, Y.tolist(), r"labels .*list.*torch\.as_tensor"),
+        (X, F.one_hot(Y).float(), r"labels .*float32.*\.argmax\(-1\)"),
+        ((X,), Y, r"hidden\['a'\] must be a tensor, got tuple"),
+        (None, Y, r"hidden\['a'\] must be a tensor, got NoneType"),
+        (X.long(), Y, "must be a floating-point tensor, got torch.int64"),
+    ):
+        with pytest.raises(TypeError, match=named):
+            composite_loss(torch.tensor(1.0), {"a": layer}, labels, alpha=1, temperature=1.0)
 
 
 @pytest.mark.parametrize("number", [0.0, -1.0, math.inf, math.nan])
@@ -1323,6 +1373,14 @@ def test_several_classes_that_do_not_fit_are_refused():
         soft_nearest_neighbor_loss(x, classes + torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="ignore_index must be None"):
         soft_nearest_neighbor_loss(x, classes, ignore_index=-1)
+    column = r"squeeze\(-1\)\) or have at least two columns, got \(4, 1\)"
+    for dtype in (torch.int64, torch.bool):
+        labels = classes[:, :1].to(dtype)
+        for loss in (soft_nearest_neighbor_loss, reference_loss):
+            with pytest.raises(ValueError, match=column):
+                loss(x, labels)
+        with pytest.raises(ValueError, match=column):
+            composite_loss(torch.tensor(1.0), {"a": x}, labels, alpha=1, temperature=1.0)
     for reference_labels, problem in (
         (classes[:, 0], r"reference_labels must be \[\.\.\., R, 2\], got \(4,\)"),
         (classes[:, :1], r"reference_labels must be \[\.\.\., R, 2\], got \(4, 1\)"),

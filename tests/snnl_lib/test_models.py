@@ -6,6 +6,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from snnl_lib.losses import composite_loss
 from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet, hidden_layers
@@ -428,8 +429,54 @@ def test_hidden_layers_refuse_what_would_be_ambiguous():
         (sequential(inplace=True), ["0"], RuntimeError, "'0' was changed in place"),
         (Twice(), ["layer"], RuntimeError, "'layer' ran twice"),
         (Twice(), ["unused"], RuntimeError, "'unused' did not run"),
+        (Checkpointed(True), ["layer.1"], RuntimeError, "'layer.1' .*pass use_reentrant=False"),
         (torch.nn.Sequential(torch.nn.LSTM(4, 3)), ["0"], TypeError, "'0' returned tuple"),
     ):
         with pytest.raises(error, match=shown), hidden_layers(model, layers):
-            model(torch.zeros(5, 4))
+            model(torch.zeros(5, 4, requires_grad=True))
         assert hooks(model) == 0
+
+
+class Checkpointed(torch.nn.Module):
+    """A network whose hidden layers are recomputed in the backward pass, or kept (with None)."""
+
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.layer = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Tanh())
+        self.output, self.use_reentrant = torch.nn.Linear(6, 2), use_reentrant
+
+    def forward(self, x):
+        if self.use_reentrant is None:
+            return self.output(self.layer(x))
+        return self.output(checkpoint(self.layer, x, use_reentrant=self.use_reentrant))
+
+
+def test_hidden_layers_keep_their_gradient_under_activation_checkpointing():
+    x, y = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 0, 1])
+
+    def gradient(use_reentrant, layers):
+        model = build(Checkpointed, use_reentrant, seed=1)
+        with hidden_layers(model, layers) as hidden:
+            primary = model(x.clone().requires_grad_()).square().mean()
+            composite_loss(primary, hidden, y, alpha=10, temperature=0.5).backward()
+        return model.layer[0].weight.grad
+
+    # The function keeps a tensor for the backward pass, which the recomputation must supply again.
+    for use_reentrant, layers in (
+        (False, ["layer.1"]),
+        (False, {"layer.1": torch.square}),
+        (True, ["layer"]),
+    ):
+        assert torch.equal(gradient(use_reentrant, layers), gradient(None, layers))
+    model = Checkpointed(True)
+    with torch.no_grad(), hidden_layers(model, ["layer.1"]) as hidden:
+        model(x)
+    assert torch.equal(hidden["layer.1"], model.layer[:2](x))
+
+
+def test_hidden_layers_of_a_model_compiled_before_say_what_to_do():
+    compiled = torch.compile(sequential(), backend="eager")
+    compiled(torch.zeros(5, 4))
+    problem = r"did not run .*if the model is compiled, its first call must be inside"
+    with pytest.raises(RuntimeError, match=problem), hidden_layers(compiled, ["_orig_mod.1"]):
+        compiled(torch.zeros(5, 4))

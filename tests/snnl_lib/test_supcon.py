@@ -80,3 +80,17 @@ def test_one_near_class_mate_satisfies_equation_4_and_not_its_rival():
     near = torch.tensor([0, 1, 3, 4])
     ours = soft_nearest_neighbor_loss(points, labels, 0.1, reduction="none")[near]
     assert ours.max() < 0.1 and supervised_contrastive_loss(points, labels, 0.1) > 5
+
+
+def test_what_does_not_fit_is_refused():
+    x, y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
+    for features, labels, temperature, error, named in (
+        (x, y[:, None], 1.0, ValueError, r"labels must be \[B\], .* got \(4, 1\)"),
+        (x, y[:3], 1.0, ValueError, r"\(4, 2\) and \(3,\)"),
+        (x[None], y[None], 1.0, ValueError, r"labels must be \[B\], .* got \(1, 4\)"),
+        (x, y.float(), 1.0, TypeError, "labels .*float32"),
+        (x.long(), y, 1.0, TypeError, "features .*int64"),
+        (x, y, -1.0, ValueError, "temperature .*-1.0"),
+    ):
+        with pytest.raises(error, match=named):
+            supervised_contrastive_loss(features, labels, temperature)

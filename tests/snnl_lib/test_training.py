@@ -3,6 +3,8 @@ breaks says so.
 """
 
 import math
+import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
+from snnl_lib.checkpoint import CacheError
+from snnl_lib.losses import FEW_CLASS_MATES, annealed_temperature, soft_nearest_neighbor_loss
 from snnl_lib.models import Autoencoder, FeedForwardNet
 from snnl_lib.training import (
     Diverged,
@@ -258,6 +261,9 @@ def test_settings_that_cannot_be_trained_with_are_refused(blobs):
         ({"alpha": 1.0, "layers": ["hidden9"]}, "hidden9"),
         ({"alpha": 1.0, "temperature": "learnable"}, "learnable"),
         ({"epochs": 0}, "epochs .* 0"),
+        ({"epochs": 2.5}, "epochs must be a whole number, got 2.5"),
+        ({"batch_size": 32.0}, "batch_size must be a whole number, got 32.0"),
+        ({"steps_per_epoch": 2.0}, "steps_per_epoch must be a whole number, got 2.0"),
         ({"batch_size": 0}, "batch_size .* 0"),
         ({"steps_per_epoch": 0}, "steps_per_epoch .* 0"),
         ({"regularizer": squared_error, "layers": ["hidden1"]}, r"regularizer.*\['hidden1'\]"),
@@ -271,6 +277,46 @@ def test_settings_that_cannot_be_trained_with_are_refused(blobs):
         run((features[:0], labels[:0]))
     with pytest.raises(TypeError, match=r"features must be floating point, got torch\.int64"):
         run((features.astype(int), labels))
+    with pytest.raises(TypeError, match=r"labels must be integers, got torch\.float64"):
+        run((features, labels.astype(float)))
+    with pytest.raises(TypeError, match=r'features .*got DataFrame: .*to_numpy\("float32"\)'):
+        run((pd.DataFrame(features), labels))
+    with pytest.raises(TypeError, match=r'labels .*got Series: .*to_numpy\("int64"\)'):
+        run((features, pd.Series(labels, index=np.arange(N) + 1)))
+
+
+def test_a_network_that_returns_no_hidden_layers_is_refused(blobs):
+    network = torch.nn.Linear(6, 3)
+    with pytest.raises(TypeError, match=r"must return \(output, hidden\), .*got Tensor"):
+        train(network, *blobs, cross_entropy, epochs=1, seed=7, batch_size=2)
+    with pytest.raises(TypeError, match=r"must return \(output, hidden\), .*got Tensor"):
+        forward(network, blobs[0][:2])
+
+
+def test_one_warning_if_most_documents_have_no_classmate(blobs):
+    features, labels = blobs
+    alone = np.arange(N)
+    few_labelled = np.where(alone < 60, -1, alone)
+
+    def primary(output, features, labels):
+        return output.square().mean()
+
+    for y, settings, expected in (
+        (labels, {"alpha": 1.0}, 0),
+        (alone, {"alpha": 0.0}, 0),
+        (alone, {"alpha": 1.0, "regularizer": primary}, 0),
+        (alone, {"alpha": 1.0}, 1),
+        (alone, {"alpha": lambda epoch: epoch}, 1),
+        (few_labelled, {"alpha": 1.0}, 0),
+        (few_labelled, {"alpha": 1.0, "ignore_index": -1}, 1),
+        (np.eye(N, dtype=int), {"alpha": 1.0}, 1),
+        (alone // 2, {"alpha": 1.0}, 1),  # classmates, but seldom in the same batch
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run((features, y), primary=primary, **settings)
+        assert [str(warning.message) for warning in caught] == [FEW_CLASS_MATES] * expected
+        assert {warning.filename for warning in caught} <= {__file__}
 
 
 def test_after_epoch_adds_columns_measured_in_eval_mode_and_training_goes_on_in_train_mode(blobs):
@@ -327,6 +373,39 @@ def test_a_training_that_was_stopped_goes_on_and_ends_with_the_same_bits(
         assert torch.equal(weights(model), weights(expected))
         pd.testing.assert_frame_equal(again.curve, history.curve, check_exact=True)
         path.unlink()
+
+
+def first_units(hidden, output, units):
+    return {"hidden2": hidden["hidden2"][:, :units]}
+
+
+def test_a_checkpoint_tells_one_function_from_another_or_refuses_it(blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr("snnl_lib.checkpoint.SECONDS_BETWEEN", 0.0)
+    path = tmp_path / "training.pt"
+    settings = {"checkpoint": path, "select": partial(first_units, units=2)}
+    _, history = run(blobs, alpha=lambda epoch: 1.0, **settings)
+    _, again = run(blobs, alpha=lambda epoch: np.float32(0) + 1, **settings)
+    pd.testing.assert_frame_equal(again.curve, history.curve, check_exact=True)
+    for changes in (
+        {"alpha": lambda epoch: 1.0 if epoch < 2 else 2.0},
+        {"select": partial(first_units, units=3)},
+        {"select": None},
+    ):
+        with pytest.raises(CacheError, match="belongs to another training run"):
+            run(blobs, **{"alpha": lambda epoch: 1.0} | settings | changes)
+
+    def local(hidden, output):
+        return hidden
+
+    for unnamed in (
+        {"primary": lambda output, x, y: F.cross_entropy(output, y)},
+        {"primary": Recorder().__call__},
+        {"select": local},
+        {"select": partial(local)},
+        {"regularizer": torch.nn.CosineEmbeddingLoss()},
+    ):
+        with pytest.raises(ValueError, match="top level of a module"):
+            run(blobs, **settings | unnamed)
 
 
 # ---------------------------------------------------------------- runs that break
