@@ -46,8 +46,8 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
         gather_across_devices: whether to compute the loss over the embeddings of all
             DistributedDataParallel processes, collected with ``gathered``.
         options: keyword arguments of ``SoftNearestNeighborLoss``: ``distance``, ``chunk_size``,
-            ``ignore_index``, ``check_finite`` and ``initial_temperature``. With ``ignore_index``, the
-            data may contain unlabelled texts.
+            ``ignore_index``, ``check_finite`` and ``initial_temperature``. With ``ignore_index``,
+            the data may contain unlabelled texts.
 
     ``forward(sentence_features, labels)`` returns the loss, a scalar tensor. ``sentence_features``
     is a list of one dict, the input of the model. ``labels`` is an integer tensor [B].
