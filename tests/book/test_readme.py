@@ -154,7 +154,7 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     assert all(len(re.findall(r"\d\.\d+", each)) <= 2 for each in answers)
     nmi = [numbers[name] for name in ("nmi-words", "nmi-minilm", "nmi-clusterbert")]
     words, vectors, trained = map(float, nmi)
-    assert vectors - words > trained - vectors > 0  # vectors matter more than the training
+    assert trained > vectors > words  # "good vectors help, and so does ClusterBERT's training"
     own = judged.set_index("name")
     precise = own.loc["disentangling-classifies-better", "contrasts"][0]
     assert precise["direction"] == "open" and not precise["provisional"]
@@ -170,10 +170,15 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
             uses = pd.Series(pages._means_of_labels(dataset, labels))
             with_loss = uses[uses.index.str.startswith(("AE(D)", "LC(D)"))]
             assert uses["support vector machine"] > with_loss.max()
-            assert labels < most or uses["support vector machine"] == uses.max()
+            if labels == most:  # "with a plain classifier in its place, ... as well or better"
+                assert uses["AE with a classifier on its code"] > uses["AE(D)"]
     readings = report.recorded("classification-readings", "ag_news", "spacy", model="ffn")
     early = "label == '20,000 documents, loss in the first half only' and metric == 'acc'"
     assert max(means.values()) > readings.query(early)["value"].mean()
+    by_seed = readings.query("metric == 'acc'").pivot_table("value", "seed", "label")
+    switched_off = by_seed["20,000 documents, loss in the first half only"]
+    stopped_early = by_seed["best epoch on a held-out tenth, alpha 0"].dropna()
+    assert stopped_early.mean() > switched_off[stopped_early.index].mean() - 0.0005
     assert numbers["own-questions"] == "4"
     assert "Four of the claims are our own" in (ROOT / "book" / "claims.md").read_text()
 
