@@ -291,7 +291,7 @@ def _judged(contrast, all_blocks, runs=1):
         value=value if is_about_score else 0.0,
     )
     runs_of_paper = len(all_blocks) if contrast.unit == "corpus" else runs
-    # The paper's mean over all corpora is no measure for ours over some of them.
+    # Our mean over some corpora cannot be compared with the paper's mean over all of them.
     is_whole = len(fair) == len(all_blocks)
     size = contrasts.size(estimate, contrast.printed or 0.0, runs_of_paper) if is_whole else ""
     return Judged(
