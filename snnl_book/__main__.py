@@ -37,7 +37,7 @@ def _parser():
 
     def command(name, function, about):
         cache = f"Downloads, vectors and checkpoints are kept in the folder {data.cache_dir()}"
-        lost = "If you delete it, all but your own files is downloaded or computed again"
+        lost = "If you delete it, all except files of your own is downloaded or computed again"
         advice = "To use another folder, set the environment variable SNNL_CACHE"
         epilog = f"{cache}. {lost}. {advice}."
         sentence = f"{about[0].upper()}{about[1:]}."

@@ -2,4 +2,4 @@
 
 import sys
 
-sys.exit("error: the commands are in the other package: python -m snnl_book --help")
+sys.exit("error: snnl_lib has no commands: run python -m snnl_book --help")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted((ROOT / "book").glob("*.ipynb"))
 ID = "bootstrap"
 CODE = """\
-# Where all is installed this does nothing; elsewhere it installs what chapters need.
+# If anything that the chapters need is missing, this cell installs it.
 import os
 import subprocess
 import sys

@@ -529,7 +529,7 @@ def _status_of_runs(records):
 def _table_of_orphans(orphans):
     """List the records that belong to no run of the plan; without any, a row says so."""
     if orphans.empty:
-        rows = [{"record": "every record belongs to a run of the plan", "records": BUILT}]
+        rows = [{"record": "every record belongs to a planned run", "records": BUILT}]
     else:
         names = [f"{run.experiment}/{run.key}" for run in orphans.itertuples()]
         rows = [{"record": f"`{name}`", "records": name} for name in names]

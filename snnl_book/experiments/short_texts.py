@@ -35,6 +35,7 @@ DATASETS = {
 
 WORD_VECTORS = ("tfidf", "sif", "sif-corpus")
 TFIDF_REVISION = 3  # since then no processor decides which of equally frequent words count
+UMAP_IDEC_REVISION = 3  # since then UMAP's map is centred for IDEC
 START = "minilm-cls"  # where ClusterBERT starts from
 PLAIN = {
     "tfidf": "TF-IDF",
@@ -91,11 +92,19 @@ def clusterbert_cells(profile: dict) -> Iterator[Cell]:
         yield from _sccl_cells(profile, dataset)
 
 
+def _cell(label, embedding, model, dataset, settings, **fields):
+    """Make a cell of the experiment clusterbert, with the revision of its vectors or clusterer."""
+    revision = TFIDF_REVISION if embedding == "tfidf" else None
+    if settings["clusterer"] == "umap-idec":
+        revision = UMAP_IDEC_REVISION
+    fields |= {"dataset": dataset, "revision": revision}
+    return Cell(label, embedding, model, 0, settings, **fields)
+
+
 def _plain_cells(profile, dataset):
     """Yield the cells of embeddings that are clustered as they are."""
     for embedding, label in PLAIN.items():
-        fields = {"dataset": dataset, "revision": TFIDF_REVISION if embedding == "tfidf" else None}
-        cell = partial(Cell, embedding=embedding, model="plain", alpha=0, **fields)
+        cell = partial(_cell, embedding=embedding, model="plain", dataset=dataset)
         for suffix, settings in clusterer_settings(profile, "kmeans", "umap"):
             yield cell(label + suffix, settings=settings, n_train=profile["short_all"])
         for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
@@ -107,7 +116,7 @@ def _trained_cells(profile, dataset):
     """Yield the cells of TSDAE and ClusterBERT."""
     needs = profile["all_needs"]
     for model in ("tsdae", "clusterbert"):
-        cell = partial(Cell, embedding=START, model=model, alpha=0, dataset=dataset)
+        cell = partial(_cell, embedding=START, model=model, dataset=dataset)
         for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
             label = TRAINED[model] + suffix
             settings = settings | recipe_settings(profile)
@@ -120,7 +129,7 @@ def _sccl_cells(profile, dataset):
     """Yield the cells of SCCL: on all documents where it takes hours, else on some."""
     needs = profile["sccl_needs"]
     some = profile["short_documents"]
-    cell = partial(Cell, embedding="minilm", model="sccl", alpha=0, dataset=dataset)
+    cell = partial(_cell, embedding="minilm", model="sccl", dataset=dataset)
     for suffix, settings in clusterer_settings(profile, *CLUSTERERS):
         label = TRAINED["sccl"] + suffix
         settings = settings | {"steps": profile["sccl_steps"]}
@@ -212,6 +221,9 @@ def cluster(vectors: np.ndarray, spec: Spec, k: int, device="cpu", progress=None
         )
     if not spec["clusterer"].endswith("idec"):
         return kmeans(spec, k).fit_predict(vectors), vectors, None
+    if spec["clusterer"] == "umap-idec":
+        # UMAP's map has an offset far larger than its spread, which IDEC's scaling does not remove.
+        vectors = vectors - vectors.mean(axis=0)
     updates = spec["idec_updates"]
     settings = {"learning_rate": 1e-4, "seed": spec.seed, "device": device, "progress": progress}
     autoencoder, history = pretrain(vectors, k + 1, normalize=True, updates=updates, **settings)

@@ -73,7 +73,8 @@ def listed(judged: pd.DataFrame) -> str:
         verdict = f"**[{word(row.kind).capitalize()}](claims.md#{_HEADINGS[row.paper]})**"
         verdict += " (provisional)" * row.provisional
         claim = f"{row.claim[0].upper()}{row.claim[1:]}"
-        lines.append(f"- {verdict}: {claim}. {_came_out(row)}")
+        came_out = re.sub(r"(?<![\w.])-(?=\d)", "−", _came_out(row))
+        lines.append(f"- {verdict}: {claim}. {came_out}")
     unfair = any(each["direction"] == "unfair" for own in judged["contrasts"] for each in own)
     words = _VERDICTS + _UNFAIR * unfair + _PROVISIONAL * bool(judged["provisional"].any())
     link = "For the paper's numbers and ours in each comparison, see [The claims](claims.md)."

@@ -193,7 +193,7 @@ def _by_readings(claim, judged, book, chosen):
         ]
         if any(comparison.runs for comparison in _fair(changed)):
             # The other comparisons would mix two readings in one verdict.
-            part = f" ({len(changed)} of {len(judged)} comparisons)"
+            part = f" (judged on {len(changed)} of {len(judged)} comparisons)"
             verdicts[reading.says] = _whole(changed) + part * (len(changed) < len(judged))
     return verdicts
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from snnl_book.experiments.short_texts import RANKINGS
 from snnl_book.paper import Contrast
 from snnl_book.report import contrasts, documents
 from snnl_book.report.rows import Book, Run, runs_of
@@ -59,6 +60,7 @@ class _Block:
         self.corpus = corpus
         self.best = contrast.best
         self.unit = contrast.unit
+        self.has_own_documents = corpus and not any(row.get("task") in RANKINGS for _, row in cells)
         self.metrics = _metrics(contrast, cells)
         self.weights = np.array([weight for weight, _ in cells])
         bases = [contrasts.base(metric) for metric in self.metrics]
@@ -130,12 +132,12 @@ class _Block:
         encoders = np.array(["".join(run.encoder for run in pair) for pair in self.pairs])
         return [indices[encoders == name] for name in dict.fromkeys(encoders.tolist())]
 
-    def document_half_width(self):
-        """Return the half-width that the documents alone give the mean; None without answers."""
+    def weighted_influences(self):
+        """Return for each unit the (weight, influences) of its runs; None without answers."""
         if not any(contrasts.base(metric) in documents.COUNTED for metric in self.metrics):
-            return 0.0
+            return []
         if self.best and len(self.pairs) < self.best:
-            return 0.0
+            return []
         groups = self._groups()
         weighted = []
         for group in groups:
@@ -152,7 +154,7 @@ class _Block:
                         return None
                     unit.append((weight, influences))
             weighted.append(unit)
-        return documents.half_width(weighted)
+        return weighted
 
     def _influences(self, run, metric):
         if contrasts.base(metric) not in documents.COUNTED or run.status in LOST:
@@ -277,10 +279,10 @@ def _judged(contrast, all_blocks, runs=1):
         return Judged(contrast, direction, note=unfair or note)
     is_about_score = contrast.test in ("= v", "at least v")  # not about a distance from the value
     value = float(blocks[0].signs[0] * (contrast.value or 0))
-    widths = [block.document_half_width() for block in blocks]
-    of_documents = 0.0 if None in widths else math.hypot(*widths) / len(blocks)
+    of_documents = _document_half_width(blocks)
     units = np.array([unit for block in blocks for unit in block.units()])
-    estimate = contrasts.estimate(units if is_about_score else units - value, of_documents)
+    differences = units if is_about_score else units - value
+    estimate = contrasts.estimate(differences, of_documents or 0.0)
     estimate = estimate._replace(flat=estimate.flat and not _have_lost_runs(blocks))
     direction = contrasts.direction(
         estimate,
@@ -303,8 +305,24 @@ def _judged(contrast, all_blocks, runs=1):
         corpora={block.corpus: float(block.units()[0]) for block in blocks if block.corpus},
         runs=tuple(run for block in blocks for pair in block.pairs for run in pair),
         note=unfair or ("the units hardly differ" if estimate.flat else ""),
-        provisional=None in widths,
+        provisional=of_documents is None,
     )
+
+
+def _document_half_width(blocks):
+    """Return the half-width that the documents alone give the mean; None without answers.
+
+    It is 0 for corpora that share no documents, because then the spread between them includes it.
+    """
+    if blocks[0].has_own_documents:
+        return 0.0
+    units = []
+    for block in blocks:
+        weighted = block.weighted_influences()
+        if weighted is None:
+            return None
+        units += [[(weight / len(blocks), each) for weight, each in unit] for unit in weighted]
+    return documents.half_width(units) if units else 0.0
 
 
 def _have_lost_runs(blocks):

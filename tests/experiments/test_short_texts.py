@@ -166,6 +166,7 @@ def asked(monkeypatch):
 
     def pretrain(vectors, code_size, **settings):
         calls["pretrain"] = code_size, settings
+        calls["centre"] = vectors.mean(axis=0)
         return calls["autoencoder"], calls["history"]
 
     @dataclass
@@ -206,6 +207,14 @@ def test_umap_and_idec_are_set_as_the_paper_says_with_updates_for_any_number_of_
         start, method = asked["idec"]
         assert asdict(start) == own | {"k": 7, "max_steps": 0}
         assert asdict(method) == own | {"k": 7, "max_steps": 150}
+
+
+def test_idec_gets_a_centred_map_of_umap_and_other_vectors_as_they_are(asked):
+    vectors = np.random.default_rng(0).normal(size=(60, 9)) + 7
+    cluster(vectors, made_up(clusterer="umap-idec", idec_updates=9), 3)
+    np.testing.assert_allclose(asked["centre"], 0, atol=1e-9)
+    cluster(vectors, made_up(clusterer="idec", idec_updates=9), 3)
+    np.testing.assert_allclose(asked["centre"], vectors.mean(axis=0))
 
 
 def test_few_documents_have_fewer_neighbours_and_dimensions(asked):

@@ -78,7 +78,7 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
     )
     assert by_claim["stage-1-silhouette"].endswith(
         "Counted in the direction of the claim, our difference is +0.009 (silhouette, 95 % "
-        "interval -0.023 to +0.041; the interval crosses the limit for *slim*)."
+        "interval −0.023 to +0.041; the interval crosses the limit for *slim*)."
     )
     assert "unfair (our run of the rival scores below" in by_claim["before-dec-vade-n2d"]
 
@@ -145,4 +145,4 @@ def test_a_verdict_that_moved_names_the_rule_or_the_runs():
 def test_a_reading_that_changes_some_comparisons_is_judged_by_these_alone(judged):
     (readings,) = judged.loc[judged["name"] == "mnist-96", "readings"]
     few = readings["with 100 labels instead of 10,000 (loss weight 1)"]
-    assert few == "fails (1 of 2 comparisons)"  # alpha 100 has no runs with 100 labels
+    assert few == "fails (judged on 1 of 2 comparisons)"  # alpha 100 has no runs with 100 labels

@@ -240,6 +240,39 @@ def test_units_that_do_not_differ_are_decided_by_the_documents(monkeypatch):
     assert judged(equal, BEATS)["verdict"] == "holds"
 
 
+def half_width(found):
+    (one,) = found["contrasts"]
+    return (one["high"] - one["low"]) / 2
+
+
+def test_the_spread_between_corpora_includes_their_documents(monkeypatch):
+    records = over_corpora([[0.1], [0.2], [0.2], [0.3]])
+    without = judged(records, BY_CORPUS)
+    assert not without["provisional"]
+    answered(monkeypatch, clusterbert=[0.1, -0.1, 0.1, -0.1], plain=[0.0] * 4)
+    assert half_width(judged(records, BY_CORPUS)) == pytest.approx(half_width(without))
+
+
+def test_questions_that_all_corpora_rank_move_the_mean_together(monkeypatch):
+    asked = {"experiment": "retrieval", "embedding": "minilm-cls", "task": "trecqa"}
+    tuned = asked | {"model": "clusterbert", "reading": "with reconstruction, trecqa"}
+    start = asked | {"model": "plain"}
+    gains = zip(CORPORA, (0.1, 0.11, 0.12, 0.13), strict=True)
+    pairs = [
+        [made(row, [value], "map", name) for row, value in ((tuned, gain), (start, 0.0))]
+        for name, gain in gains
+    ]
+    records = [each for pair in pairs for each in pair]
+    by_corpus = contrast((1, tuned), (-1, start), unit="corpus", corpora=CORPORA, metric="map")
+    without = judged(records, by_corpus)
+    assert without["provisional"]
+    answered(monkeypatch, clusterbert=[0.02, -0.02, 0.02, -0.02], plain=[0.0] * 4)
+    found = judged(records, by_corpus)
+    of_questions = 1.959964 * np.sqrt(3 / 4 * 4 * 0.02**2)  # not divided by the square root of 4
+    expected = np.hypot(half_width(without), of_questions)
+    assert half_width(found) == pytest.approx(expected) and not found["provisional"]
+
+
 def test_a_score_that_counts_no_documents_is_not_provisional():
     rows = [made(AED, UP, "sil"), made(AE, [0.0] * 5, "sil")]
     assert "provisional" not in judged(rows, replace(BEATS, metric="sil"))["verdict"]
