@@ -70,7 +70,7 @@ def test_papermill_tells_what_each_parameter_takes(path):
         "device": ("str", '"auto"'),
     }
     assert all(name in told["profile"]["help"] for name in experiments.PROFILES)
-    assert "full (the largest that is recorded, hours)" in told["profile"]["help"]
+    assert "full (hours; that of the recorded runs)" in told["profile"]["help"]
     kind = re.search(r'globals\(\), kind=\\"([a-z ]+)', path.read_text())
     named = set(re.findall(r"\w+", told["dataset"]["help"])) & {*data.available_datasets()}
     assert named and {data.describe(name).kind for name in named} == {kind[1] if kind else "texts"}
