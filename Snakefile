@@ -45,7 +45,7 @@ workdir: str(WORKDIR)
 
 if unknown := config.keys() - DEFAULTS.keys():
     raise WorkflowError(f"there is no setting {sorted(unknown)[0]!r}: --config takes {', '.join(DEFAULTS)}")
-ASKED = {name: config.get(name, default) for name, default in DEFAULTS.items()}
+ASKED = {name: default if config.get(name) is None else config[name] for name, default in DEFAULTS.items()}
 ASKED = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in ASKED.items()}
 NAMES = [*experiments.EXPERIMENTS] if ASKED["experiments"] == "all" else ASKED["experiments"].split(",")
 del ASKED["experiments"]

@@ -54,7 +54,7 @@ def _parser():
     add("folder", nargs="+", type=Path, help="a results folder from another machine")
 
     about = "copy the data that experiments need into a folder, for a machine without spaCy,"
-    advice = "on that machine, set the environment variable SNNL_DATA to this folder; never commit it"
+    advice = "set the environment variable SNNL_DATA to this folder there; never commit it"
     add = command("pack", _pack, f"{about} a network or git; {advice}")
     add("experiment", nargs="+", help=f"names that `list` prints, `all`, or {PAPER}")
     add("folder", type=Path, help="the folder to write to")

@@ -8,6 +8,7 @@ from snnl_book.provenance import RecordError, results_dir
 from snnl_book.records import (
     COLUMNS,
     COMPANIONS,
+    check_folder,
     digest_of,
     finished_rows,
     is_companion,
@@ -42,6 +43,7 @@ def merge(source: Path) -> Merged:
     if not paths:
         advice = "name a folder like results/, which has a folder for each experiment"
         raise RecordError(f"{source} holds no records: {advice}")
+    check_folder(results_dir("full"))
     merged = Merged([], [], [], [], [])
     for path in paths:
         name = f"{path.parent.name}/{path.stem}"

@@ -345,8 +345,12 @@ def keep_replaced(root, path, rows, revision, new_scores):
     """
     facts, scores = rows[0], scores_of(rows)
     names = {*scores, *new_scores} - {"shared_seconds"}
-    same = all(repr(scores.get(name)) == repr(new_scores.get(name)) for name in names)
-    if same or facts["revision"] != revision:
+    # As a record is read, a count is a float; nan, for a score that does not exist, equals itself.
+    old, new = (
+        {name: repr(float(each[name])) for name in names & each.keys()}
+        for each in (scores, new_scores)
+    )
+    if old == new or facts["revision"] != revision:
         return
     line = facts | {"key": path.name.removesuffix(".csv"), "scores": json.dumps(scores)}
     file = root / "replaced.csv"

@@ -219,6 +219,24 @@ def test_the_numbers_that_a_repeat_replaces_are_kept(results_folder):
     assert len(replaced(results_folder)) == 1, "an older revision is no repeat"
 
 
+def test_a_repeat_with_the_same_counts_and_missing_scores_replaces_no_number(results_folder):
+    same = {"acc": 0.5, "empty_test": 0, "sil": float("nan")}
+    for _ in range(2):
+        write_record(made_up_record(metrics=same))
+    assert replaced(results_folder).empty
+
+
+def test_merging_into_a_folder_that_cannot_be_written_says_so_once(
+    results_folder, tmp_path, monkeypatch
+):
+    theirs = tmp_path / "theirs"
+    write_record(made_up_record(metrics={"acc": 0.5}), theirs)
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr("snnl_book.merging.results_dir", lambda _: tmp_path / "a file" / "full")
+    with pytest.raises(RecordError, match="could not be written"):
+        merged(theirs)
+
+
 def test_merging_takes_a_record_with_answers_in_place_of_one_without(
     results_folder, tmp_path, monkeypatch
 ):

@@ -57,7 +57,7 @@ def available_datasets() -> list[str]:
 
 def describe(name: str) -> Entry:
     """Return the catalogue entry of a data set. Raises DataError for an unknown name."""
-    if name not in catalogue.entries():
+    if not isinstance(name, str) or name not in catalogue.entries():
         choice = ", ".join(available_datasets())
         raise DataError(f"there is no data set {name!r}: choose one of {choice}")
     return catalogue.entries()[name]

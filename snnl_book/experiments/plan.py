@@ -110,7 +110,7 @@ def _spec(experiment, profile, cell, seed, dataset):
 
 def known_value(noun: str, name: str, values: dict):
     """Return the value of a name. Raises ExperimentError if it is not in ``values``."""
-    if name not in values:
+    if not isinstance(name, str) or name not in values:
         raise ExperimentError(f"there is no {noun} {name!r}: choose one of {', '.join(values)}")
     return values[name]
 

@@ -17,13 +17,17 @@ from snnl_lib.seeds import named_seed
 
 @dataclass(frozen=True)
 class Parameters:
-    """A chapter's parameters: it runs ``seeds`` live, and shows the seeds ``shown`` (None: all)."""
+    """A chapter's parameters: it runs ``seeds`` live, and shows the seeds ``shown`` (None: all).
+
+    ``named``: whether the reader named the seeds.
+    """
 
     profile: str
     seeds: tuple[int, ...]
     dataset: str
     device: str
     shown: tuple[int, ...] | None = None
+    named: bool = False
 
     def __str__(self):
         seeds = ", ".join(str(seed) for seed in self.seeds)
@@ -56,7 +60,8 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     if seeds in ([], "", "[]"):
         return Parameters(profile, PAPER_SEEDS[:1], dataset, device)
     seeds = plan.parse_seeds(seeds)
-    return Parameters(profile, seeds, dataset, device, seeds if profile == "full" else None)
+    shown = seeds if profile == "full" else None
+    return Parameters(profile, seeds, dataset, device, shown, named=True)
 
 
 def _check_kind(dataset, kind):

@@ -123,7 +123,7 @@ def _labelled(records, label_of):
 def _at_epoch(records, label_of):
     """Return the share of neighbours of the same class at ``EPOCH``, as records."""
     runs = _labelled(records, label_of).drop_duplicates("key")
-    curves = results.load_curves(runs)
+    curves = results.load_curves(runs).reindex(columns=["key", "epoch", "neighbours"])
     reached = curves[curves["epoch"] == EPOCH].set_index("key")["neighbours"]
     return runs.assign(metric="neighbours", value=runs["key"].map(reached))
 

@@ -189,10 +189,10 @@ def short_texts(experiment: str = "clusterbert", profile: str = "full", seeds=No
     ['trecqa', 'denoise']
     """
     records = select(experiment, profile, seeds=seeds)
-    settings = records["settings"].map(json.loads)
+    settings = [json.loads(text) for text in records["settings"]]
     rows = zip(records["label"], records["reading"], strict=True)
     methods = [label.removesuffix(f", {reading}") for label, reading in rows]
-    clusterers, tasks = settings.str.get("clusterer"), settings.str.get("task")
+    clusterers, tasks = ([own.get(name) for own in settings] for name in ("clusterer", "task"))
     records = records.assign(method=methods, clusterer=clusterers, task=tasks)
     new_columns = ["method", "clusterer", "reading", "asked", "task", "stale"]
     return records[[*results.COLUMNS, "key", *new_columns]]
