@@ -226,6 +226,13 @@ def test_a_repeat_with_the_same_counts_and_missing_scores_replaces_no_number(res
     assert replaced(results_folder).empty
 
 
+def test_a_copy_of_a_record_is_not_taken_for_another_run(results_folder):
+    path = write_record(made_up_record(metrics={"acc": 0.5}))
+    path.with_stem(f"{path.stem} (1)").write_text(path.read_text())
+    with pytest.raises(RecordError, match="copy of a record"):
+        load_results("clustering")
+
+
 def test_merging_into_a_folder_that_cannot_be_written_says_so_once(
     results_folder, tmp_path, monkeypatch
 ):
