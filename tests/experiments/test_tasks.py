@@ -91,6 +91,11 @@ WRONG = [
 ]
 
 
+def test_chapters_know_whether_seeds_were_named():
+    assert parameters(GOOD | {"seeds": [42]}).named
+    assert not parameters(GOOD | {"seeds": []}).named
+
+
 def test_a_wrong_parameter_of_a_chapter_is_an_error_that_names_what_is_allowed():
     for change, message in WRONG:
         with pytest.raises(SnnlError, match=message):
