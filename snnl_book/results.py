@@ -68,7 +68,7 @@ def _record_paths(experiment, profile, by_chapters=False, device_type="cpu"):
         for path in folder.glob(f"{experiment or '*'}/*.csv"):
             visible = not path.name.startswith(".") and path.is_file()
             if visible and path.parent.name not in OTHER_FOLDERS and not is_companion(path):
-                if " " in path.name:  # it would count as another run
+                if " " in path.stem.rpartition("-")[2]:  # it would count as another run
                     raise RecordError(f"{path} seems to be a copy of a record: delete the copy")
                 paths.setdefault((path.parent.name, path.name), []).append(path)
     best = [_best(paths[name]) for name in sorted(paths)]
