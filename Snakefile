@@ -52,8 +52,8 @@ del ASKED["experiments"]
 try:
     dataset = experiments.data.resolve(ASKED["dataset"])
     device = experiments.parameters(ASKED, experiments.data.describe(dataset).kind).device
-    for name in NAMES:
-        experiments.specs(name, "tiny")  # refuses a name that it does not know
+    if not any([experiments.specs(name, "tiny", ASKED["dataset"]) for name in NAMES]):
+        raise SnnlError(f"no runs of {', '.join(NAMES)} are on {ASKED['dataset']}: leave dataset out, or name other experiments")
 except SnnlError as error:
     raise WorkflowError(str(error)) from None
 

@@ -363,7 +363,7 @@ def _print_dataset(name):
 
 def _content(kind):
     """Return what a data set of a kind consists of."""
-    return {"retrieval": "queries", "images": "images"}.get(kind, "documents")
+    return {"retrieval": "queries", "images": "images", "words": "words"}.get(kind, "documents")
 
 
 def _fetch(name):

@@ -83,13 +83,17 @@ def results_dir(profile: str = "full") -> Path:
     Records of the profile ``full`` are in ``results/``, those of the others in
     ``_build/results/<profile>``. ``SNNL_RESULTS`` names another folder for both. Outside a
     checkout the full records are those in the wheel, and the others are below the working
-    directory. Raises RecordError if SNNL_RESULTS names something that is not a readable folder.
+    directory. Raises RecordError if SNNL_RESULTS is not the absolute path of a folder that can be
+    read or made.
 
     >>> results_dir("quick").name
     'quick'
     """
     if os.environ.get("SNNL_RESULTS"):
         full = Path(os.environ["SNNL_RESULTS"])
+        if not full.is_absolute():
+            problem = "is not an absolute path, and chapters run in another folder"
+            raise RecordError(f"SNNL_RESULTS names {full}, which {problem}: give the whole path")
         if full.exists() and not (full.is_dir() and os.access(full, os.R_OK | os.X_OK)):
             advice = "set SNNL_RESULTS to a folder that you can write to"
             raise RecordError(

@@ -371,10 +371,11 @@ def snapshot(place):
                 " experiments"
             ),
         ),
+        ("dataset=mnist experiments=clustering", "no runs of clustering are on mnist: leave"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_before_anything_starts(small_book, wrong, sentence):
-    process = snakemake(small_book, "results", "--config", wrong)
+    process = snakemake(small_book, "results", "--config", *wrong.split())
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 1 and sentence in said and "Traceback" not in said
     assert not (small_book / "_build" / "src").exists()

@@ -60,6 +60,7 @@ def test_data_lists_every_data_set_with_its_size_and_terms(command, packages):
         "retrieval": "queries:   [\\d,]+ dev, [\\d,]+ test$",
         "images": "images:    [\\d,]+ train, [\\d,]+ test;",
         "texts": "documents: [\\d,]+ train, [\\d,]+ test;",
+        "words": "words:     [\\d,]+ train, [\\d,]+ test;",
     }
     for name in data.available_datasets():
         size = sizes[data.describe(name).kind]

@@ -273,6 +273,12 @@ def test_a_file_where_the_folder_should_be_is_an_error_that_says_what_to_do(tmp_
         write_record(made_up_record())
 
 
+def test_a_relative_folder_of_results_would_mean_another_one_in_each_chapter(monkeypatch):
+    monkeypatch.setenv("SNNL_RESULTS", "results-of-mine")
+    with pytest.raises(RecordError, match="names results-of-mine, which is not an absolute path"):
+        write_record(made_up_record())
+
+
 WRITER = """
 import sys
 from snnl_book.results import Record, Spec, write_record

@@ -47,8 +47,9 @@ class Form:
 class Entry:
     """A data set in the catalogue.
 
-    ``kind`` is ``texts``, ``short texts``, ``images`` or ``retrieval``. ``folder`` names the folder
-    of its files in ``SNNL_DATA`` and in the cache, or is None if the data set's name does.
+    ``kind`` is ``texts``, ``short texts``, ``words``, ``images`` or ``retrieval``. ``folder`` names
+    the folder of its files in ``SNNL_DATA`` and in the cache, or is None if the data set's name
+    does.
     """
 
     title: str

@@ -55,7 +55,7 @@ def _copy_data_sets(specs, folder, tell):
                 raise data.DataError("the ranking task is not on this machine")
             form, source, *_ = data.read(name)
         except data.DataError as error:
-            if entry.kind == "texts":
+            if entry.kind in ("texts", "words"):
                 raise
             tell(f"the pack leaves out the runs on {name}: {error}")
             continue

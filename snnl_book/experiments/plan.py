@@ -64,13 +64,13 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
 def _runs_on(cell, dataset):
     """Return whether a cell belongs to the runs that the name of a data set selects.
 
-    A corpus of texts selects every cell on texts, any other data set the cells on itself. Cells
-    on drawn points are always selected.
+    A corpus of texts selects every cell on texts or words, any other data set the cells on
+    itself. Cells on drawn points are always selected.
     """
     if cell.dataset == DRAWN:
         return True
     if data.describe(dataset).kind == "texts":
-        return not cell.dataset or data.describe(cell.dataset).kind == "texts"
+        return not cell.dataset or data.describe(cell.dataset).kind in ("texts", "words")
     return cell.dataset == dataset
 
 

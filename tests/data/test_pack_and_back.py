@@ -20,7 +20,7 @@ def test_the_records_of_a_machine_without_a_network_come_back(
     assert (status, error) == (0, "") and "opinion_lexicon" in output
     shutil.copytree(written, there / "pack")
     shutil.rmtree(written)
-    places = {"SNNL_DATA": "pack", "SNNL_CACHE": "cache", "SNNL_RESULTS": "results"}
+    places = {"SNNL_DATA": "pack", "SNNL_CACHE": "cache", "SNNL_RESULTS": str(there / "results")}
     done = subprocess.run(
         [sys.executable, "-m", "snnl_book", "run", *RUN],
         cwd=there,

@@ -58,6 +58,11 @@ def test_a_chapters_data_set_auto_is_resolved(empty_cache):
     assert parameters(GOOD | {"dataset": "auto"}, "short texts").dataset == "newsgroups20_openings"
 
 
+def test_a_list_of_words_is_no_corpus_for_a_chapter():
+    with pytest.raises(ExperimentError, match="holds words, but this chapter is about texts"):
+        parameters(GOOD | {"dataset": "opinion_lexicon"})
+
+
 def test_a_chapter_on_short_texts_takes_short_texts_alone():
     assert parameters(GOOD | {"dataset": "bbc_sentences"}, "short texts").dataset == "bbc_sentences"
     fitting = (
