@@ -63,11 +63,13 @@ class PairLosses(torch.autograd.Function):
     def forward(ctx, features, labels, temperature, settings):
         anchor_weights = 1 if settings.summed and any(ctx.needs_input_grad) else None
         temperature_learned = ctx.needs_input_grad[2]
-        with _without_autocast(features.device.type), exact_products():
+        with without_autocast(features.device.type), exact_products():
             losses, has_mate, feature_gradient, temperature_gradient = _losses_and_gradients(
                 features, labels, temperature, settings, anchor_weights, temperature_learned
             )
         ctx.settings = settings
+        if settings.summed:  # the backward pass needs the gradients only
+            features, labels = features.new_empty(0), labels.new_empty(0)
         if torch.is_tensor(temperature):
             ctx.save_for_backward(
                 features, labels, feature_gradient, temperature_gradient, temperature
@@ -96,7 +98,7 @@ class PairLosses(torch.autograd.Function):
             if temperature_learned:
                 temperature_gradient = temperature_gradient * loss_gradient
         else:
-            with _without_autocast(features.device.type), exact_products():
+            with without_autocast(features.device.type), exact_products():
                 _, _, feature_gradient, temperature_gradient = _losses_and_gradients(
                     features, labels, temperature, ctx.settings, loss_gradient, temperature_learned
                 )
@@ -105,7 +107,7 @@ class PairLosses(torch.autograd.Function):
         return feature_gradient, None, temperature_gradient, None
 
 
-def _without_autocast(device):
+def without_autocast(device):
     has_autocast = torch.amp.is_autocast_available(device)  # not on the device "meta"
     return torch.autocast(device, enabled=False) if has_autocast else nullcontext()
 

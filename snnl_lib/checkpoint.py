@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ SECONDS_BETWEEN = 600.0
 """The minimum number of seconds between two saves; a run saves at the end of a step or epoch."""
 ENTRIES = {"parts", "progress", "of", "random", "random, GPUs"}
 """The keys of the dict that is stored in the file of a Checkpoint."""
+PLAIN_TYPES = None | bool | int | float | str | bytes
 
 
 class CacheError(SnnlError):
@@ -61,8 +63,13 @@ def cache_file(path: Path):
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         if not isinstance(cause, OSError):
             raise
-        advice = "free some disk space, or set SNNL_CACHE to a folder that you can write to"
-        raise CacheError(f"{path} could not be written ({cause.strerror}): {advice}") from error
+        raise _unwritable(path, cause) from error
+
+
+def _unwritable(path, error):
+    advice = "free some disk space, or use a folder that you can write to"
+    problem = f"{path} could not be written ({error.strerror})"
+    return CacheError(f"{problem}: {advice} (SNNL_CACHE names that of the book's cache)")
 
 
 def key(facts) -> str:
@@ -113,9 +120,9 @@ class Checkpoint:
         ``save``.
 
         The result is an empty dict if there is no file. Raises CacheError if the file is damaged,
-        cannot be read, or belongs to another run.
+        cannot be read, or belongs to another run, or if its folder cannot be written to.
         """
-        if self.path is None or not self.path.exists():
+        if self.path is None or self._is_new():
             return {}
         # Importing torch takes seconds, and most users of this module need only whole_file.
         import torch
@@ -152,6 +159,17 @@ class Checkpoint:
             set_random_states(device, states)
         return saved["progress"]
 
+    def _is_new(self):
+        """Return whether there is no file; raise CacheError, not hours later, if none can be."""
+        if self.path.exists():
+            return False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.path.parent).close()
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        return True
+
     def _unusable(self, problem):
         advice = "remove it to start training from the beginning, or name another file"
         return CacheError(f"the checkpoint {self.path} {problem}: {advice}")
@@ -182,7 +200,7 @@ class Checkpoint:
 
         ``progress`` is whatever else the run needs to continue, as keyword arguments such as
         ``epoch=3``. It may contain Python or numpy numbers, strings, tensors, and lists and dicts
-        of these. Raises CacheError if the file cannot be written.
+        of these. Raises TypeError for other values, CacheError if the file cannot be written.
         """
         if self.path is None:
             return
@@ -212,14 +230,20 @@ class Checkpoint:
 def _plain(value):
     """Return a value with its numpy scalars replaced by Python's.
 
-    ``torch.load`` can read Python's scalars without running code from the file.
+    ``torch.load`` reads Python's scalars without running code from the file, but few other values.
+    Raises TypeError for the rest, which could be saved and not be read again.
     """
+    import torch
+
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
         return {_plain(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_plain, value))
+    if not isinstance(value, PLAIN_TYPES | torch.Tensor):
+        expected = "progress must be numbers, strings, tensors, and lists and dicts of these"
+        raise TypeError(f"{expected}, got {type(value).__name__}")
     return value
 
 
@@ -238,5 +262,7 @@ def _put_back(part, state):
         part.set_state(state)
     elif hasattr(part, "load_state_dict"):
         part.load_state_dict(state)
+    elif part.shape != state.shape:  # copy_ would repeat a single number
+        raise ValueError(f"shape {tuple(state.shape)}, but this run has {tuple(part.shape)}")
     else:
         part.detach().copy_(state)

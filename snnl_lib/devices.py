@@ -49,7 +49,8 @@ def _exact(operations):
         yield
     finally:
         for operation, precision in zip(operations, before, strict=True):
-            operation.fp32_precision = precision
+            inherited = precision == torch.backends.fp32_precision
+            operation.fp32_precision = "none" if inherited else precision
 
 
 def has_float64(device) -> bool:

@@ -7,6 +7,7 @@ does not import sentence-transformers, but calls its models as torch modules.
 
 from contextlib import contextmanager
 from functools import partial
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -204,7 +205,7 @@ class EntanglementMonitor:
     def __init__(
         self, model, layers, temperature=1.0, *, distance="cosine", max_samples=2048, forward=None
     ):
-        if not max_samples >= 1:
+        if not (isinstance(max_samples, Integral) and max_samples >= 1):
             raise ValueError(f"max_samples must be a whole number above 0, got {max_samples!r}")
         self.model = model
         self.layers = layers

@@ -9,12 +9,13 @@ import math
 import sys
 import warnings
 from collections.abc import Mapping
+from functools import wraps
 from numbers import Integral, Real
 
 import torch
 import torch.nn.functional as F
 
-from snnl_lib._pairs import PairLosses, Settings
+from snnl_lib._pairs import PairLosses, Settings, without_autocast
 
 DISTANCES = ("cosine", "sqeuclidean")
 REDUCTIONS = ("mean", "sum", "none")
@@ -26,6 +27,19 @@ FEW_CLASS_MATES = (
 )
 
 
+def _without_autocast(loss):
+    """Wrap a loss so that it does not compute in half precision where autocast is on."""
+
+    @wraps(loss)
+    def exact_loss(features, *args, **options):
+        device = features.device.type if torch.is_tensor(features) else "cpu"
+        with without_autocast(device):
+            return loss(features, *args, **options)
+
+    return exact_loss
+
+
+@_without_autocast
 def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     """Compute the soft nearest neighbor loss (Eq. 4) in plain torch, for reading and for tests.
 
@@ -248,6 +262,9 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         positive = _is_number(initial_temperature, Real) and 0 < initial_temperature < math.inf
         expected = "a finite number above 0"
         _require(positive, "initial_temperature", expected, initial_temperature)
+        used = temperature == "learnable" or initial_temperature == 1
+        expected = '1 unless temperature is "learnable"'
+        _require(used, "initial_temperature", expected, initial_temperature)
         number = 1.0 if temperature in ("annealed", "learnable") else temperature
         allowed = 'a number, "annealed" or "learnable"'
         _require(not isinstance(number, str), "temperature", allowed, temperature)
@@ -350,6 +367,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     _check_label_type(labels, "labels")
     options = {"distance": distance, "chunk_size": chunk_size, "ignore_index": ignore_index}
     _check_options(temperature, **options)
+    layers = layers if isinstance(layers, str) else list(layers)
     names = list(hidden) if layers in ("sum", "min") else layers
     known = not isinstance(names, str) and names and all(name in hidden for name in names)
     _require(known, "layers", f'"sum", "min" or some of {list(hidden)}', layers)
@@ -377,6 +395,7 @@ def _batch_axes(labels, hidden):
     return labels.ndim - 1 if several else labels.ndim
 
 
+@_without_autocast
 def supervised_contrastive_loss(features, labels, temperature):
     """Compute the supervised contrastive loss, an alternative to Eq. 4, from cosine similarities.
 

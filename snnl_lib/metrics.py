@@ -241,7 +241,7 @@ def check_points(features, **ids):
     finite = np.isfinite(features)
     if not finite.all():
         raise ValueError(f"features must be finite, but contain {features[~finite][0]}")
-    return features
+    return features.astype(np.float32) if features.dtype == np.float16 else features
 
 
 def _check_lengths(**arrays):

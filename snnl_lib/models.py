@@ -263,6 +263,7 @@ def hidden_layers(model, layers):
     >>> hidden["1"].shape
     torch.Size([5, 3])
     """
+    layers = layers if isinstance(layers, dict | str) else list(layers)
     modules = dict(model.named_modules())
     submodules = [name for name in modules if name]  # the model itself has an empty name
     known = not isinstance(layers, str) and all(name in submodules for name in layers)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from types import FunctionType
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -247,9 +248,10 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     >>> list(curve.columns), bool(curve["loss"].is_monotonic_decreasing)
     (['epoch', 'temperature', 'loss', 'primary'], True)
     """
-    _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight)
+    _check_settings(alpha, temperature, epochs, batch_size, steps_per_epoch, weight)
     features, labels = _tensor(features, "features", "float32"), _tensor(labels, "labels", "int64")
     _check_data(features, labels, device)
+    labels = labels.long()
     steps = steps_per_epoch or math.ceil(len(features) / batch_size)
     generator = torch.Generator().manual_seed(named_seed(seed, "batches"))
     order = batches(len(features), batch_size, generator)
@@ -316,9 +318,12 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     return History(pd.DataFrame(rows), diverged)
 
 
-def _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight):
-    if not callable(alpha) and not math.isfinite(alpha):
+def _check_settings(alpha, temperature, epochs, batch_size, steps_per_epoch, weight):
+    if not callable(alpha) and not (isinstance(alpha, Real) and math.isfinite(alpha)):
         raise ValueError(f"alpha must be a finite number, got {alpha!r}")
+    number = 1.0 if temperature == "annealed" else temperature
+    if not (isinstance(number, Real) and 0 < number < math.inf):
+        raise ValueError(f'temperature must be a number above 0 or "annealed", got {temperature!r}')
     counts = {"epochs": epochs, "batch_size": batch_size, "steps_per_epoch": steps_per_epoch or 1}
     for name, count in counts.items():
         if not isinstance(count, Integral):
@@ -333,6 +338,8 @@ def _check_settings(alpha, epochs, batch_size, steps_per_epoch, weight):
 
 
 def _tensor(values, name, dtype):
+    if isinstance(values, np.ndarray):
+        values = np.ascontiguousarray(values)  # torch refuses reversed arrays
     try:
         return torch.as_tensor(values)
     except (KeyError, TypeError, ValueError) as error:
@@ -370,7 +377,7 @@ def _objective(primary, layers, select, regularizer, ignore_index):
         if regularizer is not None:
             penalty = sum(regularizer(values, y, temperature) for values in selected.values())
             return primary_loss + alpha * penalty, primary_loss
-        if alpha == 0:
+        if alpha == 0 and not selected:  # a model without hidden layers
             return primary_loss, primary_loss
         loss = composite_loss(
             primary_loss,
@@ -471,7 +478,9 @@ def forward(model, features, *, layer=None, batch_size=1024):
     """Return the output or one hidden layer of a model for features [N, D].
 
     The result is a float32 array [N, ...]. ``layer`` is the name of the hidden layer, or None for
-    the output. The features are moved to the model's device in batches of ``batch_size`` rows.
+    the output. The features are moved to the model's device in batches of ``batch_size`` rows. The
+    model stays in its mode: call ``model.eval()`` first if it has dropout. Raises TypeError for
+    features that are not numbers, ValueError for an unknown layer.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> model = build(FeedForwardNet, 300, 4, seed=42)
@@ -480,7 +489,9 @@ def forward(model, features, *, layer=None, batch_size=1024):
     """
     device = next(model.parameters()).device
     parts = []
-    for batch in torch.as_tensor(features).split(batch_size):
+    for batch in _tensor(features, "features", "float32").split(batch_size):
         output, hidden = _output_and_hidden(model, batch.to(device))
+        if layer is not None and layer not in hidden:
+            raise ValueError(f"layer must be None or one of {[*hidden]}, got {layer!r}")
         parts.append((output if layer is None else hidden[layer]).float().cpu())
     return torch.cat(parts).numpy()

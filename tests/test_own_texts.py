@@ -431,6 +431,14 @@ def test_the_lists_of_stop_words_are_those_of_spacys_languages():
         assert lists[language] == {word.lower() for word in expected}
 
 
+def test_a_series_is_described_by_its_positions_and_not_by_its_own_labels(tmp_path):
+    texts, clusters, vectors = ["a list", "red wine"], np.array([0, 1]), np.eye(2)
+    series = pd.Series(texts, index=[1, 0])
+    shown = own_texts.describe_clusters(series, clusters, vectors, omit=["A"])
+    assert shown["nearest"].tolist() == [["a list"], ["red wine"]]
+    assert shown["words"][0] == ["list"]
+
+
 def test_a_list_of_ones_own_replaces_the_stop_words(tmp_path):
     (tmp_path / "words.txt").write_text("WINE\n\nred\n")
     omit = own_texts.read_stop_words(tmp_path / "words.txt")

@@ -20,7 +20,7 @@ def check_clusters(k, count: int, things: str) -> None:
         raise ValueError(f"the number of clusters must be {allowed}, got {k!r}")
 
 
-def k_means(vectors, k, seed, starts=KMEANS_STARTS, things="texts"):
+def k_means(vectors, k, seed, starts=KMEANS_STARTS, things="texts", stacklevel=3):
     """Return scikit-learn's KMeans fitted to vectors [N, D], the best of several starts.
 
     Fewer clusters than k cause a warning that says how many distinct vectors the things have.
@@ -39,7 +39,7 @@ def k_means(vectors, k, seed, starts=KMEANS_STARTS, things="texts"):
             for count, word in ((used, "cluster"), (distinct, "distinct vector"))
         ]
         sentence = f"found {parts[0]} instead of {k}: the {things} have {parts[1]}"
-        warnings.warn(sentence, stacklevel=3)
+        warnings.warn(sentence, stacklevel=stacklevel)
     return kmeans
 
 

@@ -7,8 +7,8 @@ runs when it is loaded.
 import json
 import os
 import tempfile
-from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -58,16 +58,20 @@ def saved_class(folder) -> str:
         raise SnnlError(f"{path} is damaged ({error!r}): save the model again") from error
 
 
-@contextmanager
-def as_it_was_on_error(estimator):
-    """Restore an estimator's attributes if the block raises an error."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except Exception:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
+def as_it_was_on_error(fit):
+    """Wrap a ``fit`` so that the estimator keeps its attributes if it fails or is interrupted."""
+
+    @wraps(fit)
+    def fit_or_restore(estimator, *args, **options):
+        before = dict(vars(estimator))
+        try:
+            return fit(estimator, *args, **options)
+        except BaseException:
+            vars(estimator).clear()
+            vars(estimator).update(before)
+            raise
+
+    return fit_or_restore
 
 
 class Estimator(TransformerMixin, BaseEstimator):
@@ -163,8 +167,8 @@ class Estimator(TransformerMixin, BaseEstimator):
         advice = "call fit first, or load a saved one"
         check_is_fitted(self, msg=f"this %(name)s is not fitted: {advice}")
 
-    def _validated(self, X, reset=False, **labels):
-        """Return X as a float32 array [N, D] of finite numbers, as wide as the fitted X.
+    def _validated(self, X, reset=False, dtype=np.float32, **labels):
+        """Return X as an array [N, D] of finite numbers, as wide as the fitted X.
 
         With ``y`` among the ``labels``, X and y are returned. Raises ValueError in one sentence.
         """
@@ -172,14 +176,14 @@ class Estimator(TransformerMixin, BaseEstimator):
             self._check_fitted()
         try:
             validated = validate_data(self, X, reset=reset, **labels)
-        except ValueError as error:
+            X, *y = validated if labels else (validated,)
+            with np.errstate(over="raise"):
+                X = X.astype(dtype or X.dtype, copy=False)
+        except (ValueError, FloatingPointError) as error:
             reason = str(error).split("\n")[0].rstrip(".:")
             advice = "X must be finite numbers [N, D]" + (", and y labels [N]" if labels else "")
             raise ValueError(f"{reason}: {advice}") from None
-        if not labels:
-            return validated.astype(np.float32, copy=False)
-        X, y = validated
-        return X.astype(np.float32, copy=False), y
+        return (X, *y) if labels else X
 
 
 def _plain(value):

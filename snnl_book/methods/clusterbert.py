@@ -92,6 +92,7 @@ class ClusterBERT(TextEstimator):
     def _recipe(self):
         return self.recipe or Recipe()
 
+    @as_it_was_on_error
     def fit(self, texts: list[str], y=None, *, others: list[str] = (), stages: int = 3):
         """Fine-tune on N texts and return self; ``y`` is ignored.
 
@@ -111,10 +112,9 @@ class ClusterBERT(TextEstimator):
         if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
             possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
             raise ValueError(f"assign must be {possible}, got {self.assign!r} with stages={stages}")
-        with as_it_was_on_error(self):
-            self.pieces = self._cut(texts, anew=True)
-            _fitting.check_clusters(self.k, len(texts), "texts")
-            self._others = self._cut(others) if len(others) else None
+        self.pieces = self._cut(texts, anew=True)
+        _fitting.check_clusters(self.k, len(texts), "texts")
+        self._others = self._cut(others) if len(others) else None
         self._build()
         self._forget_results()
         for stage in range(self._restore(stages), stages + 1):
@@ -335,7 +335,7 @@ class ClusterBERT(TextEstimator):
             self.diverged = f"the loss was {loss} in {epoch_name} ({STAGES[stage]})"
         elif used < self.k / 2:
             sentence = f"only {used} of {self.k} clusters were used in {epoch_name}"
-            warnings.warn(sentence, stacklevel=5)  # points at the call of fit
+            warnings.warn(sentence, stacklevel=6)  # points at the call of fit
 
     def _losses(self, batch, weight, targets):
         """Return Eqs. 1 and 3 of a batch of texts; a loss without weight is 0."""

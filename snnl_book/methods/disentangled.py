@@ -7,10 +7,11 @@ scikit-learn estimator: ``fit`` trains it on labelled rows, ``transform`` return
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils.multiclass import type_of_target
 
-from snnl_book.methods._saving import Estimator
+from snnl_book.methods._saving import Estimator, as_it_was_on_error
 from snnl_lib.models import Autoencoder
 from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import binary_cross_entropy, build, forward, train
@@ -40,8 +41,8 @@ class DisentangledAutoencoder(Estimator):
         scaling: how inputs are scaled to [0, 1], which Eq. 3 needs: by the smallest and largest
             value of each ``feature``, or of all features (``global``), in the fitted rows. Values
             of other rows are clipped. ``none`` expects values in [0, 1].
-        ignore_index: a label that means "no label", such as -1. None always means that. Such rows
-            are reconstructed, and Eq. 4 ignores them.
+        ignore_index: a label that means "no label", such as -1. None and NaN always mean that.
+            Such rows are reconstructed, and Eq. 4 ignores them.
         seed: determines the initial weights and the order of the rows.
         device: as torch names it.
         progress: the name of a progress bar, None for none.
@@ -68,13 +69,17 @@ class DisentangledAutoencoder(Estimator):
     device: str = "cpu"
     progress: str | None = None
 
+    @as_it_was_on_error
     def fit(self, X, y):
         """Train on X [N, D] and labels y [N], whole numbers or strings. Returns self.
 
         Raises ValueError for an X that is empty or not finite, for a y that is not labels, and for
         parameters out of range.
         """
-        X, y = self._validated(X, y=y, reset=True)
+        missing = pd.isna(np.asarray(y))
+        if np.ndim(missing) == 1 and missing.any():
+            y = np.array([None if pd.isna(label) else label for label in y], dtype=object)
+        X, y = self._validated(X, reset=True, dtype=None, y=y)
         labels = self._numbered(y)
         scaled = self._fit_scaling(X)
         sizes = X.shape[1], tuple(self.hidden_sizes), self.code_size
@@ -95,7 +100,7 @@ class DisentangledAutoencoder(Estimator):
         Raises ValueError for an X that is empty, not finite or of another width, NotFittedError
         before ``fit``.
         """
-        scaled = self._scaled(self._validated(X))
+        scaled = self._scaled(self._validated(X, dtype=None))
         return forward(self.autoencoder, scaled, layer="code")
 
     def _numbered(self, y):

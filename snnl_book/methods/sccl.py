@@ -105,6 +105,7 @@ class SCCL(TextEstimator):
     progress: str | None = None
     checkpoint: Path | None = None
 
+    @as_it_was_on_error
     def fit(self, texts: list[str], y=None):
         """Fine-tune on N texts and return self; ``y`` is ignored.
 
@@ -115,9 +116,8 @@ class SCCL(TextEstimator):
                 other than ``cls`` and ``mean``.
             BackboneError: a backbone that is not on this machine.
         """
-        with as_it_was_on_error(self):
-            pieces = self._cut(texts, anew=True)
-            _fitting.check_clusters(self.k, len(texts), "texts")
+        pieces = self._cut(texts, anew=True)
+        _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)
         optimizer = _fitting.adam_at_two_rates(
             [*self.encoder.parameters()],

@@ -66,22 +66,21 @@ class TextKMeans(ClusterMixin, Estimator):
     device: str = "cpu"
     max_pieces: int = PUBLISHED_PIECES
 
+    @as_it_was_on_error
     def fit(self, texts: list[str], y=None):
         """Cluster N texts and return self; ``y`` is ignored.
 
         Raises ValueError for anything but a list of texts, and for a k that is not a whole number
         from 1 to N.
         """
-        with as_it_was_on_error(self):
-            self._normalized = True
-            vectors = self._embed(texts)
-            check_clusters(self.k, len(vectors), "texts")
-            self.centers = k_means(
-                vectors, self.k, named_seed(self.seed, "kmeans")
-            ).cluster_centers_
-            self.labels_ = self.assign(vectors)
-            distances = distances_to(vectors, self.centers, self.labels_)
-            self.limits = distance_limits(distances, self.labels_, self.k)
+        self._normalized = True
+        vectors = self._embed(texts)
+        check_clusters(self.k, len(vectors), "texts")
+        kmeans = k_means(vectors, self.k, named_seed(self.seed, "kmeans"), stacklevel=4)
+        self.centers = kmeans.cluster_centers_
+        self.labels_ = self.assign(vectors)
+        distances = distances_to(vectors, self.centers, self.labels_)
+        self.limits = distance_limits(distances, self.labels_, self.k)
         return self
 
     def predict(self, texts: list[str]) -> np.ndarray:

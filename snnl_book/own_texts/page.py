@@ -69,6 +69,7 @@ def write_page(
     """
     from snnl_lib.checkpoint import whole_file
 
+    texts = list(texts)
     shown = describe_clusters(texts, clustering.clusters, clustering.vectors, omit=omit)
     drawn = np.random.default_rng(named_seed(seed, "map")).permutation(len(texts))[:MOST_POINTS]
     places = map_texts(clustering.vectors[drawn], seed).round(4)

@@ -159,7 +159,7 @@ def count_words(texts: Sequence[str], omit: Iterable[str] | None = None):
     from sklearn.feature_extraction.text import CountVectorizer
 
     documents = [text_words(text) for text in texts]
-    omit = stop_words(documents) if omit is None else set(omit)
+    omit = stop_words(documents) if omit is None else {word.lower() for word in omit}
     kept = [[word for word in document if word not in omit] for document in documents]
     if not any(kept):
         kept = documents
@@ -231,6 +231,7 @@ def describe_clusters(
     """
     import pandas as pd
 
+    texts = list(texts)  # a Series counts by its own labels
     names, counts = count_words(texts, omit)
     weights = word_weights(counts, clusters)
     rows = []

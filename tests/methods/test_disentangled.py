@@ -1,11 +1,12 @@
 """AE(D) as an estimator: the experiments' codes, labels of any kind and rows without one."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
 from snnl_book.experiments import codes
-from snnl_book.methods import DisentangledAutoencoder
+from snnl_book.methods import DisentangledAutoencoder, VaDE
 from snnl_lib.models import Autoencoder
 from snnl_lib.training import binary_cross_entropy, build, forward, train
 
@@ -55,6 +56,9 @@ def test_rows_without_a_label_are_reconstructed_and_not_disentangled(digits):
     without = np.where(some, y, None)
     model = DisentangledAutoencoder(**BRIEF, ignore_index=-1).fit(x, marked)
     again = DisentangledAutoencoder(**BRIEF).fit(x, without)
+    for missing in (pd.Series(without).astype("Int64"), np.where(some, y, np.nan)):
+        by_pandas = DisentangledAutoencoder(**BRIEF).fit(x, missing)
+        np.testing.assert_array_equal(by_pandas.transform(others), again.transform(others))
     taken = DisentangledAutoencoder(**BRIEF).fit(x, marked)  # -1 is a class like any other
     np.testing.assert_array_equal(model.transform(others), again.transform(others))
     assert not np.array_equal(model.transform(others), taken.transform(others))
@@ -63,6 +67,15 @@ def test_rows_without_a_label_are_reconstructed_and_not_disentangled(digits):
     settings = {"epochs": 3, "seed": 42, "alpha": 100, "ignore_index": -1}
     train(network, scaled, marked, binary_cross_entropy, **settings)
     np.testing.assert_array_equal(model.transform(x), forward(network, scaled, layer="code"))
+
+
+def test_a_large_offset_does_not_erase_the_differences(digits):
+    x, y, others = digits[0].astype(float), digits[1], digits[2].astype(float)
+    near = DisentangledAutoencoder(**BRIEF).fit(x, y).transform(others)
+    model = DisentangledAutoencoder(**BRIEF).fit(x + 2.0**31, y)  # as times in seconds have
+    np.testing.assert_allclose(model.transform(others + 2.0**31), near, atol=1e-5)
+    with pytest.raises(ValueError, match="overflow"):
+        VaDE(2).fit(np.array([[1e300], [0.0], [1.0]]))
 
 
 def test_labels_that_are_none_are_refused_in_a_sentence(digits):

@@ -372,6 +372,19 @@ def test_a_fit_that_is_refused_leaves_the_estimator_as_it_was(fit, blobs):
         fresh.predict(np.ones((2, 4)))
 
 
+def test_a_fit_that_is_interrupted_leaves_the_estimator_as_it_was(fit, blobs, monkeypatch):
+    model, _ = fit("DEC")
+    before = model.predict(blobs[0])
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DEC, "_loss", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(blobs[0][::-1].copy())
+    np.testing.assert_array_equal(model.predict(blobs[0]), before)
+
+
 def test_numbers_of_numpy_are_whole_numbers_too(small, blobs):
     x = blobs[0]
     one = DEC(np.int64(3), max_steps=2, pretrain_epochs=1).fit_predict(x)

@@ -142,6 +142,25 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
         Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
 
 
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_training(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CacheError, match=r"kept\.pt could not be written"):
+        Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).restore()
+
+
+@pytest.mark.parametrize("value", [np.zeros(2), range(3), {"path": time}])
+def test_what_could_not_be_read_again_is_not_saved(tmp_path, value):
+    with pytest.raises(TypeError, match="must be numbers, strings, tensors"):
+        Checkpoint(tmp_path / "kept.pt", weight=torch.zeros(2)).save(rows=[{"x": value}])
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_parameter_of_another_shape_is_not_filled_with_a_saved_number(tmp_path):
+    Checkpoint(tmp_path / "kept.pt", weight=torch.zeros(1)).save()
+    with pytest.raises(CacheError, match=r"shape \(1,\), but this run has \(3,\)"):
+        Checkpoint(tmp_path / "kept.pt", weight=torch.zeros(3)).restore()
+
+
 def test_a_full_disk_is_reported_as_a_file_that_cannot_be_written(tmp_path):
     class FullDisk(io.BytesIO):
         def write(self, data):

@@ -75,6 +75,13 @@ def test_training_and_evaluation_compute_convolutions_exactly(reduced_precision,
     assert precisions(CONVOLUTION) == before != seen[0]
 
 
+def test_a_precision_that_was_inherited_stays_so(monkeypatch):
+    monkeypatch.setattr(torch.backends, "fp32_precision", "tf32")
+    soft_nearest_neighbor_loss(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    torch.backends.fp32_precision = "ieee"
+    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+
+
 def test_precision_is_restored_after_an_error(reduced_precision):
     before = precisions(MATMUL)
     with pytest.raises(ValueError, match="stop"), devices.exact_layers():

@@ -29,6 +29,7 @@ from snnl_lib.losses import (
     composite_loss,
     reference_loss,
     soft_nearest_neighbor_loss,
+    supervised_contrastive_loss,
 )
 
 torch.set_num_threads(1)
@@ -908,6 +909,28 @@ def test_a_temperature_tensor_moves_neither_shape_nor_dtype_and_has_its_own_grad
         torch.testing.assert_close(temperature.grad, slope, rtol=1e-4, atol=0)
     loss = soft_nearest_neighbor_loss(features.double(), labels, torch.tensor(0.5))
     assert loss.dtype == torch.float64
+
+
+@pytest.mark.parametrize("loss", [reference_loss, supervised_contrastive_loss])
+def test_autocast_does_not_change_the_losses_written_in_torch(batch, loss):
+    features, labels = batch[:2]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(features, labels, 0.1)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, loss(features, labels, 0.1))
+
+
+def test_features_may_be_changed_in_place_after_the_loss():
+    features = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    hidden = features * 2
+    loss = soft_nearest_neighbor_loss(hidden, torch.arange(6) % 2, 0.1)
+    (loss + hidden.relu_().sum()).backward()
+    assert features.grad.isfinite().all()
+
+
+def test_an_initial_temperature_that_nothing_learns_is_refused():
+    with pytest.raises(ValueError, match=r'initial_temperature must be 1 unless .* "learnable"'):
+        SoftNearestNeighborLoss(initial_temperature=0.1)
 
 
 def test_autocast_changes_neither_value_nor_gradient(batch):

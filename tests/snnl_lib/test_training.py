@@ -255,11 +255,23 @@ def test_rows_of_the_ignored_label_are_left_out_of_equation_4(blobs):
     assert history.curve["loss"].iloc[0] == pytest.approx(2 * sum(terms).item(), rel=1e-5)
 
 
+def test_labels_of_any_integer_type_and_reversed_arrays_train_alike(blobs):
+    features, labels = (np.asarray(values) for values in blobs)
+    _, expected = run((features, labels))
+    for same in (labels.astype("int32"), labels.astype("uint8")):
+        pd.testing.assert_frame_equal(run((features, same))[1].curve, expected.curve)
+    reversed_twice = features[::-1].copy()[::-1]
+    pd.testing.assert_frame_equal(run((reversed_twice, labels))[1].curve, expected.curve)
+
+
 def test_settings_that_cannot_be_trained_with_are_refused(blobs):
     for settings, named in (
         ({"alpha": math.inf}, "alpha .* inf"),
         ({"alpha": 1.0, "layers": ["hidden9"]}, "hidden9"),
         ({"alpha": 1.0, "temperature": "learnable"}, "learnable"),
+        ({"alpha": 0.0, "layers": ["hidden9"]}, "hidden9"),
+        ({"alpha": 0.0, "temperature": -1}, 'temperature .* "annealed", got -1'),
+        ({"alpha": "much"}, "alpha .* 'much'"),
         ({"epochs": 0}, "epochs .* 0"),
         ({"epochs": 2.5}, "epochs must be a whole number, got 2.5"),
         ({"batch_size": 32.0}, "batch_size must be a whole number, got 32.0"),
@@ -507,5 +519,5 @@ def test_forward_in_batches_equals_one_pass_and_leaves_the_model_as_it_was(blobs
             np.testing.assert_allclose(values, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
     assert np.array_equal(forward(model, torch.as_tensor(blobs[0])), forward(model, blobs[0]))
     assert torch.equal(weights(model), before) and torch.is_grad_enabled()
-    with pytest.raises(KeyError, match="hidden9"):
+    with pytest.raises(ValueError, match=r"layer must be None or one of .*hidden9"):
         forward(model, blobs[0], layer="hidden9")

@@ -12,7 +12,7 @@ from sklearn.base import ClusterMixin
 from torch import nn
 
 from snnl_book.methods._fitting import check_clusters
-from snnl_book.methods._saving import Estimator, as_it_was_on_error
+from snnl_book.methods._saving import Estimator
 from snnl_book.methods.deep_clustering.autoencoder import (
     ClusteringAutoencoder,
     pretrain,
@@ -59,13 +59,12 @@ class DeepClustering(ClusterMixin, Estimator):
         """
         if isinstance(y, nn.Module):  # y is ignored, and so would the autoencoder be
             raise TypeError("pass the autoencoder by keyword: fit(X, autoencoder=...)")
-        with as_it_was_on_error(self):
-            X = self._validated(X, reset=True)
-            self._check_number_of_points(len(X))
-            if autoencoder is None:
-                autoencoder = self._pretrained(X)
-            else:
-                self._check_autoencoder(autoencoder, X)
+        X = self._validated(X, reset=True)
+        self._check_number_of_points(len(X))
+        if autoencoder is None:
+            autoencoder = self._pretrained(X)
+        else:
+            self._check_autoencoder(autoencoder, X)
         features = scale_features(X, autoencoder)
         self.autoencoder = copy.deepcopy(autoencoder).to(self.device).train()
         self.diverged = ""
@@ -118,7 +117,7 @@ class DeepClustering(ClusterMixin, Estimator):
         used = len(np.unique(self.labels_))
         if used < self.k and not self.diverged:
             sentence = f"only {used} of {self.k} clusters are used: try a smaller k or another seed"
-            warnings.warn(sentence, stacklevel=3)  # points at the call of fit
+            warnings.warn(sentence, stacklevel=4)  # points at the call of fit
         return self
 
     def _parameter(self, values):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from snnl_book.methods._fitting import k_means
+from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods.deep_clustering._method import DeepClustering
 from snnl_lib.checkpoint import Checkpoint
 from snnl_lib.training import named_seed, progress_bar, take_step
@@ -103,6 +104,7 @@ class DEC(DeepClustering):
         code, _ = self.autoencoder.encode(x)
         return divergence(soft_assignment(code, self.centroids), target)
 
+    @as_it_was_on_error
     def fit(self, X, y=None, *, autoencoder=None):
         """Cluster X [N, D] and return self; ``y`` is ignored.
 
@@ -113,7 +115,7 @@ class DEC(DeepClustering):
         """
         X, x, order = self._start(X, y, autoencoder)
         seed = named_seed(self.seed, "centroids")
-        kmeans = k_means(self._codes(X), self.k, seed, KMEANS_STARTS, "points")
+        kmeans = k_means(self._codes(X), self.k, seed, KMEANS_STARTS, "points", stacklevel=4)
         self.centroids = self._parameter(kmeans.cluster_centers_)
         parameters = [*self.autoencoder.parameters(), self.centroids]
         optimizer = self._optimizer(parameters)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from snnl_book import require
+from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods.deep_clustering._method import DeepClustering
 from snnl_lib.training import named_seed
 
@@ -72,6 +73,7 @@ class N2D(DeepClustering):
     _FITTED_TENSORS = ("fitted_codes", "manifold")
     _MIXTURE = ("weights_", "means_", "covariances_", "precisions_cholesky_")
 
+    @as_it_was_on_error
     def fit(self, X, y=None, *, autoencoder=None):
         """Cluster X [N, D] and return self; ``y`` is ignored.
 

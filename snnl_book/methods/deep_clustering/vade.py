@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import skip_init
 
+from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods.deep_clustering._method import DeepClustering
 from snnl_lib.checkpoint import Checkpoint
 from snnl_lib.seeds import BATCH_SIZE
@@ -60,6 +61,7 @@ class VaDE(DeepClustering):
     _NORMALIZED = False
     _FITTED_TENSORS = ("logits", "means", "log_variances")
 
+    @as_it_was_on_error
     def fit(self, X, y=None, *, autoencoder=None):
         """Cluster X [N, D] and return self; ``y`` is ignored.
 
