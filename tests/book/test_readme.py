@@ -206,7 +206,7 @@ def test_the_pictures_show_what_the_records_say(judged):
     total = sum(sum(row.values()) for row in counted.values())
     assert total == len(judged) == len(registered_claims())
     provisional = sum(row["provisional"] for row in counted.values())
-    assert f"{provisional} are provisional" in said(README)
+    assert f"provisional (so far, {provisional} of them)" in said(README)
     assert provisional == judged["provisional"].sum()
     assert f"Verdicts on {total} claims" in said(README)
     untested, hold = (
