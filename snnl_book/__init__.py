@@ -18,7 +18,6 @@ EXTRAS = {
     "huggingface_hub": ("huggingface-hub", "transformers"),
     "matplotlib": ("matplotlib", "book"),
     "seaborn": ("seaborn", "book"),
-    "plotly": ("plotly", "book"),
     "markdown_it": ("markdown-it-py", "book"),
     "adjustText": ("adjustText", "book"),
     "IPython": ("ipython", "book"),

@@ -61,12 +61,7 @@ def _parser():
     add("--dataset", default="auto", help=DATASETS)
 
     about = "train the sentence encoder for the embedding infersent-nli and print its accuracy"
-    smaller = "an encoder trained with --units, --epochs or --pairs is not saved"
-    add = command("nli", _nli, f"{about} on SNLI, a data set of sentence pairs; {smaller}")
-    units, epochs = nli.RECIPE["units"], nli.RECIPE["epochs"]
-    add("--units", type=int, help=f"number of LSTM units per direction (default: {units})")
-    add("--epochs", type=int, help=f"number of passes over the training pairs (default: {epochs})")
-    add("--pairs", type=int, help="number of training pairs to use (default: all)")
+    add = command("nli", _nli, f"{about} on SNLI, a data set of sentence pairs")
     add("--device", default="auto", help=DEVICES)
 
     about = "list the data sets, or fetch a data set or a data package"
@@ -123,12 +118,6 @@ def _add_plan(add):
     add("--seeds", nargs="+", help=about)
 
 
-def _check_positive(**numbers):
-    for name, value in numbers.items():
-        if value < 1:
-            raise SnnlError(f"--{name} must be 1 or more, got {value}")
-
-
 def _names(words):
     """Replace ``all`` and ``paper`` by the names of their experiments, each name once."""
     groups = {"all": experiments.EXPERIMENTS, "paper": experiments.PAPER}
@@ -155,7 +144,8 @@ def _planned(experiment, args):
 
 def _run(args):
     device = experiments.check_device(args.device)
-    _check_positive(jobs=args.jobs)
+    if args.jobs < 1:
+        raise SnnlError(f"--jobs must be 1 or more, got {args.jobs}")
     rows = _planned(args.experiment, args)
     if args.keys:  # keys contain the fingerprint of the data, so that is fetched first
         experiments.runnable([row.spec for row in rows], device, True)
@@ -317,10 +307,7 @@ def _pack(args):
 def _nli(args):
     from snnl_book.embeddings import sentences
 
-    options = {name: getattr(args, name) for name in ("units", "epochs", "pairs")}
-    changes = {name: value for name, value in options.items() if value is not None}
-    _check_positive(**changes)
-    scores = sentences.train_infersent_nli(device=experiments.check_device(args.device), **changes)
+    scores = sentences.train_infersent_nli(experiments.check_device(args.device))
     print(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     return 0
 

@@ -11,7 +11,6 @@ import csv
 import hashlib
 import io
 import json
-import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,7 +52,6 @@ class Spec:
             pairs (name, value).
         needs: how long the run takes, if it is left out unless asked for.
         label: the row of the table that the run belongs to.
-        seconds: an estimate of the running time where no similar run is recorded.
     """
 
     experiment: str
@@ -69,7 +67,6 @@ class Spec:
     settings: tuple[tuple[str, object], ...] = ()
     needs: str = field(default="", compare=False)
     label: str = field(default="", compare=False)
-    seconds: float = field(default=math.nan, compare=False)
 
     def __getitem__(self, name):
         return dict(self.settings)[name]

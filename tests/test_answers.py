@@ -392,14 +392,6 @@ def test_restoring_a_checkpoint_leaves_the_callers_random_numbers_alone(tmp_path
         torch.rand(7)
 
 
-def test_a_number_of_numpy_in_a_row_does_not_damage_the_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
-    asked = ASKED | {"checkpoint": tmp_path / "training.pt"}
-    asked["after_epoch"] = lambda model: {"score": np.float64(0.5), "count": np.int64(3)}
-    first, again = (train(build(Plain, seed=1), X, Y, cross_entropy, **asked) for _ in range(2))
-    assert again.curve.equals(first.curve) and again.curve["score"].tolist() == [0.5] * 3
-
-
 def test_what_is_kept_of_a_view_is_the_view_alone(tmp_path):
     large = torch.zeros(100_000)
     value = {"weights": [large[:10]], "whole": torch.ones(3)}

@@ -2,11 +2,7 @@
 
 import hashlib
 import io
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,41 +108,6 @@ def test_a_training_goes_on_where_it_was_and_not_from_the_start(tmp_path, monkey
     monkeypatch.setattr(Adam, "step", lambda *_: steps.append(1))
     pretrain(POINTS, 3, epochs=4, seed=1, checkpoint=path)
     assert not steps
-
-
-KILLED = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-import torch
-import test_cache
-from snnl_lib import checkpoint
-torch.set_num_threads(1)
-checkpoint.SECONDS_BETWEEN = 0
-print("begins", flush=True)
-weights, told = test_cache.sentence_encoder(Path(sys.argv[1]))
-torch.save(weights, sys.argv[1] + ".done")
-"""
-
-
-@pytest.mark.slow  # one that is interrupted is tested always
-def test_a_killed_training_goes_on_to_the_same_bits(tmp_path):
-    path, done = tmp_path / "kept.pt", tmp_path / "kept.pt.done"
-    command = [sys.executable, "-c", KILLED, str(path), str(Path(__file__).parent)]
-    for _ in range(12):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "begins\n"
-            time.sleep(np.random.default_rng().uniform(0.01, 0.06))
-            process.send_signal(signal.SIGKILL)
-        done.unlink(missing_ok=True)
-    subprocess.run(command, check=True, capture_output=True)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    expected, _ = sentence_encoder(None)
-    torch.set_num_threads(threads)
-    assert all(
-        torch.equal(one, other) for one, other in zip(expected, torch.load(done), strict=True)
-    )
 
 
 # ---------------------------------------------------------------- finished artefacts

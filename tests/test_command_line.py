@@ -19,7 +19,6 @@ from conftest import with_gpus
 
 from snnl_book import data, experiments, results
 from snnl_book.__main__ import main
-from snnl_book.embeddings import nli
 from snnl_book.experiments import plan, runner
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -329,27 +328,9 @@ def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(
 # ---------------------------------------------------------------- the encoder trained here
 
 
-def test_nli_with_an_option_trains_a_small_encoder_and_keeps_nothing(command, own_cache):
-    try:
-        nli.pairs_folder()
-    except data.DataError:
-        pytest.skip("the inference pairs are not at hand")
-    status, output, error = command(
-        "nli", "--units", "8", "--pairs", "200", "--epochs", "1", "--device", "cpu"
-    )
-    accuracy = re.fullmatch(r"nli_dev_acc (0\.\d+), nli_epoch 0, nli_test_acc (0\.\d+)\n", output)
-    assert status == 0 and all(0.25 < float(value) < 0.5 for value in accuracy.groups()), (
-        "one of three by chance, and little more after 200 pairs"
-    )
-    assert re.fullmatch(r"epoch 1 of 1: training loss 1\.\d+, SNLI dev accuracy 0\.\d+\n", error)
-    assert not (own_cache / "infersent").exists()
-
-
 def test_nli_without_pairs_is_one_sentence(refused, own_cache, monkeypatch):
     monkeypatch.delenv("SNNL_DATA", raising=False)
-    assert refused("nli", "--units", "8").startswith(
-        "the inference pairs are not on this machine (looked in "
-    )
+    assert refused("nli").startswith("the inference pairs are not on this machine (looked in ")
 
 
 # ---------------------------------------------------------------- mishaps
@@ -371,13 +352,12 @@ REFUSED = [
         "there is no embedding 'elmo' in clustering: choose from spacy",
     ),
     (("nli", "--device", "gpu"), NO_DEVICE),
-    (("nli", "--epochs", "0"), "--epochs must be 1 or more, got 0"),
     (("run", "clustering", *TINY, "--jobs", "0"), "--jobs must be 1 or more, got 0"),
     (("run", "clustering", *TINY, "--seeds", "forty-two"), NOT_SEEDS),
     (("run", "clustering", *TINY, "--seeds", "42", "42"), "seeds must differ, got [42, 42]"),
 ]
 USAGE = [(), ("train",), ("run",), ("run", "clustering", "--jobs", "two")]
-USAGE += [("data", "get", "x"), ("pack", "clustering"), ("nli", "--units", "many")]
+USAGE += [("data", "get", "x"), ("pack", "clustering")]
 
 
 def test_a_wrong_argument_is_refused_in_one_sentence_that_names_what_is_allowed(

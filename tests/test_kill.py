@@ -184,15 +184,6 @@ def test_a_process_that_dies_in_the_middle_of_a_file_leaves_nothing_that_is_read
     assert numbers() == uninterrupted[0]
 
 
-@pytest.mark.slow  # files that two write at once have tests of their own
-def test_two_at_once_on_one_folder_give_whole_records_with_the_same_bits(
-    uninterrupted, own_cache, results_folder
-):
-    for process in [start(*RUN), start(*RUN)]:
-        finish(process)
-    assert numbers() == uninterrupted[0]
-
-
 # ---------------------------------------------------------------- a disk that takes no more
 
 

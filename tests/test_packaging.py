@@ -331,7 +331,6 @@ calls = {{
     "seaborn": [figures.style],
     "adjustText": [lambda: figures.draw_words(None, None, [])],
     "ipython": [lambda: playground.show_playground(42)],
-    "plotly": [lambda: report.show_views(None, "", "", "")],
     "markdown-it-py": [
         lambda: report.show_table(report.benchmark("loss"), "name", "caption", "here")
     ],

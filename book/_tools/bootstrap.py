@@ -17,7 +17,7 @@ import subprocess
 import sys
 from importlib import metadata, util
 
-_needed = "snnl_book spacy pyarrow umap sentence_transformers IPython markdown_it seaborn plotly"
+_needed = "snnl_book spacy pyarrow umap sentence_transformers IPython markdown_it seaborn"
 if _missing := [name for name in (*_needed.split(), "adjustText") if not util.find_spec(name)]:
     _from, _with = os.environ.get("SNNL_SOURCE") or "ADDRESS", "[text,transformers,book]"
     print("Not installed:", *_missing, f"(getting them from {_from} takes minutes)" * bool(_from))

@@ -25,12 +25,10 @@ SEE = """() => {
   return [...document.querySelectorAll('.jp-Notebook .jp-Cell')].map(cell => {
     const prose = cell.classList.contains('jp-MarkdownCell');
     const parts = [...cell.querySelectorAll('.jp-MarkdownOutput, .jp-OutputArea-output')];
-    const all = what => parts.flatMap(part => [...part.querySelectorAll(what)])
-      .filter(one => !one.closest('.js-plotly-plot'));  // has no images of its own to tell of
+    const all = what => parts.flatMap(part => [...part.querySelectorAll(what)]);
     return {
       images: all('img').map(one => ({alt: one.alt, width: one.naturalWidth})),
       figures: all('figure').length,
-      drawn: cell.querySelectorAll('.js-plotly-plot .main-svg:first-child').length,
       empty: all('figure:not(:has(img, table))').length,
       tables: all('table').map(one => ({
         caption: prose || one.matches('.dataframe') ? null
@@ -167,8 +165,6 @@ def compare(cells: list[tuple[str, dict]], on_page: list[dict]) -> list[tuple[st
     for (name, expected), shown in zip(cells, on_page, strict=True):
         for noun, size in (("images", len), ("figures", int), ("tables", len)):
             count = size(shown[noun])
-            if noun != "tables":  # a plotly figure replaces a figure and its image
-                count += shown.get("drawn", 0)
             if count != size(expected[noun]):
                 problems.append((name, f"the page shows {count} {noun} of {size(expected[noun])}"))
         problems += [(name, problem) for problem in faults(shown)]

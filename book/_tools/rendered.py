@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from snnl_book import results
-from snnl_book.report.show import FIGURE, PLOTLY, TABLE
+from snnl_book.report.show import FIGURE, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUATION = re.compile(r"\\tag\{(\d+)\}\s*\$\$")
@@ -123,24 +123,10 @@ def _text_of(output, folder, numbers):
         path.write_bytes(base64.b64decode(picture))
         options = f":alt: {facts['alt']}\n:width: {facts['width']}\n"
         text = _directive("figure", f"figures/{path.name}", facts, numbers["Figure"], options)
-        if view := data.get(PLOTLY):
-            text += f"\n\n```{{raw}} html\n{_interactive(view, facts['name'])}\n```"
         if RUN.search(facts["records"]):  # else it names a file, or is words
             text += f"\n\n```{{runs-of}}\n{facts['records']}\n```"
         return text
     return _text(data["text/markdown"]).strip() if "text/markdown" in data else None
-
-
-def _interactive(view, name):
-    """Return HTML that replaces a picture by its plotly figure where scripts run."""
-    from plotly.io import to_html
-
-    # The library is the book's: one copy for all chapters, which book_extension.py puts there.
-    options = {"full_html": False, "include_plotlyjs": "../_static/plotly.min.js"}
-    drawn = to_html(view, **options, div_id=f"{name}-view", validate=False)
-    hide = f"document.querySelector('#{name} img').style.display = 'none';"
-    fit = f"addEventListener('load', () => Plotly.Plots.resize('{name}-view'));"  # in the column
-    return f"{drawn}\n<script>if (window.Plotly) {{ {hide} {fit} }}</script>"
 
 
 def _directive(directive, argument, facts, numbers, options=""):

@@ -348,32 +348,25 @@ def trained_weights(device: str = "cpu") -> Path:
     """Return the file of the trained encoder's weights; train the encoder first if necessary."""
     weights, _ = nli.trained_files()
     if not weights.exists():
-        train_infersent_nli(device=device)
+        train_infersent_nli(device)
     return weights
 
 
-def train_infersent_nli(*, device="cpu", pairs=None, **changes) -> dict[str, float]:
+def train_infersent_nli(device="cpu") -> dict[str, float]:
     """Train the encoder of ``infersent-nli``, cache it, and return its accuracies.
 
-    The accuracies are on SNLI dev and test. With other settings than ``nli.RECIPE``, or fewer
-    ``pairs`` (a small version, for a CPU), the encoder is trained and scored, but not cached.
+    The accuracies are on SNLI dev and test.
     """
-    is_cached = not changes and pairs is None
-    rows = nli.pairs_as_rows()
-    if pairs is not None:
-        rows["train"] = tuple(part[:pairs] for part in rows["train"])
     weights, scores_file = nli.trained_files()
     under_way = weights.with_name(f"{weights.stem}-{str(device).split(':')[0]}-under-way.pt")
     encoder, scores = train_nli(
-        rows,
+        nli.pairs_as_rows(),
         words.word_vectors(),
         device=device,
         progress=partial(print, file=sys.stderr, flush=True),
-        checkpoint=under_way if is_cached else None,
-        **changes,
+        checkpoint=under_way,
     )
-    if is_cached:
-        with whole_file(scores_file) as file:
-            file.write(json.dumps(scores).encode())
-        save_encoder(encoder, weights)  # last: if the weights exist, the scores do too
+    with whole_file(scores_file) as file:
+        file.write(json.dumps(scores).encode())
+    save_encoder(encoder, weights)  # last: if the weights exist, the scores do too
     return scores

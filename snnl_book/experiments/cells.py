@@ -3,7 +3,6 @@
 Nothing here takes time to import, so that listing runs need not wait for torch.
 """
 
-import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,7 +88,6 @@ class Cell:
         dataset: in place of the data set asked for.
         revision: in place of the experiment's, for a change that affects only this cell.
         drawn_anew: whether to run it once more with each further draw of a random encoder.
-        seconds: an estimate for one run on a CPU core, used while no similar run is recorded.
     """
 
     label: str
@@ -104,7 +102,6 @@ class Cell:
     dataset: str = ""
     revision: int | None = None
     drawn_anew: bool = False
-    seconds: float = math.nan
 
 
 @dataclass(frozen=True)

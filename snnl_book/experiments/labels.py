@@ -111,7 +111,7 @@ def classifier_cells(profile: dict) -> Iterator[Cell]:
             fields = {"embedding": "pixels", "seeds": FIFTEEN_SEEDS, "n_train": n_train}
             fields["dataset"] = dataset
             yield from _classifiers(all_images, network, starts, fields)
-            fields |= {"seeds": 5, "seconds": text_clustering.HIDDEN_SECONDS}
+            fields["seeds"] = 5
             yield _hidden_layers(all_images, network, starts, fields)
             yield from _encoder_cells(all_images, network, starts, fields)
 
@@ -134,7 +134,6 @@ def _classifiers(all_documents, network, starts, fields):
             model=model,
             alpha=0,
             settings=starts | settings_of_model[model] | {"reading": reading},
-            seconds=seconds_of(model, n_train),
             **fields,
         )
 
@@ -175,12 +174,6 @@ def _encoder_cells(all_images, network, starts, fields):
         yield Cell(
             f"{SHORT_ENCODER}, {reading}", model="ffn-hidden", alpha=0, settings=short, **fields
         )
-
-
-def seconds_of(model: str, n_train: int) -> float:
-    """Return about how many seconds of one CPU core a classifier takes."""
-    searched = min(n_train, CHOSEN_ON)
-    return {"svm": 5 + 3e-6 * searched**2 + 4e-7 * n_train**2, "knn": 10, "ffn": 60}[model]
 
 
 # ---------------------------------------------------------------- runs

@@ -15,18 +15,18 @@ from snnl_book.experiments.short_texts import RANKINGS
 from snnl_lib import SnnlError
 
 
-def write(specs: list, folder: Path, tell=print) -> list[str]:
+def write(specs: list, folder: Path) -> list[str]:
     """Copy what runs need into a folder, and return the names of its contents.
 
-    Whatever cannot be copied is reported by a call of ``tell``, and the runs that need it are left
+    Whatever cannot be copied is printed, and the runs that need it are left
     out. Word vectors are not copied for ``sif`` alone. Raises SnnlError if nothing can be copied,
     and DataError if a corpus of texts cannot be found or fetched.
     """
-    contents = [*_copy_data_sets(specs, folder, tell)]
+    contents = [*_copy_data_sets(specs, folder)]
     if not contents:
         names = " and ".join(dict.fromkeys(spec.experiment for spec in specs))
         raise SnnlError(f"a pack can hold no data of {names}: run them where their data is")
-    contents += _copy_resources({spec.embedding for spec in specs}, folder, tell)
+    contents += _copy_resources({spec.embedding for spec in specs}, folder)
     (folder / "commit.txt").write_text(results.commit())
     return contents
 
@@ -45,7 +45,7 @@ def _copy(source, target):
     shutil.copyfile(source, target)
 
 
-def _copy_data_sets(specs, folder, tell):
+def _copy_data_sets(specs, folder):
     """Read, and thereby check, the data sets of runs, copy them and yield their names."""
     rankings = {spec.get("task") for spec in specs} & {*RANKINGS}
     for name in sorted(({spec.dataset for spec in specs} | rankings) - {DRAWN}):
@@ -57,14 +57,14 @@ def _copy_data_sets(specs, folder, tell):
         except data.DataError as error:
             if entry.kind in ("texts", "words"):
                 raise
-            tell(f"the pack leaves out the runs on {name}: {error}")
+            print(f"the pack leaves out the runs on {name}: {error}")
             continue
         for file in form.files:
             _copy(source / file, folder / (entry.folder or name) / file)
         yield name
 
 
-def _copy_resources(methods, folder, tell):
+def _copy_resources(methods, folder):
     """Copy word vectors, models and inference pairs of embeddings, and yield their names."""
     if "infersent-nli" in methods:
         try:
@@ -73,7 +73,7 @@ def _copy_resources(methods, folder, tell):
                 _copy(source / f"{split}.parquet", folder / "snli" / f"{split}.parquet")
             yield "inference pairs"
         except data.DataError as error:
-            tell(f"the pack leaves out the runs on infersent-nli: {error}")
+            print(f"the pack leaves out the runs on infersent-nli: {error}")
     if any(method.startswith(("spacy", "infersent-")) for method in methods):
         words.table()
         _copy(words.table_file(), folder / "packages" / words.table_file().name)
@@ -85,4 +85,4 @@ def _copy_resources(methods, folder, tell):
             yield name
         else:
             problem = "a pack takes only weights that come in a Python package"
-            tell(f"the pack leaves out the runs on {name}: {problem}")
+            print(f"the pack leaves out the runs on {name}: {problem}")

@@ -6,6 +6,7 @@ lists the families. Nothing here imports what takes seconds to load, torch above
 
 import contextlib
 import json
+import math
 import statistics
 from functools import cache
 from itertools import chain
@@ -104,7 +105,6 @@ def _spec(experiment, profile, cell, seed, dataset):
         tuple(sorted(settings.items())),
         cell.needs,
         cell.label,
-        cell.seconds,
     )
 
 
@@ -220,7 +220,7 @@ class Planned(NamedTuple):
         verdict: ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``).
         unmet: why the run cannot be made here, or an empty text.
         seconds: the median time of the most similar recorded runs, shared training included.
-            Without such runs it is the estimate of the cell, or NaN.
+            It is NaN without such runs.
         answered: False for a finished run whose answers were not kept, although its scores count
             documents.
     """
@@ -294,7 +294,7 @@ def _typical_seconds(specs, runs):
     typical = {}
     for spec in specs:
         groups = [group for group in _groups(spec.identity) if group in recorded]
-        typical[spec] = statistics.median(recorded[groups[0]]) if groups else spec.seconds
+        typical[spec] = statistics.median(recorded[groups[0]]) if groups else math.nan
     return typical
 
 

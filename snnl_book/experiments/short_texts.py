@@ -58,7 +58,6 @@ CLUSTERERS = {
 RANKINGS = ("trecqa", "askubuntu")
 CLUSTERING_ALONE = {"clustering_weight": 1, "hardening_weight": 1}  # without reconstruction
 SCCL_NEEDS = "five hours on a CPU core"  # for 2,000 texts
-SCCL_SECONDS = 19_200
 INDEX_LIMIT = 10_000  # documents above which the indices of their distances are not computed
 
 # ---------------------------------------------------------------- cells
@@ -136,7 +135,7 @@ def _sccl_cells(profile, dataset):
         n_train = profile["short_all"] if needs else some
         yield cell(label, settings=settings, n_train=n_train, needs=needs)
         if needs and not suffix and dataset != "newsgroups20_openings":
-            fields = {"n_train": some, "seeds": 3, "needs": SCCL_NEEDS, "seconds": SCCL_SECONDS}
+            fields = {"n_train": some, "seeds": 3, "needs": SCCL_NEEDS}
             yield cell(label, settings=settings, **fields)
 
 

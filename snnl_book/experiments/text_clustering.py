@@ -3,7 +3,6 @@
 A run makes codes of the test documents (Sec. 3.4), clusters them by k-means and scores that.
 """
 
-import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -45,7 +44,6 @@ ENCODER_SIZES = [500, 500, 2000, 128]  # the units of the autoencoder's encoder 
 ENCODER = "each hidden layer of the encoder as a classifier"
 """AE(D)'s encoder with a classification layer in place of the decoder."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
-HIDDEN_SECONDS = 100  # of one run with each hidden layer on one core
 NLI_NEEDS = (
     "five minutes on a CPU core, plus two and a half hours (once) to train the encoder and ten"
     " minutes (once) to embed the documents"
@@ -94,7 +92,7 @@ def table_cells(profile: dict) -> Iterator[Cell]:
 
 def _reading(profile, reading, model, alpha=None, embedding="spacy", **changes):
     """Return the cell of a reading, which changes one choice of the cell in the table."""
-    fields = {"temperature": "annealed", "seeds": 3, "needs": "", "seconds": math.nan}
+    fields = {"temperature": "annealed", "seeds": 3, "needs": ""}
     for name in fields.keys() & changes.keys():
         fields[name] = changes.pop(name)
     settings = settings_of(profile, model, **changes) | {"reading": reading}
@@ -193,17 +191,14 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
         "ae-classifier": settings_of(profile, "ae-d") | {"layers": "code"},
     }
     for (model, alpha), label in SAME_NETWORK.items():
-        seconds = HIDDEN_SECONDS if model == "ffn-hidden" else math.nan
         seeds = 5 if model == "ae-classifier" else FIFTEEN_SEEDS
-        fields = {"seeds": seeds, "seconds": seconds}
-        yield Cell(label, "spacy", model, alpha, settings[model], **fields)
+        yield Cell(label, "spacy", model, alpha, settings[model], seeds=seeds)
     raw = settings["ae-classifier"] | {"scaling": "none", "reconstruction": "squared error"}
     raw |= {"reading": "squared error, inputs not scaled"}
     yield Cell(f"{AE_CLASSIFIER}, {raw['reading']}", "spacy", "ae-classifier", 100, raw, seeds=5)
     encoder = settings["ffn-hidden"] | {"hidden_sizes": ENCODER_SIZES, "reading": "encoder"}
     for alpha, label in {0: ENCODER, 100: f"{ENCODER} with the loss"}.items():
-        fields = {"seeds": 5, "seconds": HIDDEN_SECONDS}
-        yield Cell(label, "spacy", "ffn-hidden", alpha, encoder, **fields)
+        yield Cell(label, "spacy", "ffn-hidden", alpha, encoder, seeds=5)
 
 
 # ---------------------------------------------------------------- runs

@@ -16,7 +16,7 @@ from snnl_book.report.select import (
     stale,
     withdrawn,
 )
-from snnl_book.report.show import show_figure, show_file, show_table, show_views
+from snnl_book.report.show import show_figure, show_file, show_table
 from snnl_book.report.statistics import by_unit, interval, over_corpora, paired
 from snnl_book.report.tables import (
     COMPUTED,
@@ -36,7 +36,6 @@ from snnl_book.report.tables import (
     in_papers_shape,
     includes_shared_training,
     means,
-    missing_runs,
     paper_tables,
     plus_minus,
     positive_controls,

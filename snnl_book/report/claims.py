@@ -6,7 +6,6 @@ from collections import Counter
 import pandas as pd
 
 from snnl_book.paper import PAPERS as PAPERS
-from snnl_book.paper import ClaimError
 from snnl_book.paper.declared import WORDS
 from snnl_book.report import contrasts
 from snnl_book.report.judged_claims import ALL_SEEDS as ALL_SEEDS
@@ -107,25 +106,6 @@ def tested(judged: pd.DataFrame) -> pd.DataFrame:
     columns = ["claim", "comparison", "test", "ours", "95 % interval", "the paper", "over"]
     columns += ["direction", "size", "adjusted p", "records"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def finding(judged: pd.DataFrame, says: str = "") -> str:
-    """Return the mean, 95 % interval and units of one comparison in rows of ``judge``.
-
-    It is the first comparison that ``says`` these words; without words it is the first of all. If
-    the comparison has no number, the reason is returned. Raises ClaimError if no comparison says
-    these words.
-
-    >>> finding(of("11_images", seeds=()))
-    'not recorded (0 seeds)'
-    """
-    for contrast in [contrast for of_claim in judged["contrasts"] for contrast in of_claim]:
-        if says in ("", contrast["says"]):
-            spread = f"95 % interval {contrast['interval']}, " if contrast["units"] > 1 else ""
-            return f"{contrast['ours'].partition(' (')[0]} ({spread}{contrast['counted']})"
-    raise ClaimError(
-        f"no comparison of these claims says {says!r}: choose one that claims.tested lists"
-    )
 
 
 def describe(claim: dict) -> str:

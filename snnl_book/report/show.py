@@ -7,9 +7,7 @@ needs to make a numbered table or figure with links to the runs and a download.
 import base64
 import html
 import io
-import json
 import re
-import sys
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -19,7 +17,6 @@ from snnl_book.report.tables import COMPUTED, behind
 
 TABLE = "application/vnd.snnl.table+json"
 FIGURE = "application/vnd.snnl.figure+json"
-PLOTLY = "application/vnd.plotly.v1+json"
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,21 +25,16 @@ class Shown:
 
     ``mime`` is ``TABLE`` or ``FIGURE``. ``facts`` are for the build: the name, the caption in
     Markdown, and a table's CSV or a figure's alternative text and the records behind it. A front
-    end shows ``html``, or ``text`` if it shows no HTML. ``view`` is the same figure for front ends
-    that have plotly.
+    end shows ``html``, or ``text`` if it shows no HTML.
     """
 
     mime: str
     facts: dict[str, str]
     html: str
     text: str
-    view: dict | None = None
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        bundle = {"text/html": self.html, "text/plain": self.text, self.mime: self.facts}
-        if self.view:
-            bundle[PLOTLY] = self.view
-        return bundle
+        return {"text/html": self.html, "text/plain": self.text, self.mime: self.facts}
 
 
 def show_table(
@@ -133,57 +125,6 @@ def show_figure(
     facts = {"name": name, "caption": caption, "alt": alt}
     facts |= {"width": f"{pixels // 2}px", "records": _named(source)}
     return Shown(FIGURE, facts, f"<figure>\n{picture}\n{below}\n</figure>", f"{caption}\n\n{alt}")
-
-
-def show_views(figure, name: str, alt: str, caption: str, source=COMPUTED) -> Shown:
-    """Show a plotly ``figure`` with several views, and a menu to choose one.
-
-    A view has the traces whose ``meta`` is its name. Front ends without plotly show a picture of
-    the first view; Colab loads plotly from its own address. ``name``, ``alt``, ``caption`` and
-    ``source`` are those of ``show_figure``.
-
-    >>> import plotly.graph_objects as go
-    >>> figure = go.Figure(go.Scatter(y=[2, 3], x=[0, 1], mode="lines", name="a", meta="b"))
-    >>> shown = show_views(figure, "views", "A line that rises.", "A view.")
-    >>> shown.view["layout"]["updatemenus"][0]["buttons"][0]["label"]
-    'b'
-    """
-    require("plotly")
-    views = dict.fromkeys(trace.meta for trace in figure.data)
-    buttons = []
-    for view in views:
-        visible = {"visible": [trace.meta == view for trace in figure.data]}
-        buttons.append({"label": view, "method": "update", "args": [visible]})
-    for trace in figure.data:
-        trace.visible = trace.meta == next(iter(views))
-    menu = {"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.15, "yanchor": "bottom"}
-    figure.update_layout(template="plotly_white", updatemenus=[menu] if buttons else [])
-    shown = show_figure(_still(figure), name, alt, caption, source)
-    if "google.colab" in sys.modules:
-        drawn = figure.to_html(full_html=False, include_plotlyjs="cdn")
-        return replace(shown, html=f"{drawn}\n<p>{_inline(caption)}</p>")
-    return replace(shown, view=json.loads(figure.to_json()))
-
-
-def _still(figure):
-    """Draw the first view of a plotly figure with matplotlib."""
-    import matplotlib.pyplot as plt
-
-    traces = [trace for trace in figure.data if trace.visible]
-    is_solid = any("z" in trace for trace in traces)
-    projection = {"projection": "3d"} if is_solid else {}
-    still, axis = plt.subplots(figsize=(7.5, 4.5), subplot_kw=projection)
-    for trace in traces:
-        coordinates = [trace[name] for name in ("xyz" if is_solid else "xy")]
-        if trace.mode == "lines":
-            look = {"color": trace.line.color}
-        else:
-            look = {"linestyle": "", "marker": ".", "ms": 4, "color": trace.marker.color}
-        axis.plot(*coordinates, **look, label=None if trace.showlegend is False else trace.name)
-    if traces:
-        axis.set_title(traces[0].meta)
-        axis.legend(loc="center left", bbox_to_anchor=(1.1, 0.5), frameon=False)
-    return still
 
 
 def _named(source):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from snnl_book import experiments, results
+from snnl_book import results
 from snnl_book.experiments import images, short_texts
 from snnl_book.paper import paper_table
 from snnl_book.report.judgement import judge_value
@@ -418,29 +418,6 @@ def choices(made: dict[str, str], about: Sequence[str]) -> pd.DataFrame:
     """
     rows = [(subject, made[subject]) for subject in about]
     return pd.DataFrame(rows, columns=["topic", "our choice"]).assign(records=COMPUTED)
-
-
-def missing_runs(
-    *names: str, embedding: str | None = None, models: Sequence[str] | None = None
-) -> pd.DataFrame:
-    """Count the runs of experiments that are planned and not recorded, with the reason.
-
-    ``embedding`` and ``models`` take the runs with these (default: all).
-
-    >>> missing_runs("annealing").columns.tolist()
-    ['data', 'texts or images', 'row', 'why', 'runs', 'records']
-    """
-    rows = [
-        (run.spec.dataset, f"{run.spec.n_train:,}", run.spec.label, run.unmet or "not run yet")
-        for name in names
-        for run in experiments.status(name)
-        if run.verdict != "done"
-        and embedding in (None, run.spec.embedding)
-        and (models is None or run.spec.model in models)
-    ]
-    table = pd.DataFrame(rows, columns=["data", "texts or images", "row", "why"])
-    table = table.value_counts(sort=False).rename("runs").reset_index()
-    return table.assign(records=COMPUTED)
 
 
 # ---------------------------------------------------------------- benchmarks

@@ -136,7 +136,7 @@ def test_where_nothing_can_be_installed_one_sentence_says_what_to_set(bare, monk
 
 
 def test_a_chapter_goes_on_where_only_an_extra_is_out_of_reach(bare, monkeypatch):
-    bare.missing, bare.status = {"plotly"}, 1
+    bare.missing, bare.status = {"seaborn"}, 1
     exec(code(), {})
     monkeypatch.setenv("SNNL_SOURCE", "a.whl")
     exec(code(), {})

@@ -65,7 +65,7 @@ INTERNALS = {
         asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
         computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
         record_cells show_difference show_ends show_interval show_number stale
-        choices missing_runs plus_minus
+        choices plus_minus
     """,
 }
 

@@ -499,15 +499,3 @@ def test_another_recipe_or_other_pairs_are_another_encoder(few_pairs, monkeypatc
     monkeypatch.setattr(nli, "PAIR_SOURCES", ("snli",))
     names.add(embeddings.fingerprint("infersent-nli"))
     assert len(names) == 3
-
-
-def test_a_small_version_is_scored_and_not_kept(few_pairs, own_cache):
-    assert sentences.train_infersent_nli(pairs=2, epochs=1).keys() == {
-        "nli_dev_acc",
-        "nli_test_acc",
-        "nli_epoch",
-    }
-    assert [len(part) for part in few_pairs[0]["train"]] == [2, 2, 2] and [
-        len(part) for part in few_pairs[0]["test"]
-    ] == [3, 3, 3]
-    assert not (own_cache / "infersent").exists()

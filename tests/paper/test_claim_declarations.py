@@ -1,5 +1,5 @@
 """The declarations of the claims: verbatim quotes, every rival that a sentence names, and rows of
-the plan. ``registered_claims`` itself refuses a declaration of another form.
+the plan.
 """
 
 import csv
@@ -11,6 +11,7 @@ import pytest
 
 from snnl_book import paper
 from snnl_book.paper import registered_claims
+from snnl_book.paper.declared import ROW, WORDS
 from snnl_book.report.rows import named_cells
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +19,7 @@ FOLDER = Path(paper.__file__).with_name("claims")
 TEXTS = {"text": ("000",), "image": ("001", "002"), "ClusterBERT": ("004",)}
 """How the stored text's files of each paper begin."""
 CLAIMS = registered_claims()
+TESTS = ("> 0", "within", "= v", "at least v", "rank", "more than half")
 every_claim = pytest.mark.parametrize("claim", CLAIMS, ids=[claim.name for claim in CLAIMS])
 
 
@@ -59,6 +61,26 @@ def test_a_claim_says_where_it_stands_and_what_it_is_tested_by(claim):
     assert (ROOT / "book" / f"{claim.chapter}.ipynb").exists()
     compared = [(contrast.says, contrast.metric) for contrast in claim.contrasts]
     assert len(set(compared)) == len(compared)
+
+
+@every_claim
+def test_the_parts_of_a_claim_go_together(claim):
+    assert bool(claim.contrasts) != bool(claim.not_attempted)
+    assert claim.seeds in ("", "paper", "new") and (not claim.after_seeing or claim.seeds == "new")
+    assert not claim.replaced or claim.replaced.keys() == {"encoder", "verdict"}
+    for reading in claim.readings:
+        assert bool(reading.rows) != bool(reading.seeds)
+        changed = [each for each in claim.contrasts if reading.applied(each) is not each]
+        assert changed or reading.seeds
+    for contrast in claim.contrasts:
+        assert contrast.test in TESTS and contrast.words in ("", *WORDS)
+        winners = sum(weight > 0 for weight, _ in contrast.cells)
+        assert winners == 1 if contrast.test == "rank" else winners or contrast.not_attempted
+        assert contrast.value is not None or contrast.test not in ("= v", "at least v")
+        assert contrast.words != "on par" or contrast.test == "at least v"
+        assert (contrast.unit == "corpus") == bool(contrast.corpora)
+        for _, row in contrast.cells:
+            assert row.keys() <= ROW and ("dataset" in row) != bool(contrast.corpora)
 
 
 @every_claim

@@ -621,23 +621,6 @@ def test_seeds_can_be_chosen():
     assert found["seeds"] == "3"
 
 
-def test_a_contrast_is_told_by_its_words_with_interval_and_units():
-    second = replace(BEATS, says="c against d", cells=((1, AED), (-1, PCA)))
-    rows = [made(AED, UP), BASE, made(PCA, [0.05])]
-    found = claims.judge(pd.concat(rows), claims=[claim(BEATS, second)])
-    each = found["contrasts"][0][0]
-    assert claims.finding(found) == claims.finding(found, "a against b")
-    assert claims.finding(found) == f"+0.120 (95 % interval {each['interval']}, 5 seeds)"
-    assert claims.finding(found, "c against d") == "+0.050 (1 seed)"
-    best = replace(BEATS, says="best of nine", cells=((1, AED),), best=9)
-    unknown = replace(second, says="nobody")
-    with pytest.raises(ClaimError, match="no comparison of these claims says 'a against'"):
-        claims.finding(found, "a against")
-    found = claims.judge(pd.concat(rows[:2]), claims=[claim(best), claim(unknown)])
-    assert claims.finding(found) == "too few runs (0 seeds)"
-    assert claims.finding(found, "nobody") == "not recorded (0 seeds)"
-
-
 # ---------------------------------------------------------------- rows of the plan
 
 
@@ -875,84 +858,6 @@ def test_a_claim_says_what_was_seen_before_and_what_it_replaced(tmp_path):
     assert found.replaced == {"encoder": "infersent-random", "verdict": "mixed"}
     (plain,) = read(tmp_path, HEAD + ONE)
     assert (plain.after_seeing, plain.seeds, plain.replaced, plain.runs) == ("", "", {}, None)
-
-
-BAD = [
-    (HEAD + ONE + "printed = { table = 5 }\n", "a value must name a table"),
-    (HEAD + ONE + "printed = { table = 4, colour = 1 }\n", "there is no key 'colour'"),
-    (HEAD + ONE + "printed = { table = 3 }\n", "names 0 numbers, not 1"),
-    (HEAD + ONE + "printed = [{ table = 4 }]\n", "printed must list a number for each row"),
-    (
-        HEAD + ONE + 'printed = { stated = "Sec. 1", number = 1 }\n',
-        "must list a number for each row",
-    ),
-    (HEAD + VALUE + "printed = { table = 4 }\n", "printed needs the test > 0 or within"),
-    (HEAD + ONE + 'published = { literature = "images", method = "DEK" }\n', "has no method 'DEK'"),
-    (
-        HEAD + ONE + 'published = { literature = "images", name = "DEC" }\n',
-        "there is no key 'name'",
-    ),
-    (
-        HEAD + VALUE + 'published = { literature = "images" }\n',
-        "a published score needs a rival among the rows",
-    ),
-    (HEAD + VALUE + "published = { table = 4 }\n", "needs a rival among the rows"),
-    (HEAD + 'readings = ["scaled"]\n' + ONE, "there is no reading 'scaled' in this file"),
-    (READING.replace('"ae-d"', '"lc-d"') + USED + ONE, "changes none of its comparisons"),
-    (READING.replace("rows", "row") + USED + ONE, "there is no key 'row'"),
-    (READING.replace("model =", "modle =") + USED + ONE, "there is no key 'modle'"),
-    (
-        READING + 'seeds = "paper"\n' + USED + ONE,
-        "a reading must either change rows or choose seeds",
-    ),
-    (READING + 'unit = "run"\n' + USED + ONE, "there is no unit 'run'"),
-    (HEAD + AFTER + ONE, 'a claim declared after_seeing must have the seeds "new"'),
-    (HEAD + 'seeds = "old"\n' + ONE, "there is no seeds 'old'"),
-    (HEAD + 'replaced = { verdict = "mixed" }\n' + ONE, "the earlier encoder and verdict"),
-    (HEAD, "a claim must either have contrasts or say why it is not_attempted"),
-    (HEAD + 'not_attempted = "no"\n' + ONE, "a claim must either have contrasts or say why"),
-    (HEAD.replace('where = "Sec. 1"\n', "") + ONE, "where is missing"),
-    (HEAD.replace("a-claim", "A claim") + ONE, "a name must consist of lower-case letters"),
-    (HEAD + "colour = 1\n" + ONE, "there is no key 'colour'"),
-    (HEAD + ONE.replace("metric = ", "metrics = ", 1), "there is no key 'metrics'"),
-    (HEAD + ONE.replace('"> 0"', '">0"'), "there is no test '>0'"),
-    (HEAD + ONE + 'unit = "document"\n', "there is no unit 'document'"),
-    (HEAD + ONE + 'words = "much"\n', "there is no words 'much'"),
-    (HEAD + ONE.replace("model", "modle"), "there is no key 'modle'"),
-    (HEAD + ONE.replace("{rival}:", "{loser}:"), "each lists no values for {loser}"),
-    (HEAD + ONE.replace('"{n}"', '"{n} {m}"'), "each lists no values for {m}"),
-    (HEAD + ONE.replace(', n_train = "{n}"', ""), "nothing contains {n}"),
-    (HEAD + ONE.replace("[1, {", "[{"), "a cell must be a weight and a row"),
-    (HEAD + ONE.replace("[1, {", "[-1, {"), "the claimed winner must have a positive weight"),
-    (HEAD + ONE.replace("[-1, {", "[1, {"), "a winner needs a rival or a value"),
-    (HEAD + ONE.replace('dataset = "ag_news", ', ""), "a row must name its dataset"),
-    (HEAD + ONE + 'unit = "corpus"\n', "corpora and the unit corpus must be used together"),
-    (HEAD + ONE + "best = 1\n", "best must be at least 2"),
-    (HEAD + 'grade = "reduced"\n' + ONE, "there is no key 'grade'"),
-    (HEAD + ONE + "rank = 2\n", "a rank other than 1 needs the test rank"),
-    (
-        HEAD + VALUE.replace("value = {", "value = 0.88 #"),
-        "a value must refer to the paper's number, got 0.88",
-    ),
-    (HEAD + VALUE.replace("  value = {", "  # {"), "its test needs a value"),
-    (HEAD + VALUE.replace('"AE(D)"', '"AE(E)"'), "names no number of the table"),
-    (HEAD + VALUE.replace(', statistic = "mean"', ""), "names 2 numbers"),
-    (HEAD + VALUE.replace("table = 4", "table = 5"), "a value must name a table"),
-    (HEAD + VALUE.replace("statistic", "statistics"), "there is no key 'statistics'"),
-    (HEAD + VALUE + 'words = "sharply"\n', "other words need the test > 0 or within"),
-    (HEAD + ONE + HEAD + ONE, "two claims have the name 'a-claim'"),
-    ("[[claims]]\n", "there is no key 'claims'"),
-    ("[[claim]\n", "text.toml is not valid TOML"),
-]
-
-
-def test_a_bad_declaration_is_refused_with_where_it_stands(tmp_path):
-    for text, told in BAD:
-        with pytest.raises(ClaimError) as refused:
-            read(tmp_path, text)
-        assert told in str(refused.value)
-        if "a-claim" in text and "two claims" not in told:
-            assert str(refused.value).startswith(("text.toml, a-claim", "text.toml, the reading"))
 
 
 def test_every_declared_row_names_one_cell_of_the_plan():

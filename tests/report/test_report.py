@@ -1,7 +1,6 @@
 """Intervals, verdicts and tables, on numbers worked out by hand."""
 
 import io
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -450,32 +449,6 @@ def test_choices_are_listed_in_the_order_asked_for():
     ]
     with pytest.raises(KeyError, match="d"):
         report.choices({"a": "one"}, ["d"])
-
-
-def test_missing_runs_are_counted_with_their_reason(monkeypatch):
-    rows = [
-        SimpleNamespace(
-            spec=SimpleNamespace(
-                dataset=name, n_train=1000, label=label, embedding="pixels", model=model
-            ),
-            verdict=verdict,
-            unmet=unmet,
-        )
-        for name, label, model, verdict, unmet in (
-            ("mnist", "AE", "ae", "missing", ""),
-            ("mnist", "AE", "ae", "missing", ""),
-            ("mnist", "DEC", "dec", "missing", "an hour"),
-            ("mnist", "pixels", "original", "done", ""),
-        )
-    ]
-    monkeypatch.setattr(experiments, "status", lambda name: rows)
-    table = report.missing_runs("images").drop(columns="records")
-    assert table.to_numpy().tolist() == [
-        ["mnist", "1,000", "AE", "not run yet", 2],
-        ["mnist", "1,000", "DEC", "an hour", 1],
-    ]
-    assert report.missing_runs("images", models=["dec"])["runs"].tolist() == [1]
-    assert report.missing_runs("images", embedding="spacy").empty
 
 
 def test_orig_on_each_embedding_stands_above_the_papers_row_of_it():

@@ -1,25 +1,12 @@
 """What a cell shows: HTML that any front end renders, and what the book's build needs beside it."""
 
 import base64
-import json
-import sys
-from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 
-from snnl_book.report.show import (
-    FIGURE,
-    PLOTLY,
-    TABLE,
-    _still,
-    show_figure,
-    show_file,
-    show_table,
-    show_views,
-)
+from snnl_book.report.show import FIGURE, TABLE, show_figure, show_file, show_table
 from snnl_book.report.tables import COMPUTED
 
 
@@ -81,41 +68,3 @@ def test_a_figure_names_each_record_behind_it_once():
     for source in (runs, table):
         shown = show_figure(plt.figure(), "some", "Nothing.", "Caption.", source)
         assert shown.facts["records"] == "labels/b labels/a"
-
-
-@pytest.fixture
-def views():
-    figure = go.Figure()
-    figure.add_scatter(x=[0, 1], y=[2, 3], mode="lines", name="a run", meta="one")
-    figure.add_scatter(x=[0], y=[2], mode="markers", name="a point", meta="two")
-    return figure
-
-
-def test_views_are_a_plotly_figure_with_a_menu_and_a_picture_of_the_first(views):
-    shown = show_views(views, "some", "What is to be seen.", "Caption.")._repr_mimebundle_()
-    (menu,) = shown[PLOTLY]["layout"]["updatemenus"]
-    assert [button["label"] for button in menu["buttons"]] == ["one", "two"]
-    assert menu["buttons"][1]["args"] == [{"visible": [False, True]}]
-    assert [trace["visible"] for trace in shown[PLOTLY]["data"]] == [True, False]
-    assert json.dumps(shown)  # as a notebook keeps it
-    assert 'alt="What is to be seen."' in shown["text/html"]
-    assert "script" not in shown["text/html"] and shown[FIGURE]["name"] == "some"
-
-
-def test_the_picture_of_views_has_the_lines_and_points_of_the_first_and_of_three_dimensions(views):
-    for trace in views.data:
-        trace.visible = trace.meta == "one"
-    (axis,) = _still(views).axes
-    assert [line.get_xydata().tolist() for line in axis.lines] == [[[0, 2], [1, 3]]]
-    solid = go.Figure()
-    place = {"x": [0], "y": [1], "z": [2], "name": "a point"}
-    solid.add_scatter3d(**place, mode="markers", meta="one", visible=True)
-    assert _still(solid).axes[0].name == "3d"
-    assert _still(go.Figure()).axes  # of no view: nothing is recorded
-    plt.close("all")
-
-
-def test_views_in_colab_bring_the_script_of_plotly_from_its_address(views, monkeypatch):
-    monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
-    shown = show_views(views, "some", "What is to be seen.", "Caption.")._repr_mimebundle_()
-    assert 'src="https://cdn.plot.ly/plotly-' in shown["text/html"] and PLOTLY not in shown

@@ -274,8 +274,6 @@ def _use_all_cores(app):
 
 def _copy_files(app, exception):
     if exception is None and app.builder.format == "html":
-        import plotly
-
         (mathjax,) = (
             file for file in metadata.files("sphinx-mathjax-offline") if file.name == MATHJAX
         )
@@ -284,11 +282,7 @@ def _copy_files(app, exception):
             for file in sorted(Path(__file__).parent.iterdir())
             if file.suffix in {".css", ".js"}
         )
-        for file in (
-            Path(mathjax.locate()),
-            Path(plotly.__file__).parent / "package_data" / "plotly.min.js",
-            *style_and_scripts,
-        ):
+        for file in (Path(mathjax.locate()), *style_and_scripts):
             shutil.copyfile(file, Path(app.outdir) / "_static" / file.name)
         for picture in (Path(app.outdir) / "_images").glob("*.png"):
             shrink(picture)
