@@ -69,7 +69,7 @@ def cache_file(path: Path):
 def _unwritable(path, error):
     advice = "free some disk space, or use a folder that you can write to"
     problem = f"{path} could not be written ({error.strerror})"
-    return CacheError(f"{problem}: {advice} (SNNL_CACHE names that of the book's cache)")
+    return CacheError(f"{problem}: {advice} (SNNL_CACHE names the book's)")
 
 
 def key(facts) -> str:
