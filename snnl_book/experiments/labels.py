@@ -47,6 +47,9 @@ def text_cells(profile: dict) -> Iterator[Cell]:
         size = {"n_train": n_train}
         yield cell("AE(D)", "spacy", "ae-d", reading, **size, steps_per_epoch=steps)
         yield cell("AE(D)", "spacy", "ae-d", f"{reading}, one pass an epoch", **size)
+        raw, changes = f"{text_clustering.RAW_READING}, {reading}", size | text_clustering.RAW
+        yield cell("AE(D)", "spacy", "ae-d", raw, steps_per_epoch=steps, **changes)
+        yield cell("AE(D)", "spacy", "ae-d", f"{raw}, one pass an epoch", **changes)
         for embedding in ("spacy", "minilm"):
             yield cell(text_clustering.RIVALS["lda"], embedding, "lda", reading, **size)
         yield cell("LC(D)", "spacy", "lc-d", reading, 3, **size, steps_per_epoch=steps)

@@ -43,6 +43,9 @@ SAME_NETWORK = {
 ENCODER_SIZES = [500, 500, 2000, 128]  # the units of the autoencoder's encoder and code
 ENCODER = "each hidden layer of the encoder as a classifier"
 """AE(D)'s encoder with a classification layer in place of the decoder."""
+RAW = {"scaling": "none", "reconstruction": "squared error"}
+RAW_READING = "squared error, inputs not scaled"
+"""What the chapters call raw inputs: the reading of an autoencoder closest to the paper."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 NLI_NEEDS = (
     "five minutes on a CPU core, plus two and a half hours (once) to train the encoder and ten"
@@ -148,8 +151,7 @@ def half_cells(profile: dict) -> Iterator[Cell]:
 def squared_error_cells(profile: dict) -> Iterator[Cell]:
     """Yield the cells of the reading closest to the paper, with a linear and a logistic output."""
     cell = partial(_reading, profile)
-    reading = "squared error, inputs not scaled"
-    changes = {"scaling": "none", "reconstruction": "squared error"}
+    reading, changes = RAW_READING, RAW
     seeds_of = {"ae": FIFTEEN_SEEDS, "lc-d": None, "ae-d": FIFTEEN_SEEDS}
     for embedding in numbers_of_documents(profile):
         for model, spacy_seeds in seeds_of.items():
@@ -193,9 +195,8 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
     for (model, alpha), label in SAME_NETWORK.items():
         seeds = 5 if model == "ae-classifier" else FIFTEEN_SEEDS
         yield Cell(label, "spacy", model, alpha, settings[model], seeds=seeds)
-    raw = settings["ae-classifier"] | {"scaling": "none", "reconstruction": "squared error"}
-    raw |= {"reading": "squared error, inputs not scaled"}
-    yield Cell(f"{AE_CLASSIFIER}, {raw['reading']}", "spacy", "ae-classifier", 100, raw, seeds=5)
+    raw = settings["ae-classifier"] | RAW | {"reading": RAW_READING}
+    yield Cell(f"{AE_CLASSIFIER}, {RAW_READING}", "spacy", "ae-classifier", 100, raw, seeds=5)
     encoder = settings["ffn-hidden"] | {"hidden_sizes": ENCODER_SIZES, "reading": "encoder"}
     for alpha, label in {0: ENCODER, 100: f"{ENCODER} with the loss"}.items():
         yield Cell(label, "spacy", "ffn-hidden", alpha, encoder, seeds=5)
