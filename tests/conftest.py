@@ -356,4 +356,5 @@ def without_answers(monkeypatch):
     """Made-up records have no answers, unless a test gives them some."""
     from snnl_book.report import documents
 
-    monkeypatch.setattr(documents, "influences", lambda *run: None)
+    for name in ("influences", "influences_on"):
+        monkeypatch.setattr(documents, name, lambda *run: None)

@@ -1,6 +1,7 @@
 """What the documents of a test set add to an interval, by the delete-one jackknife."""
 
 import math
+from collections.abc import Container
 from functools import cache
 
 import numpy as np
@@ -41,6 +42,24 @@ def influences(
     return rows, changes(labels, answers_of_run[name], base(metric), classes)
 
 
+def influences_on(value: float, experiment: str, key: str, metric: str):
+    """Return the ``influences`` on a run's score, which is ``value``; None without answers.
+
+    Raises ValueError if the run's answers give another score, as they do if ``metric`` is not the
+    name that the score has in the records.
+    """
+    scores = _rescored(experiment, key)
+    if metric not in scores:
+        return None
+    if abs(scores[metric] - value) > 1e-6:
+        problem = f"the answers of {key} give {metric} {scores[metric]}, not {value}"
+        raise ValueError(f"{problem}: name the recorded score in the column 'recorded_as'")
+    return influences(experiment, key, metric, are_classes(metric, scores))
+
+
+_rescored = cache(results.rescored)
+
+
 def set_of(metric: str) -> str:
     """Return the name of the set of scores that a metric belongs to, as records name it.
 
@@ -49,6 +68,18 @@ def set_of(metric: str) -> str:
     """
     score = base(metric)
     return metric[len(score) :] if metric.startswith(score) else metric[: -len(score)]
+
+
+def are_classes(metric: str, recorded: Container[str]) -> bool:
+    """Return whether the answers behind a metric are classes and not clusters.
+
+    ``recorded`` holds the names of all metrics of the run: only classes have an F1 score.
+
+    >>> are_classes("acc", ["acc", "f1_micro"]), are_classes("head_acc", ["head_acc", "head_nmi"])
+    (True, False)
+    """
+    name = set_of(metric)
+    return answers.metric_of(name, "f1_micro") in recorded or name.endswith("neighbours_")
 
 
 def changes(labels, predictions, score: str, classes: bool = False) -> np.ndarray:

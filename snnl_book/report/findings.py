@@ -13,7 +13,6 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from snnl_book import results
-from snnl_book.report import contrasts, documents
 from snnl_book.report.select import recorded
 from snnl_book.report.statistics import interval
 from snnl_book.report.tables import behind, differences
@@ -157,8 +156,9 @@ def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) 
             on the values that a classifier decides by.
 
     Returns one row per run and metric: ``method``, ``group`` (``LOSS``, ``LABELS`` or ``NONE``),
-    ``labels`` (how many, 0 for none), ``metric``, ``value``, ``seed``, ``status``, ``experiment``
-    and ``key``. Stale runs are left out.
+    ``labels`` (how many, 0 for none), ``metric``, ``recorded_as`` (the same, kept when a chapter
+    calls the metric ``acc``), ``value``, ``seed``, ``status``, ``experiment`` and ``key``. Stale
+    runs are left out.
 
     >>> runs = uses_of_labels("ag_news")
     >>> best = runs[runs["labels"] == 20_000].groupby("method")["value"].mean().idxmax()
@@ -181,9 +181,9 @@ def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) 
     methods = methods.mask(unlabelled, "k-means on " + vectors)
     methods = methods.mask(vectors.notna() & (groups == LABELS), methods + ", " + vectors)
     methods += parts["passes"].fillna("").replace(", one pass an epoch", ", 30 epochs in all")
-    found = runs.assign(method=methods, group=groups, labels=counts)
-    columns = ["method", "group", "labels", "metric", "value", "seed", "status", "experiment"]
-    return found[[*columns, "key"]]
+    found = runs.assign(method=methods, group=groups, labels=counts, recorded_as=runs["metric"])
+    columns = ["method", "group", "labels", "metric", "recorded_as", "value", "seed", "status"]
+    return found[[*columns, "experiment", "key"]]
 
 
 def summed_up(runs: pd.DataFrame) -> pd.DataFrame:
@@ -261,30 +261,6 @@ def wrong_answers(runs: pd.DataFrame) -> pd.DataFrame:
     no_documents = pd.MultiIndex.from_arrays([[], []], names=["row", "class"])
     index = None if columns else no_documents
     return pd.DataFrame(columns, index).dropna().astype(bool)
-
-
-def difference_over_documents(runs: pd.DataFrame, winner: str, loser: str) -> dict:
-    """Estimate the difference in accuracy of two classifiers over new seeds and new test documents.
-
-    Args:
-        runs: records of accuracies with answers; ``label`` is ``winner`` or ``loser``.
-
-    Returns a dict of ``mean``, ``low``, ``high`` (the 95 % interval) and ``seeds``, the number of
-    seeds that both have. The interval is computed as for the claims (``contrasts.estimate``).
-    """
-    runs = runs[(runs["metric"] == "acc") & runs["label"].isin([winner, loser])]
-    scores = runs.pivot_table("value", "seed", "label").reindex(columns=[winner, loser]).dropna()
-    keys = runs.set_index(["seed", "label"])[["experiment", "key"]]
-    weighted = [
-        [
-            (sign / len(scores), documents.influences(*keys.loc[seed, label], "acc", True))
-            for label, sign in ((winner, 1), (loser, -1))
-        ]
-        for seed in scores.index
-    ]
-    width = documents.half_width(weighted) if weighted else 0.0
-    found = contrasts.estimate(scores[winner] - scores[loser], width)
-    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": len(scores)}
 
 
 def agreement(wrong: pd.DataFrame) -> pd.DataFrame:

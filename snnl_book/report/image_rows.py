@@ -100,7 +100,8 @@ def by_labels(dataset: str, seeds=None) -> pd.DataFrame:
         for name, metric in zip(networks, hidden["metric"], strict=True)
     ]
     groups = np.where(hidden["alpha"] == 0, LABELS, LOSS)
-    hidden = hidden.assign(method=names, group=groups, labels=hidden["n_train"], metric="acc")
+    hidden = hidden.assign(method=names, group=groups, labels=hidden["n_train"])
+    hidden = hidden.assign(metric="acc", recorded_as=hidden["metric"])
     found = pd.concat([runs[named.notna()], hidden.dropna(subset="method")], ignore_index=True)
     return found[runs.columns]
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from snnl_book import answers, data, results
+from snnl_book import data, results
 from snnl_book.experiments import EXPERIMENTS, specs
 from snnl_book.experiments.cells import DRAWN
 from snnl_book.paper import ClaimError, declared
 from snnl_book.report.contrasts import base
-from snnl_book.report.documents import set_of
+from snnl_book.report.documents import are_classes
 from snnl_book.report.select import cell_of, record_cells
 from snnl_book.results import Spec
 
@@ -149,13 +149,8 @@ def runs_of(rows: dict[int, dict], metric: str) -> dict[int, Run]:
             "".join(re.findall(r"-(random\d+)", run["fingerprint"])),
             f"{run['experiment']}/{run['key']}",
             run["stale"],
-            _are_classes(metric, run["scores"]),
+            are_classes(metric, run["scores"]),
             run.get("profile", "full"),
         )
         for seed, run in rows.items()
     }
-
-
-def _are_classes(metric, scores):
-    name = set_of(metric)
-    return answers.metric_of(name, "f1_micro") in scores or name.endswith("neighbours_")

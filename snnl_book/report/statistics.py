@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from snnl_book.report import documents
 from snnl_book.report.contrasts import FRACTIONS, LOWER_IS_BETTER, base, estimate
 
 
@@ -78,9 +79,12 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         winner, loser: labels of rows.
 
     Returns ``difference``, the mean over units (above 0 if the winner is better), ``low`` and
-    ``high``, its 95 % interval, ``probability``, and the numbers of ``seeds`` and ``units``. The
-    probability is that of improvement: that a run of the winner with any seed beats a run of the
-    loser with any seed, where ties count half.
+    ``high``, its 95 % interval, ``documents``, ``probability``, and the numbers of ``seeds`` and
+    ``units``. ``documents`` says whether the interval allows for the choice of test documents,
+    as it does for claims; this needs the answers of all runs, which are looked up by the columns
+    ``experiment`` and ``key`` (and ``recorded_as``, where ``metric`` is not the name of the score
+    in the records). The probability is that of improvement: that a run of the winner
+    with any seed beats a run of the loser with any seed, where ties count half.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
@@ -98,16 +102,38 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
     difference = better - worse
     all_differences = np.subtract.outer(better, worse)
-    units = pd.Series(difference, pairs.index)
+    unit_of = pairs.index.to_series().astype(str)
     if "fingerprint" in runs:
-        drawn = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index)
-        units = units.groupby(drawn.fillna(pairs.index.to_series().astype(str))).mean()
-    low, high = interval(units)
+        unit_of = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index).fillna(unit_of)
+    units = pd.Series(difference, pairs.index).groupby(unit_of).mean()
+    of_documents = None
+    runs = runs[runs["seed"].isin(pairs.index)]
+    if len(runs) and {"experiment", "key"} <= {*runs} and base(metric) in documents.COUNTED:
+        signs = runs["label"].map({winner: sign, loser: -sign})
+        of_documents = _document_half_width(runs, signs, runs["seed"].map(unit_of))
+    found = estimate(units, of_documents or 0.0)
     return {
-        "difference": units.mean(),
-        "low": low,
-        "high": high,
+        "difference": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "documents": of_documents is not None,
         "probability": ((np.sign(all_differences) + 1) / 2).mean() if len(difference) else np.nan,
         "seeds": len(difference),
         "units": len(units),
     }
+
+
+def _document_half_width(runs, signs, units):
+    """Return the half-width that the documents alone give a difference; None without answers.
+
+    ``runs`` are the rows of records that it compares, each with its sign and unit.
+    """
+    weighted = {unit: [] for unit in units}
+    shares = signs / units.groupby([units, runs["label"]]).transform("size") / len(weighted)
+    names = runs["recorded_as"].fillna(runs["metric"]) if "recorded_as" in runs else runs["metric"]
+    for run, metric, share, unit in zip(runs.itertuples(), names, shares, units, strict=True):
+        found = documents.influences_on(run.value, run.experiment, run.key, metric)
+        if found is None:
+            return None
+        weighted[unit].append((share, found))
+    return documents.half_width([*weighted.values()])

@@ -60,15 +60,18 @@ def show_difference(records: pd.DataFrame, metric: str, name: str, reference: st
     """Return how much better one row is than another, paired by seed, as text.
 
     It has the mean, the 95 % interval and the number of seeds, or of draws of a random encoder if
-    those are fewer. Without a pair of runs it is "not recorded yet".
+    those are fewer. "Alone" says that the interval ignores the choice of test data. Without a pair
+    of runs it is "not recorded yet".
     """
     judged = paired(records, metric, name, reference)
     mean, low, high, units = (judged[key] for key in ("difference", "low", "high", "units"))
     if not units:
         return "not recorded yet"
     counted = f"{units} {'encoder' if units < judged['seeds'] else 'seed'}{'s' * (units > 1)}"
-    spread = f"95 % interval {low:+.3f} to {high:+.3f}, {counted}" if units > 1 else counted
-    return f"{mean:+.3f} ({spread})"
+    if units > 1:
+        counted = f"95 % interval {low:+.3f} to {high:+.3f}, {counted}"
+        counted += "" if judged["documents"] else " alone"
+    return f"{mean:+.3f} ({counted})"
 
 
 def plus_minus(row) -> str:
@@ -272,6 +275,7 @@ def compare(
             "sd": show_number(ours["value"].std(), metric),
             "difference": show_number(judged["difference"], metric),
             "95 % interval": show_interval(judged["low"], judged["high"], metric),
+            "interval over": "seeds and test data" if judged["documents"] else "seeds",
             "P(better)": f"{judged['probability']:.2f}" if judged["seeds"] else "–",
             "records": behind(scored[scored["label"].isin((label, reference))]),
         }
@@ -287,7 +291,8 @@ def differences(
     ``records`` have the columns ``label``, ``seed``, ``metric`` and ``value``; ``pairs`` are (label
     of a row, label of its reference). Returns a row for each pair with ``label``, ``against``,
     ``group``, ``mean`` (above 0 if the label is better; nan if no seed is in both rows), ``low``
-    and ``high`` (its 95 % interval, nan for fewer than two units), ``seeds`` and ``records``.
+    and ``high`` (its 95 % interval, nan for fewer than two units), ``documents`` (whether that
+    allows for the choice of test documents), ``seeds`` and ``records``.
 
     >>> from snnl_book.report.select import recorded
     >>> rows = differences(recorded("clustering", "ag_news"), [("AE(D)", "AE")], "nmi")
@@ -298,9 +303,9 @@ def differences(
     scored = records[records["metric"] == metric]
     for pair in pairs:
         judged = paired(records, metric, *pair)
-        numbers = [judged[name] for name in ("difference", "low", "high", "seeds")]
+        numbers = [judged[name] for name in ("difference", "low", "high", "documents", "seeds")]
         rows.append([*pair, group, *numbers, behind(scored[scored["label"].isin(pair)])])
-    columns = ["label", "against", "group", "mean", "low", "high", "seeds", "records"]
+    columns = ["label", "against", "group", "mean", "low", "high", "documents", "seeds", "records"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -89,3 +89,24 @@ def _side(value, metric):
     """Return "above" or "below" zero, or nothing for what is shown as zero."""
     shown = float(show_number(abs(value), metric).replace(",", ""))
     return ("above" if value > 0 else "below") if shown else ""
+
+
+def over_seeds_alone(rows) -> str:
+    """Say in a caption which intervals of ``report.differences`` ignore the choice of test data.
+
+    Empty if none does. ``rows`` has the columns ``low`` and ``documents``.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"low": [0.1, 0.2, None], "documents": [True, False, False]})
+    >>> over_seeds_alone(rows)
+    ' One of the two intervals covers the seeds alone, not the choice of test data.'
+    >>> over_seeds_alone(rows.tail(2))
+    ' The intervals cover the seeds alone, not the choice of test data.'
+    """
+    rows = rows[rows["low"].notna()]
+    alone = len(rows) - int(rows["documents"].sum())
+    if not alone:
+        return ""
+    of_all = f"{in_words(alone)} of the {in_words(len(rows))} intervals cover{'s' * (alone == 1)}"
+    which = "the intervals cover" if alone == len(rows) else of_all
+    return f" {which[0].upper()}{which[1:]} the seeds alone, not the choice of test data."

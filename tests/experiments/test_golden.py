@@ -80,7 +80,15 @@ UNSTEADY = {  # experiment -> models, readings or embeddings
         "step times the falling T, cosine distance",
     },
     # MiniLM's vectors and ClusterBERT have golden values in the experiment ``clusterbert``.
-    "labels": {"100 labels", "tfidf", "minilm", "minilm-cls", "clusterbert"},
+    "labels": {
+        "100 labels",
+        "squared error, inputs not scaled, 100 labels",
+        "squared error, inputs not scaled, 100 labels, one pass an epoch",
+        "tfidf",
+        "minilm",
+        "minilm-cls",
+        "clusterbert",
+    },
     "tsne": {"original", "ae", "lc-d", "ae-d"},
     "images": {
         "umap",

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from snnl_book import report, results
-from snnl_book.report import claims, findings
+from snnl_book.report import claims, documents, findings
 
 
 def test_effects_of_annealing_are_differences_of_the_recorded_conditions():
@@ -68,12 +68,13 @@ def test_a_summary_puts_the_best_mean_first_and_has_the_interval_of_its_runs():
     assert table.loc[1, "records"] == "labels/k1 labels/k2"
 
 
-def test_methods_are_compared_at_each_number_of_labels_by_the_seeds_of_both():
+def test_methods_are_compared_at_each_number_of_labels_by_the_seeds_of_both(monkeypatch):
     seeds = [1, 2, 1, 2, 1, 2, 1]
     runs = pd.DataFrame({"labels": [100] * 4 + [300] * 3, "seed": seeds, "metric": "acc"})
     runs["method"] = ["a", "a", "b", "b", "a", "a", "c"]
     runs = runs.assign(value=[0.9, 0.8, 0.6, 0.7, 0.9, 0.8, 0.1], status="ok", stale=False)
     runs = runs.assign(experiment="labels", key=[f"k{number}" for number in range(7)])
+    monkeypatch.setattr(documents, "influences_on", lambda *run: None)  # no such runs are recorded
     rows = findings.differences_by_labels(runs, [("a", "b"), ("a", "c")])
     assert rows[["against", "labels"]].to_numpy().tolist() == [["b", 100], ["c", 300]]
     assert rows["mean"].tolist() == pytest.approx([0.2, 0.8]) and rows["seeds"].tolist() == [2, 1]
@@ -127,18 +128,62 @@ def test_where_nothing_was_replaced_no_run_has_moved(monkeypatch, tmp_path):
     assert findings.changes_when_repeated("labels", "ag_news", "spacy", "ae-d").empty
 
 
-def test_a_difference_over_documents_is_that_of_the_claims():
+def test_a_difference_allows_for_the_choice_of_test_documents_as_claims_do(monkeypatch):
     runs = report.recorded("classification", "ag_news", "spacy", model="ffn", seeds="all")
-    found = findings.difference_over_documents(runs, "SNNL 100", "Baseline")
+    pairs = [("SNNL 100", "Baseline"), ("SNNL 100", "no such row")]
+    found, none = report.differences(runs, pairs).to_dict("records")
     (claimed,) = claims.differences("disentangling-classifies-better").head(1).to_dict("records")
-    assert found["seeds"] == claimed["units"]
+    assert found["seeds"] == claimed["units"] and found["documents"]
     for end in ("mean", "low", "high"):
         assert found[end] == pytest.approx(claimed[end])
-    over_seeds = report.differences(runs, [("SNNL 100", "Baseline")]).iloc[0]
+    assert np.isnan(none["mean"]) and none["seeds"] == 0 and not none["documents"]
+    monkeypatch.setattr(documents, "influences_on", lambda *run: None)
+    (over_seeds,) = report.differences(runs, pairs[:1]).to_dict("records")
+    assert not over_seeds["documents"]
     assert found["high"] - found["low"] > over_seeds["high"] - over_seeds["low"]
 
 
-def test_a_difference_over_documents_without_shared_seeds_is_unknown():
+def test_one_run_without_answers_leaves_the_interval_over_seeds(monkeypatch):
     runs = report.recorded("classification", "ag_news", "spacy", model="ffn", seeds="all")
-    found = findings.difference_over_documents(runs, "SNNL 100", "no such row")
-    assert np.isnan(found["mean"]) and found["seeds"] == 0
+    lacking = runs[runs["label"] == "Baseline"]["key"].iloc[0]
+    found = documents.influences_on
+
+    def influences_on(value, experiment, key, metric):
+        return None if key == lacking else found(value, experiment, key, metric)
+
+    monkeypatch.setattr(documents, "influences_on", influences_on)
+    row = report.differences(runs, [("SNNL 100", "Baseline")]).iloc[0]
+    assert not row["documents"]
+
+
+def test_seeds_on_one_draw_of_an_encoder_weigh_as_one_unit(monkeypatch):
+    rows = [
+        {"label": label, "seed": seed, "value": 0.1 * seed, "key": f"{label}{seed}"}
+        for label in "AB"
+        for seed in range(3)
+    ]
+    prints = ["x-random0", "x-random0", "x-random1"] * 2
+    runs = pd.DataFrame(rows).assign(metric="acc", experiment="trial", fingerprint=prints)
+    change = np.array([0.1, -0.1, 0.0, 0.0])
+    monkeypatch.setattr(documents, "influences_on", lambda *run: (np.arange(4), change))
+    asked = []
+    monkeypatch.setattr(documents, "half_width", lambda units: asked.append(units) or 0.0)
+    report.differences(runs, [("A", "B")])
+    (units,) = asked
+    assert [[round(weight, 3) for weight, _ in unit] for unit in units] == [
+        [0.25, 0.25, -0.25, -0.25],
+        [0.5, -0.5],
+    ]
+
+
+def test_a_score_under_another_name_is_looked_up_by_its_own():
+    runs = report.recorded("clustering-rivals", "ag_news", "spacy", model="ffn-hidden")
+    pair = [tuple(runs["label"].unique()[:2])]
+    metric = "hidden1_normalized_acc"
+    wanted = report.differences(runs, pair, metric)
+    assert wanted["documents"].all()
+    renamed = runs[runs["metric"] == metric].assign(metric="acc")
+    with pytest.raises(ValueError, match="recorded_as"):
+        report.differences(renamed, pair)
+    found = report.differences(renamed.assign(recorded_as=metric), pair)
+    pd.testing.assert_frame_equal(found, wanted)

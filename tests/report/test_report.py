@@ -297,7 +297,7 @@ def test_a_difference_in_words_is_paired_by_seed_and_says_how_many_seeds_there_a
     ]
     found = report.show_difference(pd.concat(rows), metric, "A", "B")
     low, high = sorted(float(sign + "1") * value for value in report.interval([0.1, 0.2]))
-    assert found == f"{sign}0.150 (95 % interval {low:+.3f} to {high:+.3f}, 2 seeds)"
+    assert found == f"{sign}0.150 (95 % interval {low:+.3f} to {high:+.3f}, 2 seeds alone)"
     assert report.show_difference(pd.concat(rows), metric, "A", "C") == f"{sign}0.200 (1 seed)"
     assert report.show_difference(pd.concat(rows), metric, "A", "D") == "not recorded yet"
 
@@ -305,9 +305,9 @@ def test_a_difference_in_words_is_paired_by_seed_and_says_how_many_seeds_there_a
 def test_a_difference_in_words_counts_the_encoders_that_its_interval_is_over():
     rows = pd.concat([runs("A", [0.8, 0.9, 0.7]), runs("B", [0.7, 0.7, 0.7])])
     for prints, said in (
-        (["x-random0", "x-random0", "x-random1"], ", 2 encoders)"),
+        (["x-random0", "x-random0", "x-random1"], ", 2 encoders alone)"),
         (["x-random0"] * 3, "+0.100 (1 encoder)"),
-        (["words"] * 3, ", 3 seeds)"),
+        (["words"] * 3, ", 3 seeds alone)"),
     ):
         own = rows.assign(fingerprint=prints * 2)
         assert report.show_difference(own, "acc", "A", "B").endswith(said)
