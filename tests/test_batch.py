@@ -82,7 +82,6 @@ def small_book(packages, tmp_path, results_folder):
         "book/_tools/pages.py",
         "book/_tools/rendered.py",
         "book/equations.csv",
-        "book/moved.csv",
         "results/bench/chapters-cpu.csv",
         "book/references.bib",
     ):

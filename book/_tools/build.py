@@ -243,22 +243,7 @@ def render() -> None:
     if done.returncode or not PAGE.exists():
         print(done.stdout)
         raise SnnlError("the book did not render without warnings: see the messages above")
-    forward_old_addresses(PAGE.parent)
     print(f"pages rendered in {time.monotonic() - started:.0f} s", flush=True)
-
-
-def forward_old_addresses(site: Path) -> None:
-    """Write into ``site`` a page for each old address in book/moved.csv that opens the new page."""
-    with (ROOT / "book" / "moved.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            new = "../" * (row["old"].count("/") + 1) + f"book/{row['new']}.html"
-            page = site / "book" / f"{row['old']}.html"
-            page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(
-                '<!doctype html><html lang="en"><meta charset="utf-8"><title>Moved</title>'
-                f'<meta http-equiv="refresh" content="0; url={new}">'
-                f'<p><a href="{new}">This page has moved.</a></p></html>\n'
-            )
 
 
 def main() -> int:

@@ -328,19 +328,6 @@ def test_an_equation_without_a_counterpart_stops_the_build(
         pages.equations_made(None, build.chapters(), records)
 
 
-# ---------------------------------------------------------------- old addresses
-
-
-def test_an_old_address_opens_a_page_of_the_book(tmp_path):
-    build.forward_old_addresses(tmp_path)
-    for row in csv.DictReader((ROOT / "book" / "moved.csv").open()):
-        page = tmp_path / "book" / f"{row['old']}.html"
-        (target,) = re.findall(r'url=([^"]+)"', page.read_text())
-        new = (page.parent / target).resolve().relative_to(tmp_path.resolve())
-        assert str(new.with_suffix("")) in build.contents()
-        assert f"book/{row['old']}" not in build.contents()
-
-
 # ---------------------------------------------------------------- runs, status, cost
 
 
