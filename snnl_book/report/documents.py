@@ -42,19 +42,21 @@ def influences(
     return rows, changes(labels, answers_of_run[name], base(metric), classes)
 
 
-def influences_on(value: float, experiment: str, key: str, metric: str):
+def influences_on(
+    value: float, experiment: str, key: str, metric: str, profile: str = "full"
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the ``influences`` on a run's score, which is ``value``; None without answers.
 
     Raises ValueError if the run's answers give another score, as they do if ``metric`` is not the
     name that the score has in the records.
     """
-    scores = _rescored(experiment, key)
+    scores = _rescored(experiment, key, profile)
     if metric not in scores:
         return None
     if abs(scores[metric] - value) > 1e-6:
         problem = f"the answers of {key} give {metric} {scores[metric]}, not {value}"
         raise ValueError(f"{problem}: name the recorded score in the column 'recorded_as'")
-    return influences(experiment, key, metric, are_classes(metric, scores))
+    return influences(experiment, key, metric, are_classes(metric, scores), profile)
 
 
 _rescored = cache(results.rescored)
@@ -208,8 +210,8 @@ def half_width(weighted: list[list[tuple[float, tuple[np.ndarray, np.ndarray]]]]
         weighted: for each unit a list of (weight, influences) of its runs.
 
     Units with the same documents move together, so each document's influence is summed over all
-    runs that have it. Returns 0 if units share at most half of their documents, because then the
-    spread between units already includes the documents.
+    runs that have it. Returns 0 if no two units share more than half of their documents, because
+    then the spread between units already includes the documents.
 
     >>> rows, one = np.arange(4), np.array([0.1, -0.1, 0.1, -0.1])
     >>> round(half_width([[(0.5, (rows, one))], [(0.5, (rows, one))]]), 3)  # two equal units
@@ -223,7 +225,9 @@ def half_width(weighted: list[list[tuple[float, tuple[np.ndarray, np.ndarray]]]]
         for weight, (rows, change) in unit:
             total[rows] += weight * change  # a run has each document once
             documents[rows] = True
-    if in_unit.all(0).sum() <= in_unit.sum(1).min() / 2:
+    counts = in_unit.astype(float)
+    shared = counts @ counts.T / np.minimum.outer(counts.sum(1), counts.sum(1)).clip(1)
+    if len(weighted) > 1 and (shared[np.triu_indices(len(weighted), 1)] <= 0.5).all():
         return 0.0
     total = total[in_unit.any(0)]
     count = len(total)

@@ -63,8 +63,9 @@ def annealing_effects() -> pd.DataFrame:
 
     Returns one row per setting and change: ``setting`` (what is trained), ``label`` (one of
     ``CHANGES``), ``metric``, ``mean`` (the difference in the metric, above 0 if the change helps),
-    ``low`` and ``high`` (its 95 % interval), ``seeds`` and ``records``. The mean is nan where one
-    of the two conditions has no run.
+    ``low`` and ``high`` (its 95 % interval), ``documents`` (whether that allows for the choice of
+    test data), ``seeds`` and ``records``. The mean is nan where one of the two conditions has no
+    run.
 
     >>> rows = annealing_effects()
     >>> rows["setting"].nunique(), rows["label"].nunique()
@@ -74,7 +75,7 @@ def annealing_effects() -> pd.DataFrame:
     for setting, (records, metric) in _conditions().items():
         rows = differences(records, [*CHANGES.values()], metric)
         parts.append(rows.assign(setting=setting, metric=metric, label=[*CHANGES]))
-    columns = ["setting", "label", "metric", "mean", "low", "high", "seeds", "records"]
+    columns = ["setting", "label", "metric", "mean", "low", "high", "documents", "seeds", "records"]
     return pd.concat(parts, ignore_index=True)[columns]
 
 

@@ -107,10 +107,11 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         unit_of = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index).fillna(unit_of)
     units = pd.Series(difference, pairs.index).groupby(unit_of).mean()
     of_documents = None
-    runs = runs[runs["seed"].isin(pairs.index)]
-    if len(runs) and {"experiment", "key"} <= {*runs} and base(metric) in documents.COUNTED:
+    runs = runs[runs["seed"].isin(pairs.index)].dropna(subset="value")
+    is_one_set = "dataset" not in runs or len({*runs["dataset"]}) == 1  # rows are numbered in it
+    if len(runs) and is_one_set and {"experiment", "key"} <= {*runs}:
         signs = runs["label"].map({winner: sign, loser: -sign})
-        of_documents = _document_half_width(runs, signs, runs["seed"].map(unit_of))
+        of_documents = _document_half_width(runs, signs, unit_of)
     found = estimate(units, of_documents or 0.0)
     return {
         "difference": found.mean,
@@ -123,17 +124,23 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     }
 
 
-def _document_half_width(runs, signs, units):
+def _document_half_width(runs, signs, unit_of):
     """Return the half-width that the documents alone give a difference; None without answers.
 
-    ``runs`` are the rows of records that it compares, each with its sign and unit.
+    ``runs`` are the rows of records that it compares, each with its sign; ``unit_of`` maps seeds to
+    units. A seed's runs of a label count with their mean, as a unit's seeds do.
     """
-    weighted = {unit: [] for unit in units}
-    shares = signs / units.groupby([units, runs["label"]]).transform("size") / len(weighted)
-    names = runs["recorded_as"].fillna(runs["metric"]) if "recorded_as" in runs else runs["metric"]
-    for run, metric, share, unit in zip(runs.itertuples(), names, shares, units, strict=True):
-        found = documents.influences_on(run.value, run.experiment, run.key, metric)
+    weighted = {unit: [] for unit in unit_of}
+    shares = signs / runs.groupby(["seed", "label"])["value"].transform("size")
+    shares /= runs["seed"].map(unit_of.map(unit_of.value_counts())) * len(weighted)
+    optional = runs.reindex(columns=["recorded_as", "profile"]).astype(object)
+    names, profiles = optional["recorded_as"].fillna(runs["metric"]), optional["profile"]
+    profiles = profiles.fillna("full")
+    for run, name, profile, share in zip(runs.itertuples(), names, profiles, shares, strict=True):
+        if base(name) not in documents.COUNTED:
+            return None
+        found = documents.influences_on(run.value, run.experiment, run.key, name, profile)
         if found is None:
             return None
-        weighted[unit].append((share, found))
+        weighted[unit_of[run.seed]].append((share, found))
     return documents.half_width([*weighted.values()])

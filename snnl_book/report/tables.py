@@ -8,6 +8,8 @@ import pandas as pd
 from snnl_book import results
 from snnl_book.experiments import images, short_texts
 from snnl_book.paper import paper_table
+from snnl_book.report.contrasts import base
+from snnl_book.report.documents import COUNTED
 from snnl_book.report.judgement import judge_value
 from snnl_book.report.select import recorded
 from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, paired, within_range
@@ -60,8 +62,8 @@ def show_difference(records: pd.DataFrame, metric: str, name: str, reference: st
     """Return how much better one row is than another, paired by seed, as text.
 
     It has the mean, the 95 % interval and the number of seeds, or of draws of a random encoder if
-    those are fewer. "Alone" says that the interval ignores the choice of test data. Without a pair
-    of runs it is "not recorded yet".
+    those are fewer. "Alone" says that the interval of a score that counts test data ignores their
+    choice. Without a pair of runs it is "not recorded yet".
     """
     judged = paired(records, metric, name, reference)
     mean, low, high, units = (judged[key] for key in ("difference", "low", "high", "units"))
@@ -70,7 +72,7 @@ def show_difference(records: pd.DataFrame, metric: str, name: str, reference: st
     counted = f"{units} {'encoder' if units < judged['seeds'] else 'seed'}{'s' * (units > 1)}"
     if units > 1:
         counted = f"95 % interval {low:+.3f} to {high:+.3f}, {counted}"
-        counted += "" if judged["documents"] else " alone"
+        counted += "" if judged["documents"] or base(metric) not in COUNTED else " alone"
     return f"{mean:+.3f} ({counted})"
 
 

@@ -99,9 +99,9 @@ def over_seeds_alone(rows) -> str:
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"low": [0.1, 0.2, None], "documents": [True, False, False]})
     >>> over_seeds_alone(rows)
-    ' One of the two intervals covers the seeds alone, not the choice of test data.'
+    ' One of the two intervals covers the choice of seeds, but not of test data.'
     >>> over_seeds_alone(rows.tail(2))
-    ' The intervals cover the seeds alone, not the choice of test data.'
+    ' The intervals cover the choice of seeds, but not of test data.'
     """
     rows = rows[rows["low"].notna()]
     alone = len(rows) - int(rows["documents"].sum())
@@ -109,4 +109,4 @@ def over_seeds_alone(rows) -> str:
         return ""
     of_all = f"{in_words(alone)} of the {in_words(len(rows))} intervals cover{'s' * (alone == 1)}"
     which = "the intervals cover" if alone == len(rows) else of_all
-    return f" {which[0].upper()}{which[1:]} the seeds alone, not the choice of test data."
+    return f" {which[0].upper()}{which[1:]} the choice of seeds, but not of test data."

@@ -85,6 +85,15 @@ def test_units_that_share_at_most_half_of_their_documents_have_them_in_their_spr
     assert found == pytest.approx(wanted)
 
 
+def test_one_unit_with_other_documents_does_not_hide_those_that_the_others_share():
+    same, other, change = np.arange(4), np.arange(4, 8), np.array([0.3, -0.1, -0.1, -0.1])
+    units = [[(1 / 3, (rows, change))] for rows in (same, same, other)]
+    total = np.concatenate([2 * change, change]) / 3
+    assert documents.half_width(units) == pytest.approx(
+        1.959964 * np.sqrt(7 / 8 * np.square(total - total.mean()).sum())
+    )
+
+
 def test_a_recorded_run_has_the_influences_of_its_test_documents():
     runs = results.load_results("classification").query("embedding == 'spacy' and model == 'ffn'")
     key = runs["key"].iloc[0]

@@ -148,32 +148,53 @@ def test_one_run_without_answers_leaves_the_interval_over_seeds(monkeypatch):
     lacking = runs[runs["label"] == "Baseline"]["key"].iloc[0]
     found = documents.influences_on
 
-    def influences_on(value, experiment, key, metric):
-        return None if key == lacking else found(value, experiment, key, metric)
+    def influences_on(value, experiment, key, *how):
+        return None if key == lacking else found(value, experiment, key, *how)
 
     monkeypatch.setattr(documents, "influences_on", influences_on)
     row = report.differences(runs, [("SNNL 100", "Baseline")]).iloc[0]
     assert not row["documents"]
 
 
-def test_seeds_on_one_draw_of_an_encoder_weigh_as_one_unit(monkeypatch):
-    rows = [
-        {"label": label, "seed": seed, "value": 0.1 * seed, "key": f"{label}{seed}"}
-        for label in "AB"
-        for seed in range(3)
-    ]
-    prints = ["x-random0", "x-random0", "x-random1"] * 2
-    runs = pd.DataFrame(rows).assign(metric="acc", experiment="trial", fingerprint=prints)
-    change = np.array([0.1, -0.1, 0.0, 0.0])
-    monkeypatch.setattr(documents, "influences_on", lambda *run: (np.arange(4), change))
-    asked = []
-    monkeypatch.setattr(documents, "half_width", lambda units: asked.append(units) or 0.0)
+@pytest.fixture
+def asked(monkeypatch):
+    """What ``half_width`` is asked for made-up runs: for each unit the weights of its runs."""
+    made_up = np.arange(4), np.array([0.1, -0.1, 0.0, 0.0])
+    monkeypatch.setattr(documents, "influences_on", lambda *run: made_up)
+    found = []
+
+    def half_width(units):
+        found.append([[round(weight, 3) for weight, _ in unit] for unit in units])
+        return 0.0
+
+    monkeypatch.setattr(documents, "half_width", half_width)
+    return found
+
+
+def made_up_runs(scores):
+    """Runs of (label, seed, value) on accuracy."""
+    runs = pd.DataFrame(scores, columns=["label", "seed", "value"])
+    return runs.assign(metric="acc", experiment="trial", key=[f"k{row}" for row in runs.index])
+
+
+def test_seeds_on_one_draw_of_an_encoder_weigh_as_one_unit(asked):
+    runs = made_up_runs([(label, seed, 0.5) for label in "AB" for seed in range(3)])
+    runs["fingerprint"] = ["x-random0", "x-random0", "x-random1"] * 2
     report.differences(runs, [("A", "B")])
-    (units,) = asked
-    assert [[round(weight, 3) for weight, _ in unit] for unit in units] == [
-        [0.25, 0.25, -0.25, -0.25],
-        [0.5, -0.5],
-    ]
+    assert asked == [[[0.25, 0.25, -0.25, -0.25], [0.5, -0.5]]]
+
+
+def test_two_runs_of_a_seed_weigh_as_one_and_a_run_without_a_score_not_at_all(asked):
+    scores = [("A", 1, 0.5), ("A", 1, 0.6), ("A", 2, 0.5), ("A", 2, np.nan), ("A", 3, 0.5)]
+    runs = made_up_runs([*scores, *(("B", seed, 0.4) for seed in (1, 2, 3, 4))])
+    report.differences(runs, [("A", "B")])
+    assert asked == [[[0.167, 0.167, -0.333], [0.333, -0.333], [0.333, -0.333]]]
+
+
+def test_row_numbers_of_several_data_sets_are_not_taken_for_the_same_documents(asked):
+    runs = made_up_runs([(label, seed, 0.5) for label in "AB" for seed in (1, 2)])
+    found = report.differences(runs.assign(dataset=["a", "b"] * 2), [("A", "B")])
+    assert not found["documents"].any() and not asked
 
 
 def test_a_score_under_another_name_is_looked_up_by_its_own():
