@@ -165,7 +165,7 @@ def _values(judged):
     text_uses = _means_of_labels("ag_news", 20_000)
     words = ("SIF", "SIF, own vectors")
     short = _short_texts("ClusterBERT", "MiniLM, mean", *words)
-    final = judged.loc[~judged["provisional"], "kind"].map(claims.word)
+    verdicts = judged["kind"].map(claims.word)
     early = _early_loss()
     few = _smallest_lead(300)
     ties = [
@@ -176,10 +176,8 @@ def _values(judged):
     averaged = max(float(short[method]) for method in words)
     values = {
         "claims": f"{len(judged)}",
-        "final": f"{len(final)}",
-        "provisional": f"{len(judged) - len(final)}",
-        "hold": f"{(final == 'holds').sum()}",
-        "untested": f"{(final == 'not tested').sum()}",
+        "hold": f"{(verdicts == 'holds').sum()}",
+        "untested": f"{(verdicts == 'not tested').sum()}",
         "smallest": _smallest(judged),
         "acc-ae": f"{codes['AE']:.3f}",
         "acc-ae-d": f"{codes['AE(D)']:.3f}",

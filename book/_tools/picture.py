@@ -98,24 +98,18 @@ VERDICT_COLOURS = {
     "open": "#BBBBBB",
     "fails in part": "#E69F00",
     "fails": "#D55E00",
-    "provisional": "url(#stripes)",
     "not tested": "#FFFFFF",
 }
-_STRIPES = (
-    '<defs><pattern id="stripes" width="6" height="6" patternUnits="userSpaceOnUse" '
-    'patternTransform="rotate(45)"><rect class="g" width="6" height="6" fill="white"/>'
-    '<rect class="g" width="2" height="6" fill="#AAAAAA"/></pattern></defs>'
-)
 PAPERS = {"text": "Text", "image": "Images", "ClusterBERT": "ClusterBERT"}
 WIDTH, BAR, GAP, LEFT, TOP = 440, 30, 9, 94, 54
 
 
 def counts(judged: pd.DataFrame) -> dict[str, dict[str, int]]:
-    """Return for each paper how many claims have each verdict; provisional ones count as that.
+    """Return for each paper how many claims have each verdict.
 
     ``judged`` are the rows of ``claims.judge``.
     """
-    kinds = judged["kind"].map(claims.word).mask(judged["provisional"], "provisional")
+    kinds = judged["kind"].map(claims.word)
     return {
         paper: {
             kind: int(((judged["paper"] == paper) & (kinds == kind)).sum())
@@ -129,7 +123,7 @@ def verdicts_svg(judged: pd.DataFrame) -> str:
     """Return an SVG with one bar of verdicts for each paper."""
     table = counts(judged)
     unit = (WIDTH - LEFT - 8) / max(sum(row.values()) for row in table.values())
-    parts = [_STRIPES, _legend()]
+    parts = [_legend()]
     for line, (paper, row) in enumerate(table.items()):
         top, x = TOP + line * (BAR + GAP), float(LEFT)
         name = f'<text x="{LEFT - 8}" y="{top + 20}" text-anchor="end">{PAPERS[paper]}</text>'
