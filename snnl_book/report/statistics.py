@@ -80,11 +80,11 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
 
     Returns ``difference``, the mean over units (above 0 if the winner is better), ``low`` and
     ``high``, its 95 % interval, ``documents``, ``probability``, and the numbers of ``seeds`` and
-    ``units``. ``documents`` says whether the interval allows for the choice of test documents,
-    as it does for claims; this needs the answers of all runs, which are looked up by the columns
-    ``experiment`` and ``key`` (and ``recorded_as``, where ``metric`` is not the name of the score
-    in the records). The probability is that of improvement: that a run of the winner
-    with any seed beats a run of the loser with any seed, where ties count half.
+    ``units``. ``documents`` says whether the interval allows for the choice of test documents, as
+    it does for claims. This needs the answers of all runs, which are looked up by ``experiment``
+    and ``key`` (and ``recorded_as``, where ``metric`` is not the score's name in the records).
+    ``probability`` is the share of pairs of runs, whatever their seeds, in which the winner scores
+    higher; ties count half.
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
