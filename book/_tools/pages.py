@@ -168,10 +168,6 @@ def _values(judged):
     verdicts = judged["kind"].map(claims.word)
     early = _early_loss()
     few = _smallest_lead(300)
-    ties = [
-        findings.changes_when_repeated("clusterbert", name, "tfidf", "plain", "nmi_geometric")
-        for name in [*short_texts.DATASETS][:6]
-    ]
     trained, vectors = float(short["ClusterBERT"]), float(short["MiniLM, mean"])
     averaged = max(float(short[method]) for method in words)
     values = {
@@ -197,7 +193,6 @@ def _values(judged):
         "nmi-words": f"{averaged:.3f}",
         "nmi-vectors-gain": f"{vectors - averaged:.3f}",
         "nmi-training-gain": f"{trained - vectors:.3f}",
-        "tie-change": f"{pd.concat(ties).abs().max():.3f}",
         "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
     }
     return pd.DataFrame({"name": [*values], "text": [*values.values()]})

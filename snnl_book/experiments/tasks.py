@@ -1,5 +1,6 @@
 """The documents, images or points of one run, and the parameters of a chapter."""
 
+import os
 import textwrap
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,7 +42,7 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
 
     Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind`` is
     the kind of data that the chapter is about: ``texts``, ``short texts`` or ``images``. It decides
-    which data set ``auto`` is.
+    which data set ``auto`` is. Prints a warning if SNNL_RESULTS replaces the book's records.
 
     Raises ExperimentError or DataError for an unknown name or a wrong value. papermill itself only
     warns of a misspelled parameter, and the chapter would run with the default instead.
@@ -57,6 +58,9 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     dataset = data.resolve(namespace["dataset"], kind)
     _check_kind(dataset, kind)
     device = check_device(namespace["device"])
+    if folder := os.environ.get("SNNL_RESULTS"):
+        print(f"The records come from {folder} (SNNL_RESULTS), and none from the book.")
+        print("Without a run, numbers show as a dash or nan, and sentences may be wrong.")
     if seeds in ([], "", "[]"):
         return Parameters(profile, PAPER_SEEDS[:1], dataset, device)
     seeds = plan.parse_seeds(seeds)

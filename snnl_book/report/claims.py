@@ -65,7 +65,7 @@ def listed(judged: pd.DataFrame) -> str:
     """List rows of ``judge`` in Markdown, one line per claim.
 
     A line has the verdict, the claim, and how its comparisons came out. The verdict links to the
-    claims of its paper on the page *The claims*. The words of the verdicts are explained first.
+    claims of its paper on the page *The claims*.
     """
     lines = []
     for row in judged.itertuples():
@@ -74,21 +74,12 @@ def listed(judged: pd.DataFrame) -> str:
         claim = f"{row.claim[0].upper()}{row.claim[1:]}"
         came_out = re.sub(r"(?<![\w.])-(?=\d)", "−", _came_out(row))
         lines.append(f"- {verdict}: {claim}. {came_out}")
-    unfair = any(each["direction"] == "unfair" for own in judged["contrasts"] for each in own)
-    words = _VERDICTS + _UNFAIR * unfair + _PROVISIONAL * bool(judged["provisional"].any())
-    link = "For the paper's numbers and ours in each comparison, see [The claims](claims.md)."
-    return "\n".join([words, "", *lines, "", link])
+    return "\n".join([*lines, "", _LINKS])
 
 
-_VERDICTS = """\
-Each claim is tested by a list of comparisons. It *holds* if all of them hold, and *fails* if all \
-of them fail. It *holds in part* if some hold and none fails, *fails in part* if some fail and \
-none holds, and is *mixed* if some hold and others fail. It is *open* if our runs decide none \
-of them, and *not tested* if we have no run that tests it."""
-_UNFAIR = """ A comparison is *unfair* if most runs of a method collapsed, or if a rival scores \
-far below its published value."""
-_PROVISIONAL = """ A verdict is *provisional* if the intervals behind it are too narrow, because \
-they ignore the choice of test documents, words or images."""
+_LINKS = """\
+For what the verdicts mean, see [our rule](claims.md#The-rule); for the paper's numbers and ours \
+in each comparison, see [The claims](claims.md)."""
 
 
 def tested(judged: pd.DataFrame) -> pd.DataFrame:
@@ -250,6 +241,8 @@ def _reason(contrast):
 
 def _why_open(contrast):
     """Return why the interval of a comparison decides nothing."""
+    if "best of" in contrast["says"] and contrast["units"] == 1:
+        return "there are too few runs for an interval around their best"
     if contrast["units"] < contrasts.FEWEST:
         return f"there are fewer than three {UNITS[contrast['unit']]}"
     if contrast["note"] == "the units hardly differ":

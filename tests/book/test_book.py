@@ -79,6 +79,16 @@ def test_papermill_tells_what_each_parameter_takes(path):
         assert experiments.parameters(namespace, kind[1] if kind else "texts").dataset == name
 
 
+def test_a_chapter_warns_that_other_records_replace_the_books(monkeypatch, capsys, tmp_path):
+    namespace = {"profile": "tiny", "seeds": [], "dataset": "auto", "device": "cpu"}
+    monkeypatch.delenv("SNNL_RESULTS", raising=False)
+    experiments.parameters(namespace)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
+    experiments.parameters(namespace)
+    assert f"come from {tmp_path} (SNNL_RESULTS)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
 def test_every_figure_has_alt_text_and_every_table_a_caption_and_a_name_of_its_own(path):
     calls = {"show_table": [], "show_figure": []}

@@ -147,7 +147,7 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     numbers = pages._values(judged).set_index("name")["text"]
     page = (ROOT / "book" / "index.md").read_text()
     page = re.sub(r"\{value\}`([\w-]+)`", lambda name: numbers[name[1]], page)
-    answer = said(README.partition("**What came out.**")[2].partition("The front page")[0])
+    answer = said(README.partition("**What came out.**")[2].partition("![Points of")[0])
     assert answer in said(re.sub(r"^:.*$", "", page, flags=re.MULTILINE))  # without directives
     answers = re.split(r" (?=\d\. \*\*)", answer)[1:]
     assert len(answers) == 5
@@ -206,11 +206,11 @@ def test_the_pictures_show_what_the_records_say(judged):
     total = sum(sum(row.values()) for row in counted.values())
     assert total == len(judged) == len(registered_claims())
     assert not judged["provisional"].any()  # or README, index.md and claims.md must name them
-    assert f"Verdicts on {total} claims" in said(README)
+    assert f"*Of {total} claims" in said(README)
     untested, hold = (
         sum(row[kind] for row in counted.values()) for kind in ("not tested", "holds")
     )
-    assert f"{hold} hold and {untested} were not tested." in said(README)
+    assert f"only {hold} hold outright, and {untested} were not tested." in said(README)
 
 
 def test_the_moving_points_end_with_neighbours_of_their_class():
