@@ -154,6 +154,7 @@ def ablation_cells(profile: dict) -> Iterator[Cell]:
         stages = {"warm_up": 0, "adaptation_epochs": 0}
         yield cell("without stage 1 and reconstruction", **stages, **CLUSTERING_ALONE)
         yield cell("mean pooling", embedding="minilm")
+        yield cell("batches of 8", seeds=1, batch_size=8)
         yield _longer_cell(profile, dataset, clusterer)
         if profile["short_recipe"]:  # the paper's grid is one of the full profile
             continue
