@@ -1,9 +1,25 @@
-"""ClusterBERT's settings. This module imports nothing slow."""
+"""ClusterBERT's settings, and a check of numbers. This module imports nothing slow."""
 
+import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 STAGES = ("start", "domain adaptation", "clustering", "hardening")
 """The stages of ClusterBERT's training, in their order."""
+
+
+def check_numbers(settings: dict, names: str, kind=Real, low=0, high=math.inf) -> None:
+    """Raise ValueError unless each named setting is a finite number from ``low`` to ``high``.
+
+    ``names`` are separated by spaces. ``kind`` is Real, or Integral for whole numbers.
+    """
+    for name in names.split():
+        value = settings[name]
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        if not (is_number and low <= value <= high and value < math.inf):
+            noun = "a whole number" if kind is Integral else "a finite number"
+            bounds = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise ValueError(f"{name} must be {noun} {bounds}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -11,7 +27,7 @@ class Recipe:
     """How ClusterBERT is trained.
 
     The paper (App. 1.2.3) fixes Adam, its rate, the epochs of stages 1 and 3 and both lambdas, and
-    names a grid for stage 2.
+    names a grid for stage 2. Raises ValueError for a number that is out of its range.
 
     Args:
         pooling: the sentence embedding: ``cls`` as in the paper, or ``mean``.
@@ -46,3 +62,10 @@ class Recipe:
     clustering_weight: float = 0.8
     hardening_weight: float = 0.75
     frozen: int = 0
+
+    def __post_init__(self):
+        settings = vars(self)
+        check_numbers(settings, "batch_size reclusterings clustering_epochs", Integral, 1)
+        check_numbers(settings, "warm_up adaptation_epochs hardening_epochs frozen", Integral)
+        check_numbers(settings, "learning_rate new_rate")
+        check_numbers(settings, "deletion clustering_weight hardening_weight", high=1)

@@ -5,10 +5,12 @@ and a monitor that measures how entangled (mixed) the classes are in each layer 
 does not import sentence-transformers, but calls its models as torch modules.
 """
 
+import operator
 from contextlib import contextmanager
 from functools import partial
 from numbers import Integral
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -54,8 +56,8 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
     is a list of one dict, the input of the model. ``labels`` is an integer tensor [B].
 
     Raises:
-        ValueError: ``"annealed"`` is used without ``epoch``, the data set has several columns of
-            texts, or ``SoftNearestNeighborLoss`` rejects an argument.
+        ValueError: ``epoch`` is not a function, or is missing for ``"annealed"``; the data set has
+            several columns of texts; or ``SoftNearestNeighborLoss`` rejects an argument.
 
     >>> model = lambda features: {"sentence_embedding": features["x"]}
     >>> loss = SentenceSoftNearestNeighborLoss(model, temperature=1.0)
@@ -68,9 +70,10 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
         self, model, temperature=1.0, *, epoch=None, gather_across_devices=False, **options
     ):
         super().__init__()
-        if temperature == "annealed" and not callable(epoch):
-            advice = "a function that returns the epoch, such as lambda: trainer.state.epoch"
-            raise ValueError(f'temperature "annealed" needs epoch, {advice}; got {epoch!r}')
+        if not callable(epoch) and (epoch is not None or temperature == "annealed"):
+            expected = "a function that returns the epoch, such as lambda: trainer.state.epoch"
+            condition = '(required only for temperature "annealed")'
+            raise ValueError(f"epoch must be {expected} {condition}, got {epoch!r}")
         self.model = model  # the trainer expects this name
         self.epoch = epoch
         self.gather_across_devices = gather_across_devices
@@ -90,7 +93,12 @@ class SentenceSoftNearestNeighborLoss(torch.nn.Module):
         """Return a dict of the settings, which the trainer writes into the model card."""
         names = ("temperature", "distance", "ignore_index")
         settings = {name: getattr(self.criterion, name) for name in names}
-        return settings | {"gather_across_devices": self.gather_across_devices}
+        settings["gather_across_devices"] = self.gather_across_devices
+        # The trainer writes them as JSON, which has no numpy numbers.
+        return {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in settings.items()
+        }
 
     @property
     def citation(self):
@@ -208,8 +216,8 @@ class EntanglementMonitor:
         if not (isinstance(max_samples, Integral) and max_samples >= 1):
             raise ValueError(f"max_samples must be a whole number above 0, got {max_samples!r}")
         self.model = model
-        self.layers = layers
-        self.forward = forward or (lambda model, inputs: model(inputs))
+        self.layers = layers if isinstance(layers, dict | str) else list(layers)
+        self.forward = forward or operator.call
         self.loss = partial(soft_nearest_neighbor_loss, temperature=temperature, distance=distance)
         self.max_samples = max_samples
         self.history = []
@@ -219,9 +227,10 @@ class EntanglementMonitor:
         """Measure the loss of each layer, add the result to ``history`` and return it.
 
         ``batches`` is an iterable of pairs, such as a DataLoader. Each pair is an input of the
-        model and its labels, an integer tensor [B]. Reading stops at ``max_samples`` rows. Pass the
-        same held-out rows each time, and do not sort them by class. The result is a dict with the
-        keyword arguments, such as ``epoch=3``, and the loss of each layer as a float.
+        model and its labels, integers [B] in a tensor, array or list. Reading stops at
+        ``max_samples`` rows. Pass the same held-out rows each time, and do not sort them by class.
+        The result is a dict with the keyword arguments, such as ``epoch=3``, and the loss of each
+        layer as a float.
         """
         rows = {name: [] for name in self.layers}
         labels = []
@@ -231,7 +240,7 @@ class EntanglementMonitor:
                 self.forward(self.model, inputs)
                 for name, parts in rows.items():
                     parts.append(hidden[name].flatten(1))
-                labels.append(batch_labels.to(parts[0].device))
+                labels.append(torch.as_tensor(batch_labels).to(parts[0].device))
                 if sum(map(len, labels)) >= self.max_samples:
                     break
         if not sum(map(len, labels)):

@@ -77,8 +77,7 @@ def reference_loss(features, labels, temperature=1.0, *, distance="cosine"):
     # Half precision is computed in float32.
     features = features.to(torch.promote_types(features.dtype, torch.float32))
     if distance == "cosine":
-        lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
-        unit = features / (lengths + (lengths == 0))  # a row of zeros stays as it is
+        unit = _unit_rows(features)
         distances = 1 - unit @ unit.mT
     else:
         differences = features.unsqueeze(-2) - features.unsqueeze(-3)
@@ -205,7 +204,7 @@ def soft_nearest_neighbor_loss(  # noqa: PLR0913 - a public name, fixed
     settings = Settings(anchors, distance, chunk_size, ignore_index, reduction != "none")
     losses, has_mate = PairLosses.apply(rows, row_labels, temperature, settings)
     if check_finite and _can_look(features) and _mostly_alone(has_mate, labels, settings):
-        _warn_caller(FEW_CLASS_MATES)
+        warn_caller(FEW_CLASS_MATES)
     if reduction == "mean":
         return losses / has_mate.clamp_min(1).to(losses.dtype)
     return losses
@@ -231,8 +230,9 @@ class SoftNearestNeighborLoss(torch.nn.Module):
     """The loss of Eq. 4 as a module with a fixed, annealed or learned temperature.
 
     ``temperature`` is a number, ``"annealed"`` (Eq. 6) or ``"learnable"``. A learnable temperature
-    starts at ``initial_temperature``; its logarithm is a parameter of the module. ``distance``,
-    ``reduction``, ``chunk_size``, ``ignore_index`` and ``check_finite`` are passed to
+    starts at ``initial_temperature``; its logarithm is a parameter of the module. A tensor is
+    refused with ValueError, because the module would not train it. ``distance``, ``reduction``,
+    ``chunk_size``, ``ignore_index`` and ``check_finite`` are passed to
     ``soft_nearest_neighbor_loss``.
 
     ``forward(features, labels, *, epoch=None, references=None, reference_labels=None)`` takes that
@@ -259,16 +259,16 @@ class SoftNearestNeighborLoss(torch.nn.Module):
         initial_temperature=1.0,
     ):
         super().__init__()
+        named = isinstance(temperature, str) and temperature in ("annealed", "learnable")
+        allowed = 'a number, "annealed" or "learnable"'
+        _require(named or _is_number(temperature, Real), "temperature", allowed, temperature)
         positive = _is_number(initial_temperature, Real) and 0 < initial_temperature < math.inf
         expected = "a finite number above 0"
         _require(positive, "initial_temperature", expected, initial_temperature)
         used = temperature == "learnable" or initial_temperature == 1
         expected = '1 unless temperature is "learnable"'
         _require(used, "initial_temperature", expected, initial_temperature)
-        number = 1.0 if temperature in ("annealed", "learnable") else temperature
-        allowed = 'a number, "annealed" or "learnable"'
-        _require(not isinstance(number, str), "temperature", allowed, temperature)
-        _check_options(number, distance, reduction, chunk_size, ignore_index)
+        _check_options(1.0 if named else temperature, distance, reduction, chunk_size, ignore_index)
         self.temperature = temperature
         self.distance = distance
         self.reduction = reduction
@@ -367,7 +367,7 @@ def composite_loss(  # noqa: PLR0913 - a public name, fixed
     _check_label_type(labels, "labels")
     options = {"distance": distance, "chunk_size": chunk_size, "ignore_index": ignore_index}
     _check_options(temperature, **options)
-    layers = layers if isinstance(layers, str) else list(layers)
+    layers = layers if isinstance(layers, str | None) else list(layers)
     names = list(hidden) if layers in ("sum", "min") else layers
     known = not isinstance(names, str) and names and all(name in hidden for name in names)
     _require(known, "layers", f'"sum", "min" or some of {list(hidden)}', layers)
@@ -424,7 +424,7 @@ def supervised_contrastive_loss(features, labels, temperature):
     _check_rows(features, labels, "features", "labels", "B")
     _require(labels.ndim == 1, "labels", "[B], one class per point", tuple(labels.shape))
     _check_options(temperature, DISTANCES[0])
-    unit = F.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
+    unit = _unit_rows(features.to(torch.promote_types(features.dtype, torch.float32)))
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
     masked = torch.finfo(unit.dtype).min / 4
     logits = (unit @ unit.T / temperature).masked_fill(itself, masked)
@@ -432,6 +432,18 @@ def supervised_contrastive_loss(features, labels, temperature):
     log_probabilities = logits - logits.logsumexp(dim=1, keepdim=True)
     losses = -(log_probabilities * mates).sum(dim=1) / mates.sum(dim=1).clamp_min(1)
     return losses.sum() / mates.any(dim=1).sum().clamp_min(1)
+
+
+def _unit_rows(features):
+    """Return rows of length 1; a row of zeros stays as it is."""
+    # Squares of very small or large entries would underflow or overflow. Each row is therefore
+    # divided by a power of two near its largest entry, which rounds nothing.
+    largest = features.detach().abs().amax(dim=-1, keepdim=True)
+    exponents = largest.log2().floor() - 1
+    exponents = exponents.masked_fill(largest < torch.finfo(features.dtype).tiny, 0)
+    features = features / exponents.exp2()
+    lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
+    return features / (lengths + (lengths == 0))
 
 
 # ---------------------------------------------------------------- checks of the arguments
@@ -563,7 +575,7 @@ def _mostly_alone(has_mate, labels, settings):
     return few
 
 
-def _warn_caller(message):
+def warn_caller(message):
     """Issue a warning for the nearest calling line outside this library and torch."""
     frame = sys._getframe()
     level = 1

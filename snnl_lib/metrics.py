@@ -66,6 +66,8 @@ def clustering_scores(features, clusters, labels):
     """
     clusters, labels = _ids("clusters", clusters), _ids("labels", labels)
     features = check_points(features, clusters=clusters, labels=labels)
+    # Far from the origin, scikit-learn's distances lose digits. Medians of integers are exact.
+    features = features - np.median(features, axis=0)
     defined = 1 < len(np.unique(clusters)) < len(clusters)
 
     def internal(score):

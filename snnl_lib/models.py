@@ -50,10 +50,15 @@ def _run_hidden_layers(layers, x, name, before_relu):
 
 def _check_sizes(**sizes):
     for name, size in sizes.items():
-        for value in size if isinstance(size, (tuple, list)) else (size,):
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                expected = "whole numbers" if isinstance(size, (tuple, list)) else "a whole number"
-                raise ValueError(f"{name} must be {expected} above 0, got {size!r}")
+        several = name == "hidden_sizes"
+        values = size if several else [size]
+        if not isinstance(values, (tuple, list)) or not all(map(_is_size, values)):
+            expected = "a list of whole numbers" if several else "a whole number"
+            raise ValueError(f"{name} must be {expected} above 0, got {size!r}")
+
+
+def _is_size(value):
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
 
 
 class FeedForwardNet(nn.Module):
@@ -248,8 +253,9 @@ def hidden_layers(model, layers):
             such names to functions that take the result of the submodule and return a tensor
             [B, ...].
 
-    Yields a dict from layer name to tensor. Each call of the model fills the dict again. All hooks
-    (callbacks) are removed at the end of the ``with`` block, even after an exception.
+    Yields a dict from layer name to tensor. Each call of the model fills the dict again. Call the
+    model itself, as in ``model(x)``, not one of its methods. All hooks (callbacks) are removed at
+    the end of the ``with`` block, even after an exception.
 
     Raises:
         ValueError: ``layers`` is empty, or names a submodule that the model does not have.
@@ -287,7 +293,8 @@ def hidden_layers(model, layers):
             return
         if name in hidden:
             problem = "ran twice in one call of the model, so its value is ambiguous"
-            raise RuntimeError(f"layer {name!r} {problem}")
+            advice = "name a layer that runs once, or call the model itself, not one of its methods"
+            raise RuntimeError(f"layer {name!r} {problem}: {advice}")
         hidden[name] = value
         states[name] = _version(value), torch.is_grad_enabled()
 
@@ -298,7 +305,7 @@ def hidden_layers(model, layers):
             _check_layer(name, hidden, states)
 
     with ExitStack() as hooks:
-        for name in layers:
+        for name in dict.fromkeys(layers):
             hooks.enter_context(modules[name].register_forward_hook(partial(keep, name)))
         hooks.enter_context(model.register_forward_pre_hook(start))
         hooks.enter_context(model.register_forward_hook(check))

@@ -4,6 +4,7 @@ This module does not import torch, so the command that lists the runs starts qui
 """
 
 import zlib
+from numbers import Integral
 
 import numpy as np
 
@@ -17,9 +18,11 @@ def named_seed(seed: int, name: str) -> int:
     ``seed`` is the run's seed, and ``name`` identifies the source, such as ``"subset"``,
     ``"weights"``, ``"batches"`` or ``"kmeans"``. Each source has its own seed. A baseline and a
     method with the same ``seed`` therefore use the same subset, initial weights and batches, and
-    can be compared seed by seed.
+    can be compared seed by seed. Raises ValueError if ``seed`` is not a whole number of at least 0.
 
     >>> named_seed(42, "weights"), named_seed(42, "batches")
     (1366180961, 1106088122)
     """
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])

@@ -20,7 +20,13 @@ from tqdm import tqdm
 
 from snnl_lib.checkpoint import Checkpoint, key
 from snnl_lib.devices import exact_layers, has_float64, kept_random_states
-from snnl_lib.losses import annealed_temperature, composite_loss, soft_nearest_neighbor_loss
+from snnl_lib.losses import (
+    FEW_CLASS_MATES,
+    annealed_temperature,
+    composite_loss,
+    soft_nearest_neighbor_loss,
+    warn_caller,
+)
 from snnl_lib.seeds import BATCH_SIZE, named_seed
 
 
@@ -33,6 +39,9 @@ class Diverged(ArithmeticError):
     def __init__(self, reason: str, curve: pd.DataFrame):
         super().__init__(reason)
         self.curve = curve
+
+    def __reduce__(self):  # an exception from another process is pickled
+        return type(self), (str(self), self.curve)
 
 
 def raise_if_diverged(trained):
@@ -139,6 +148,10 @@ def squared_error_of_logistic(output, features, labels):
 
 POWERS = {None: 0, "over T": -1, "times T": 1}
 """For each ``weight`` of ``train``, the power of the annealed temperature that multiplies alpha."""
+ONE_CLASS = (
+    "the labels have fewer than two classes, so the soft nearest neighbor loss is 0 in every "
+    "batch: pass labels of at least two classes, or alpha=0"
+)
 
 
 @dataclass
@@ -182,7 +195,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         model: network that maps a batch [B, D] to (output, hidden), where ``hidden`` is a dict of
             the hidden layers. Training moves the network to the device and leaves it there in eval
             mode.
-        features: float32 array or tensor [N, D], or float64 if the device supports it.
+        features: float32 array or tensor [N, D], or float64 if the network is float64 too and the
+            device supports it.
         labels: integer array or tensor [N].
         primary: function (output, features, labels) that returns the primary loss of a batch, a
             scalar tensor.
@@ -211,7 +225,9 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             ends early, and the next epoch continues with the remaining documents.
         after_epoch: function (model) that returns a dict of numbers to add to the epoch's row of
             the curve.
-        ignore_index: label of documents to ignore in Eq. 4, or None.
+        ignore_index: label of documents to ignore in Eq. 4, or None. It does not affect
+            ``primary``: to ignore the label -1 there too, pass a function that returns
+            ``F.cross_entropy(output, labels, ignore_index=-1)``.
         checkpoint: path of a checkpoint file, or None. An interrupted training run continues after
             the last epoch saved in it. Remove the file once the trained model is saved. The file
             identifies the functions ``primary``, ``select`` and ``regularizer`` by their names, so
@@ -227,13 +243,14 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         finite, and ``diverged`` gives the reason.
 
     Warns:
-        UserWarning: ``alpha`` is not 0, and more than half of the documents in a batch have no
-            classmate (another document with the same label). This is checked for one batch, before
-            training starts.
+        UserWarning: ``alpha`` is not 0, and Eq. 4 is 0 because all labels are equal, or more than
+            half of the documents in a batch have no classmate (another document with the same
+            label). The latter is checked for one batch, before training starts.
 
     Raises:
-        TypeError: ``features`` is not a floating-point array or tensor, ``labels`` is not an
-            integer array or tensor, or the network does not return (output, hidden).
+        TypeError: ``features`` is not a floating-point array or tensor, or has another dtype than
+            the network; ``labels`` is not an integer array or tensor; or the network does not
+            return (output, hidden).
         ValueError: ``features`` has no rows, differs from ``labels`` in length, or is float64 on a
             device without float64; a number is out of range; ``weight`` or a layer is unknown;
             ``regularizer`` is combined with ``layers`` or ``ignore_index``; or a function has no
@@ -395,17 +412,31 @@ def _objective(primary, layers, select, regularizer, ignore_index):
 
 
 def _warn_if_alone(labels, batch_size, ignore_index):
-    """Warn if more than half of the documents in a random batch have no classmate.
+    """Warn if all labels are equal or few documents in a random batch have a classmate.
 
-    The loss issues the warning itself. It does so only on the CPU, so the labels are moved there.
+    The loss issues the second warning itself if a batch has several documents. It does so only on
+    the CPU, so the labels are moved there.
     """
+    if len({*labels.unique().tolist()} - {ignore_index}) < 2:
+        return warn_caller(ONE_CLASS)
+    if batch_size == 1:
+        return warn_caller(FEW_CLASS_MATES)
     rows = next(batches(len(labels), batch_size, torch.Generator().manual_seed(0)))
     points = torch.zeros(len(rows), 1)
     soft_nearest_neighbor_loss(points, labels[rows].cpu(), ignore_index=ignore_index)
 
 
 def _output_and_hidden(model, x):
-    result = model(x)
+    try:
+        result = model(x)
+    except RuntimeError as error:
+        dtypes = {parameter.dtype for parameter in model.parameters()}
+        if len(dtypes) != 1 or x.dtype in dtypes or "type" not in str(error):
+            raise
+        given, network = (str(dtype).removeprefix("torch.") for dtype in (x.dtype, *dtypes))
+        advice = f"use features.astype({network!r})" + " or model.double()" * (given == "float64")
+        problem = f"the features are {given} but the network is {network}"
+        raise TypeError(f"{problem}: {advice}") from error
     if not isinstance(result, tuple | list) or len(result) != 2:
         expected = "the network must return (output, hidden), where hidden is a dict of its layers"
         advice = "wrap it in a module whose forward returns both"
@@ -480,14 +511,15 @@ def forward(model, features, *, layer=None, batch_size=1024):
     The result is a float32 array [N, ...]. ``layer`` is the name of the hidden layer, or None for
     the output. The features are moved to the model's device in batches of ``batch_size`` rows. The
     model stays in its mode: call ``model.eval()`` first if it has dropout. Raises TypeError for
-    features that are not numbers, ValueError for an unknown layer.
+    features that are not numbers or have another dtype than the model, ValueError for an unknown
+    layer.
 
     >>> from snnl_lib.models import FeedForwardNet
     >>> model = build(FeedForwardNet, 300, 4, seed=42)
     >>> forward(model, torch.zeros(5, 300), layer="hidden1").shape
     (5, 500)
     """
-    device = next(model.parameters()).device
+    device = next((weights.device for weights in model.parameters()), "cpu")
     parts = []
     for batch in _tensor(features, "features", "float32").split(batch_size):
         output, hidden = _output_and_hidden(model, batch.to(device))

@@ -629,7 +629,7 @@ def _cost_of_runs(records):
                 "median seconds": f"{runs['seconds'].median():,.0f}",
                 "longest": f"{runs['seconds'].max():,.0f}",
                 "hours in all": f"{hours:,.1f}" if hours >= 0.05 else "under 0.1",
-                "shared training included": f"in {shared}" if shared else "–",
+                "runs whose seconds include shared training": f"{shared}" if shared else "–",
                 "devices": "; ".join(runs["device"].unique()),
                 "records": BUILT,
             }

@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 
 from snnl_book import data, lacks, require
 from snnl_book.cache import file_fingerprint
+from snnl_book.recipes import check_numbers
 from snnl_lib import SnnlError
 
 MAX_PIECES = 128  # including the start and the end piece; longer texts are cut off
@@ -262,12 +264,22 @@ class Pieces:
         return torch.from_numpy(padded), torch.from_numpy(mask)
 
 
+def whole_characters(text: str) -> str:
+    """Return a text in which half an emoji (a lone surrogate) is replaced by U+FFFD.
+
+    >>> whole_characters("wine \\ud83c") == "wine \\ufffd"
+    True
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def tokenize(texts: list[str], name: str, tokenizer=None, max_pieces=MAX_PIECES) -> Pieces:
     """Cut N texts into the word pieces of a backbone; an empty text has none.
 
     ``name`` is one of ``BACKBONES`` or the path of a folder. ``tokenizer`` may be the result of an
-    earlier ``load_tokenizer(name)``. ``max_pieces`` of a text are kept, start and end included, or
-    as many as the backbone can read. Raises ValueError for anything but a list of texts,
+    earlier ``load_tokenizer(name)``. ``max_pieces`` of a text are kept, start and end included. The
+    default is 128, or as many as the backbone can read. Raises ValueError for anything but a list
+    of texts and for ``max_pieces`` that is not a whole number from 3 to what the backbone can read,
     BackboneError for an unknown name and for missing weights.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")
@@ -279,6 +291,8 @@ def tokenize(texts: list[str], name: str, tokenizer=None, max_pieces=MAX_PIECES)
     if isinstance(texts, str) or not len(texts) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
     tokenizer = tokenizer or load_tokenizer(name)
+    most = max(tokenizer.model_max_length, MAX_PIECES)
+    check_numbers({"max_pieces": max_pieces}, "max_pieces", Integral, 3, most)
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)
     room = min(max_pieces, tokenizer.model_max_length) - 2
     ids = [np.array(text[:room], dtype=np.int32) for text in encoded["input_ids"]]

@@ -7,6 +7,7 @@ runs when it is loaded.
 import json
 import os
 import tempfile
+import warnings
 from dataclasses import asdict, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -59,17 +60,24 @@ def saved_class(folder) -> str:
 
 
 def as_it_was_on_error(fit):
-    """Wrap a ``fit`` so that the estimator keeps its attributes if it fails or is interrupted."""
+    """Wrap a ``fit`` so that the estimator keeps its attributes if it fails or is interrupted.
+
+    A training that broke down (``diverged``) causes a warning.
+    """
 
     @wraps(fit)
     def fit_or_restore(estimator, *args, **options):
         before = dict(vars(estimator))
         try:
-            return fit(estimator, *args, **options)
+            fit(estimator, *args, **options)
         except BaseException:
             vars(estimator).clear()
             vars(estimator).update(before)
             raise
+        if diverged := vars(estimator).get("diverged"):
+            sentence = f"the training broke down ({diverged}), so the result means nothing"
+            warnings.warn(sentence, stacklevel=2)
+        return estimator
 
     return fit_or_restore
 
@@ -116,7 +124,7 @@ class Estimator(TransformerMixin, BaseEstimator):
         """Return the estimator that ``save`` wrote into a ``folder``, on a ``device``.
 
         It predicts and transforms as before. Raises SnnlError if the folder holds no model, a model
-        of another class, or a damaged one.
+        of another class, or a damaged one, and if the device is not available.
         """
         require("safetensors")
         from safetensors.torch import load_file
@@ -133,6 +141,12 @@ class Estimator(TransformerMixin, BaseEstimator):
         if saved_class != name:
             problem = f"{folder} holds a model of class {saved_class}, not {name}"
             raise SnnlError(f"{problem}: load it with {saved_class}.load")
+        try:
+            torch.empty(0, device=device)
+        except Exception as error:  # torch raises several types
+            reason = str(error).split("\n")[0].rstrip(".")
+            problem = f"the device {str(device)!r} is not available ({reason})"
+            raise SnnlError(f'{problem}: choose another, such as "cpu"') from error
         try:
             parameters = facts["parameters"]
             model = cls(**{key: _from_json(value) for key, value in parameters.items()})
@@ -170,6 +184,7 @@ class Estimator(TransformerMixin, BaseEstimator):
     def _validated(self, X, reset=False, dtype=np.float32, **labels):
         """Return X as an array [N, D] of finite numbers, as wide as the fitted X.
 
+        Its type is ``dtype``; None keeps floats of 32 bits or more, and makes floats of all others.
         With ``y`` among the ``labels``, X and y are returned. Raises ValueError in one sentence.
         """
         if not reset:
@@ -178,7 +193,7 @@ class Estimator(TransformerMixin, BaseEstimator):
             validated = validate_data(self, X, reset=reset, **labels)
             X, *y = validated if labels else (validated,)
             with np.errstate(over="raise"):
-                X = X.astype(dtype or X.dtype, copy=False)
+                X = X.astype(dtype or np.promote_types(X.dtype, np.float32), copy=False)
         except (ValueError, FloatingPointError) as error:
             reason = str(error).split("\n")[0].rstrip(".:")
             advice = "X must be finite numbers [N, D]" + (", and y labels [N]" if labels else "")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.base import ClusterMixin
 
-from snnl_book.embeddings.backbones import MAX_PIECES, load_tokenizer, tokenize
+from snnl_book.embeddings.backbones import MAX_PIECES, load_tokenizer, tokenize, whole_characters
 from snnl_book.embeddings.transformers import encode, load_encoder
 from snnl_book.methods._saving import Estimator
 
@@ -12,7 +12,10 @@ BACKBONE = "backbone"  # a folder within a saved model, in the format of transfo
 
 
 def checked_texts(texts) -> list[str]:
-    """Return texts as a list. Raises ValueError for anything but a non-empty list of strings."""
+    """Return texts as a list, with half an emoji replaced by U+FFFD.
+
+    Raises ValueError for anything but a non-empty list of strings.
+    """
     wanted = "texts must be a non-empty list of strings"
     if isinstance(texts, dict) or getattr(texts, "ndim", 1) != 1:
         advice = "pass one column, such as df['title']"
@@ -23,7 +26,7 @@ def checked_texts(texts) -> list[str]:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{wanted}, got {text!r:.60} at index {index}")
-    return texts
+    return [whole_characters(text) for text in texts]
 
 
 class TextEstimator(ClusterMixin, Estimator):

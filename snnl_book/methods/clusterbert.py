@@ -10,6 +10,7 @@ import math
 import time
 import warnings
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods._texts import TextEstimator
 from snnl_book.methods.deep_clustering import target_distribution
 from snnl_book.methods.tsdae import Decoder, delete_words
-from snnl_book.recipes import STAGES, Recipe
+from snnl_book.recipes import STAGES, Recipe, check_numbers
 from snnl_lib.checkpoint import Checkpoint
 from snnl_lib.training import build, named_seed, progress_bar, take_step
 
@@ -65,7 +66,8 @@ class ClusterBERT(TextEstimator):
             differ only in later stages share stage 1. None keeps no checkpoint.
         assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
             or ``head`` (the head's clusters, after stage 2 or 3; a ValueError before).
-        max_pieces: how many word pieces of a text are read, start and end included.
+        max_pieces: how many word pieces of a text are read, start and end included: at least 3, and
+            at most what the backbone can read (512 for MiniLM).
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> short = Recipe(warm_up=0, adaptation_epochs=1, reclusterings=1,
@@ -97,16 +99,21 @@ class ClusterBERT(TextEstimator):
         """Fine-tune on N texts and return self; ``y`` is ignored.
 
         ``stages`` is the last stage: 1 (TSDAE alone), 2 or 3. ``others`` are texts that are
-        embedded after each stage, and never trained on. A loss that is not finite ends the training
-        without an error (``diverged``). Targets that use fewer than half of the clusters cause a
-        warning.
+        embedded after each stage, and never trained on. A loss or an embedding that is not finite
+        ends the training with a warning (``diverged``). Targets that use fewer than half of the
+        clusters cause a warning too.
 
         Raises:
             ValueError: no list of texts, a k that is not a whole number from 1 to N, a pooling
-                other than ``cls`` and ``mean``, an unknown ``assign`` or number of stages.
+                other than ``cls`` and ``mean``, an unknown ``assign`` or number of stages, more
+                frozen layers than the backbone has, a ``max_pieces`` that is out of its range, or a
+                recipe that is not a ``Recipe``.
             BackboneError: a backbone that is not on this machine, or cannot decode.
             CacheError: a checkpoint that is damaged or cannot be written.
         """
+        if self.recipe is not None and not isinstance(self.recipe, Recipe):
+            problem = f"recipe must be a Recipe or None, got {type(self.recipe).__name__}"
+            raise ValueError(f"{problem}: pass Recipe(...)")
         if stages not in (1, 2, 3):
             raise ValueError(f"stages must be 1, 2 or 3, got {stages!r}")
         if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
@@ -114,16 +121,17 @@ class ClusterBERT(TextEstimator):
             raise ValueError(f"assign must be {possible}, got {self.assign!r} with stages={stages}")
         self.pieces = self._cut(texts, anew=True)
         _fitting.check_clusters(self.k, len(texts), "texts")
-        self._others = self._cut(others) if len(others) else None
+        self._others = None if others is None or not len(others) else self._cut(others)
         self._build()
         self._forget_results()
         for stage in range(self._restore(stages), stages + 1):
             started = time.perf_counter()
             with self._sources(STAGES[stage]):
                 under_way = self._train_stage(stage) if stage > 0 else None
+            if not self.diverged:
+                self._end_stage(stage, started)
             if self.diverged:
                 break
-            self._end_stage(stage, started)
             if under_way is not None:
                 under_way.remove()
         self.curve = pd.DataFrame(self._rows)
@@ -144,6 +152,7 @@ class ClusterBERT(TextEstimator):
         """The clusters of the fitted texts, int array [N]."""
         self._check_fitted()
         if self.assign == "head":
+            self._check_head()
             return self.clusters
         self._cluster()
         return self._labels
@@ -171,13 +180,16 @@ class ClusterBERT(TextEstimator):
         self._cluster()
         return self._limits
 
+    def _check_head(self):
+        if self.clusters is None:
+            raise ValueError('the head has no clusters before stage 2: use assign="kmeans"')
+
     def _assign(self, vectors):
         """Return the clusters of embeddings [N, D] as ``assign`` says, int array [N]."""
         from sklearn.metrics import pairwise_distances_argmin
 
         if self.assign == "head":
-            if self.clusters is None:
-                raise ValueError('the head has no clusters before stage 2: use assign="kmeans"')
+            self._check_head()
             return self._probabilities(vectors).argmax(dim=1).cpu().numpy()
         self._cluster()
         return pairwise_distances_argmin(vectors, self._centers)
@@ -189,6 +201,8 @@ class ClusterBERT(TextEstimator):
         transformer = self.encoder.transformer
         self.head = nn.Linear(transformer.config.hidden_size, self.k).to(self._device)
         if frozen := self._recipe.frozen:
+            layers = len(transformer.encoder.layer)
+            check_numbers({"frozen": frozen}, "frozen", Integral, 0, layers)
             for part in (transformer.embeddings, *transformer.encoder.layer[:frozen]):
                 part.requires_grad_(False)
 
@@ -242,6 +256,8 @@ class ClusterBERT(TextEstimator):
             resumed = reached if epoch == reached["epoch"] else None
             if makes_targets and not resumed:
                 targets = self._targets(stage, epoch, targets)
+                if self.diverged:
+                    break
             self._epoch(stage, epoch, weight, targets, saved, resumed)
         return saved
 
@@ -251,7 +267,9 @@ class ClusterBERT(TextEstimator):
         Targets of k-means are 0 or 1, and numbered like the targets ``before``. If these are None,
         the head starts from the centroids.
         """
-        embeddings = encode(self.encoder, self.pieces, device=self._device)
+        embeddings = self._embed(self.pieces, f"before epoch {epoch} of stage {stage}")
+        if self.diverged:
+            return None
         if stage == 3:
             return target_distribution(self._probabilities(embeddings))
         seed = named_seed(self.seed, f"targets {epoch // self._recipe.clustering_epochs}")
@@ -265,6 +283,13 @@ class ClusterBERT(TextEstimator):
         else:
             clusters = match_clusters(clusters, before.argmax(dim=1).cpu().numpy(), self.k)
         return torch.as_tensor(np.eye(self.k, dtype=np.float32)[clusters], device=self._device)
+
+    def _embed(self, pieces, moment):
+        """Return the embeddings [N, D] of texts; record it if they are not finite."""
+        embeddings = encode(self.encoder, pieces, device=self._device)
+        if not np.isfinite(embeddings).all():
+            self.diverged = f"the embeddings were not finite {moment}"
+        return embeddings
 
     @torch.no_grad()
     def _probabilities(self, embeddings):
@@ -363,7 +388,10 @@ class ClusterBERT(TextEstimator):
     def _end_stage(self, stage, started):
         """Embed all texts after a stage, and save the stage."""
         corpora = [self.pieces, self._others] if self._others else [self.pieces]
-        embedded = [encode(self.encoder, pieces, device=self._device) for pieces in corpora]
+        moment = f"after stage {stage} ({STAGES[stage]})"
+        embedded = [self._embed(pieces, moment) for pieces in corpora]
+        if self.diverged:
+            return
         self.embeddings[STAGES[stage]] = np.concatenate(embedded)
         if stage > 1:
             self.clusters = self._probabilities(embedded[0]).argmax(dim=1).cpu().numpy()

@@ -6,6 +6,7 @@ The ClusterBERT paper compares itself with SCCL. Equation numbers are those of t
 import math
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods._texts import TextEstimator
 from snnl_book.methods.deep_clustering import soft_assignment, target_distribution
 from snnl_book.methods.tsdae import delete_words
+from snnl_book.recipes import check_numbers
 from snnl_lib.checkpoint import Checkpoint
 from snnl_lib.training import batches, build, named_seed, progress_bar, take_step
 
@@ -109,13 +111,17 @@ class SCCL(TextEstimator):
     def fit(self, texts: list[str], y=None):
         """Fine-tune on N texts and return self; ``y`` is ignored.
 
-        A loss that is not finite ends the training without an error (``diverged``).
+        A loss that is not finite ends the training with a warning (``diverged``).
 
         Raises:
-            ValueError: no list of texts, a k that is not a whole number from 1 to N, or a pooling
-                other than ``cls`` and ``mean``.
+            ValueError: no list of texts, a k that is not a whole number from 1 to N, a pooling
+                other than ``cls`` and ``mean``, or a parameter that is out of its range.
             BackboneError: a backbone that is not on this machine.
         """
+        check_numbers(vars(self), "steps", Integral)
+        check_numbers(vars(self), "batch_size", Integral, 2)  # one text has no contrast
+        check_numbers(vars(self), "deletion", high=1)
+        check_numbers(vars(self), "weight learning_rate new_rate")
         pieces = self._cut(texts, anew=True)
         _fitting.check_clusters(self.k, len(texts), "texts")
         self._build(pieces)

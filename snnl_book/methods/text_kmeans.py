@@ -41,17 +41,14 @@ class TextKMeans(ClusterMixin, Estimator):
 
     A scikit-learn estimator that takes texts. After ``fit``: ``labels_`` [N] are the clusters,
     ``centers`` [k, D] their means, and ``limits`` [k] the distances from them beyond which a text
-    is an outlier (``distance_limits``). ``fit`` and ``predict`` raise ValueError for anything but a
-    list of texts, and ``fit`` for a k that is not a whole number from 1 to N. A model saved by a
-    version that did not normalise the vectors gives the same results as before.
+    is an outlier (``distance_limits``). A model saved by a version that did not normalise the
+    vectors gives the same results as before.
 
     Args:
         k: the number of clusters.
         seed: determines where k-means starts.
         device: as torch names it.
-        max_pieces: how many word pieces of a text are read, at most 512.
-
-    Raises ValueError for anything but a list of texts.
+        max_pieces: how many word pieces of a text are read, from 3 to 512.
 
     >>> texts = ["sort a list", "sorting lists", "red wine", "a dry red wine"]
     >>> model = TextKMeans(2, seed=42).fit(texts)
@@ -70,8 +67,8 @@ class TextKMeans(ClusterMixin, Estimator):
     def fit(self, texts: list[str], y=None):
         """Cluster N texts and return self; ``y`` is ignored.
 
-        Raises ValueError for anything but a list of texts, and for a k that is not a whole number
-        from 1 to N.
+        Raises ValueError for anything but a list of texts, for a k that is not a whole number from
+        1 to N, and for a ``max_pieces`` that is out of its range.
         """
         self._normalized = True
         vectors = self._embed(texts)

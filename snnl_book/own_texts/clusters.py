@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from snnl_book import results
-from snnl_book.own_texts.tables import TextsError, TextsWarning, whole_characters
+from snnl_book.own_texts.tables import TextsError, TextsWarning
 from snnl_book.recipes import STAGES
 from snnl_lib.seeds import named_seed
 
@@ -163,7 +163,7 @@ def _checked(texts, method, pieces):
         raise TextsError(str(error)) from error
     if not all(text.strip() for text in texts):
         raise TextsError("texts must be non-empty strings: leave out all others")
-    return [whole_characters(text) for text in texts]
+    return texts
 
 
 def check_options(method: str, pieces: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snnl_book import require
+from snnl_book.embeddings.backbones import whole_characters
 from snnl_lib import SnnlError
 
 if TYPE_CHECKING:  # importing pandas would slow down the command line
@@ -264,15 +265,6 @@ def _json_line(number, line):
         raise TextsError(
             f"line {number} is not JSON ({error}): give one value per line, or rename it to .json"
         ) from None
-
-
-def whole_characters(text: str) -> str:
-    """Return a text in which half an emoji (a lone surrogate) is replaced by U+FFFD.
-
-    >>> whole_characters("wine \\ud83c") == "wine \\ufffd"
-    True
-    """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def map_values(table: "pd.DataFrame", function) -> "pd.DataFrame":

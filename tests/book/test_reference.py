@@ -50,11 +50,11 @@ INTERNALS = {
         encode fingerprint frequent_words is_rounded load_encoder load_language_model load_tokenizer
         local_folder mean_vectors open_backbone own_rows pack parse published_files random_encoder
         save_encoder sif table table_file tfidf to_device train_infersent_nli train_nli
-        trained_weights vocabulary word_rows word_vectors write_rounded
+        trained_weights vocabulary whole_characters word_rows word_vectors write_rounded
     """,
     "library": """
         check_points external_scores query_scores output_layer
-        take_step batches progress_bar squared_error_of_logistic
+        take_step batches progress_bar squared_error_of_logistic warn_caller
     """,
     "methods": """
         check_features cluster_map divergence embed_once evaluate_queries fit_umap

@@ -52,6 +52,17 @@ def test_what_is_no_list_of_texts_is_refused(packages):
             tokenize(texts, "minilm")
 
 
+def test_numbers_of_pieces_that_cannot_be_read_are_refused(packages, bert):
+    for pieces in (2, 0, -5, 2.5, True, None, "256", 513):
+        problem = f"max_pieces must be a whole number from 3 to 512, got {pieces!r}"
+        with pytest.raises(ValueError, match=problem):
+            tokenize(TEXTS, "minilm", max_pieces=pieces)
+    assert tokenize(["a list"], "minilm", max_pieces=3).cut == 1
+    assert len(tokenize(["sort a list " * 200], "minilm", max_pieces=512).ids[0]) == 510
+    with pytest.raises(ValueError, match="from 3 to 128, got 129"):
+        tokenize(TEXTS, str(bert), max_pieces=129)  # the default, for a backbone that reads 40
+
+
 # ---------------------------------------------------------------- where the weights are
 
 

@@ -200,13 +200,72 @@ def test_numbers_of_clusters_and_stages_that_cannot_be_are_refused(roberta):
             fit(roberta, stages=stages)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        (setting, value)
+        for settings, values in (
+            ("batch_size reclusterings clustering_epochs", (0, 1.5)),
+            ("warm_up adaptation_epochs hardening_epochs frozen", (-1, 1.5)),
+            ("learning_rate new_rate", (-1, math.nan, math.inf, "1")),
+            ("deletion clustering_weight hardening_weight", (-0.1, 2, math.nan)),
+        )
+        for setting in settings.split()
+        for value in values
+    ],
+)
+def test_a_recipe_with_a_number_out_of_its_range_is_refused(setting, value):
+    with pytest.raises(ValueError, match=f"{setting} must be a .* number .*, got {value!r}"):
+        Recipe(**{setting: value})
+
+
+def test_a_recipe_that_does_not_fit_the_backbone_or_is_none_is_refused(roberta):
+    with pytest.raises(ValueError, match="frozen must be a whole number from 0 to 2, got 3"):
+        fit(roberta, Recipe(frozen=3))
+    with pytest.raises(ValueError, match=r"recipe must be a Recipe or None, got dict: pass Recipe"):
+        fit(roberta, {"frozen": 1})
+
+
+def test_others_may_be_none(roberta):
+    assert fit(roberta, stages=1, others=None).embeddings["start"].shape == (8, 32)
+
+
 def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):
     monkeypatch.setattr(
         clusterbert, "clustering_loss", lambda logits, targets: logits.sum() * math.nan
     )
-    found = fit(roberta)
+    with pytest.warns(UserWarning, match=r"the training broke down \(the loss was nan in epoch 0"):
+        found = fit(roberta)
     assert "the loss was nan in epoch 0 of stage 2 (clustering)" in found.diverged
     assert tuple(found.embeddings) == STAGES[:2]
+
+
+@pytest.mark.parametrize(
+    ("breaks_in", "moment", "finished"),
+    [
+        ((1, 0), "after stage 1 (domain adaptation)", 1),
+        ((2, 0), "before epoch 1 of stage 2", 2),
+        ((2, 1), "after stage 2 (clustering)", 2),
+        ((3, 0), "after stage 3 (hardening)", 3),
+    ],
+)
+def test_embeddings_that_break_with_the_last_step_end_the_run(
+    roberta, tmp_path, monkeypatch, breaks_in, moment, finished
+):
+    end_epoch = ClusterBERT._end_epoch
+
+    def breaking(self, stage, epoch, *results):
+        end_epoch(self, stage, epoch, *results)
+        if (stage, epoch) == breaks_in:
+            torch.nn.init.constant_(next(self.encoder.parameters()), math.nan)
+
+    monkeypatch.setattr(ClusterBERT, "_end_epoch", breaking)
+    with pytest.warns(UserWarning, match="the training broke down"):
+        found = fit(roberta, folder=tmp_path)
+    assert found.diverged == f"the embeddings were not finite {moment}"
+    assert tuple(found.embeddings) == STAGES[:finished]
+    names = [path.name for path in tmp_path.iterdir()]
+    assert not any(f"stage-{finished}.pt" in name for name in names), "a broken stage is not kept"
 
 
 # ---------------------------------------------------------------- what each stage reads and aims at

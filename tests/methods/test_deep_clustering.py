@@ -230,6 +230,22 @@ def test_n2d_takes_an_autoencoder_of_either_kind(copies, start_for, monkeypatch)
         np.testing.assert_array_equal(found.manifold, codes_of(start, copies[0]))
 
 
+def test_n2d_gives_equal_rows_one_cluster_and_keeps_the_position_of_others(copies, monkeypatch):
+    random = np.random.default_rng(0)
+    monkeypatch.setattr(
+        n2d, "fit_umap", lambda x, seed, **settings: (None, random.normal(size=(len(x), CLASSES)))
+    )
+    start = pretrained(copies[0], 20, epochs=1)[0]  # codes too wide for a tree by default
+    alone = N2D(CLASSES, seed=42).fit(copies[0], autoencoder=start)
+    np.testing.assert_array_equal(alone.map.predict(alone.fitted_codes), alone.manifold)
+    np.testing.assert_array_equal(alone.labels_, alone.mixture.predict(alone.manifold))
+    twice = np.repeat(copies[0][:60], 2, axis=0)
+    found = N2D(CLASSES, seed=42).fit(twice, autoencoder=start)
+    np.testing.assert_array_equal(found.labels_[::2], found.labels_[1::2])
+    np.testing.assert_array_equal(found.predict(twice), found.labels_)
+    np.testing.assert_array_equal(found.clusters, found.labels_)
+
+
 # ---------------------------------------------------------------- DEC's equations
 
 
@@ -673,6 +689,32 @@ def test_numbers_of_clusters_at_the_edges_and_beyond(copies, start_for, name):
             N2D(11).fit(features)  # before it pretrains
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "problem"),
+    [
+        (name, {setting: value}, f"{setting} must be a .* number .*, got {value}")
+        for name, setting, values in (
+            ("DEC", "max_steps", (1.5, -1, None)),
+            ("DEC", "update_interval", (0, -1, 1.5, True)),
+            ("DEC", "tolerance", (None, -1, math.nan)),
+            ("DEC", "code_size", (0,)),
+            ("IDEC", "update_interval", (0,)),
+            ("IDEC", "learning_rate", (-1, math.nan, math.inf)),
+            ("IDEC", "gamma", (-1, None)),
+            ("VaDE", "epochs", (1.5, -1)),
+            ("VaDE", "lowest_rate", (-1, None)),
+        )
+        for value in values
+    ],
+)
+def test_settings_out_of_their_range_are_refused_before_the_pretraining(
+    copies, monkeypatch, name, settings, problem
+):
+    monkeypatch.setattr("snnl_lib.training.train", lambda *_, **__: pytest.fail("it pretrains"))
+    with pytest.raises(ValueError, match=problem):
+        TRAINED[name](CLASSES, **settings).fit(copies[0])
+
+
 BAD = {
     "NaN": np.where(np.arange(WIDTH) == 3, np.nan, np.zeros((20, WIDTH))),
     "infinity": np.where(np.arange(WIDTH) == 3, -np.inf, np.zeros((20, WIDTH))),
@@ -715,7 +757,8 @@ def test_a_loss_that_is_not_a_number_ends_the_fit_and_another_fit_can_follow(
     if name == "VaDE":
         settings, time, rows, where = {"epochs": 20}, "epoch", [0, 1, 2], "in epoch 2"
     found = Breaking(CLASSES, seed=42, **settings)
-    found.fit(copies[0], autoencoder=start_for(name)[1])
+    with pytest.warns(UserWarning, match=rf"broke down \(the loss was nan {where}\)"):
+        found.fit(copies[0], autoencoder=start_for(name)[1])
     assert found.diverged == f"the loss was nan {where}"
     assert found.curve[time].tolist() == rows
     assert found.curve["loss"].isna().tolist() == [False] * (len(rows) - 1) + [True]
@@ -733,6 +776,8 @@ def test_a_fit_that_breaks_in_its_very_last_step_is_reported_too(copies, start_f
 
     settings = {"epochs": 1} if name == "VaDE" else {"max_steps": 1}
     method = BadGradient(CLASSES, seed=42, **settings)
-    method.fit(copies[0][:BATCH_SIZE], autoencoder=start_for(name)[1])
+    with pytest.warns(UserWarning, match="the training broke down") as caught:
+        method.fit(copies[0][:BATCH_SIZE], autoencoder=start_for(name)[1])
+    assert [warning.filename for warning in caught] == [__file__], "it points at the call"
     assert not weights(method.autoencoder.encoder).isfinite().all(), "the case is the one meant"
     assert method.diverged

@@ -78,6 +78,26 @@ def test_a_large_offset_does_not_erase_the_differences(digits):
         VaDE(2).fit(np.array([[1e300], [0.0], [1.0]]))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [("int8", -128, 127), ("uint8", 60, 200), ("bool", 0, 16), ("float16", -6e4, 6e4)],
+)
+def test_small_types_are_scaled_as_floats_are(digits, dtype, low, high):
+    x, others = ((low + (high - low) * x / 16).astype(dtype) for x in (digits[0], digits[2]))
+    others[:10] = 0  # for uint8 below the smallest fitted value
+    small, usual = (
+        DisentangledAutoencoder(**BRIEF).fit(x.astype(kind), digits[1]).transform(rows)
+        for kind, rows in ((dtype, others), (float, others.astype(float)))
+    )
+    np.testing.assert_allclose(small, usual, atol=1e-4)
+
+
+def test_a_training_that_breaks_down_is_warned_of(digits):
+    with pytest.warns(UserWarning, match=r"the training broke down \(.*not finite|nan"):
+        found = DisentangledAutoencoder(**BRIEF, learning_rate=1e30).fit(digits[0], digits[1])
+    assert found.diverged
+
+
 def test_labels_that_are_none_are_refused_in_a_sentence(digits):
     for y, said in (
         (None, "requires y to be passed"),
@@ -100,6 +120,7 @@ def test_parameters_out_of_their_range_are_refused(digits):
         ({"temperature": -1.0}, "temperature"),
         ({"epochs": 0}, "epochs and batch_size must be above 0, got 0 and"),
         ({"batch_size": 0}, "epochs and batch_size must be above 0, got .* and 0"),
+        ({"hidden_sizes": 5}, "hidden_sizes must be .*, got 5"),
         ({"learning_rate": -0.1}, "Invalid learning rate: -0.1"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -200,6 +200,13 @@ def test_anything_but_a_list_of_texts_is_refused(roberta):
         ClusterBERT(2, roberta).fit(TITLES, others=frame)
 
 
+def test_half_an_emoji_is_read_as_an_unknown_character(roberta, packages):
+    halves, whole = [*TITLES, "wine \ud83c"], [*TITLES, "wine \ufffd"]
+    for estimator in (TEXTS["ClusterBERT"], TEXTS["SCCL"], TextKMeans(2)):
+        first, second = clone(estimator).fit(halves), clone(estimator).fit(whole)
+        np.testing.assert_array_equal(first.transform(halves), second.transform(whole))
+
+
 # ---------------------------------------------------------------- what ClusterBERT's clusters are
 
 
@@ -227,6 +234,10 @@ def test_an_unknown_assign_is_refused(roberta):
     for assign, stages in (("centroids", 3), ("head", 1), (None, 3)):
         with pytest.raises(ValueError, match=f"assign must be .*{assign!r} with stages={stages}"):
             ClusterBERT(2, roberta, SHORT, assign=assign).fit(TITLES, stages=stages)
+    early = ClusterBERT(2, roberta, SHORT).fit(TITLES, stages=1).set_params(assign="head")
+    for use_it in (lambda: early.labels_, lambda: early.predict(TITLES)):
+        with pytest.raises(ValueError, match='no clusters before stage 2: use assign="kmeans"'):
+            use_it()
 
 
 # ---------------------------------------------------------------- folders
@@ -332,6 +343,10 @@ def test_a_folder_that_holds_no_such_model_is_refused(fit, tmp_path):
         IDEC.load(tmp_path / "model")
     with pytest.raises(SnnlError, match=r"holds no DEC: name a folder that DEC\.save wrote"):
         DEC.load(tmp_path)
+    for device in ("cuda:99", "gpu"):
+        problem = f"the device '{device}' is not available .*: choose another"
+        with pytest.raises(SnnlError, match=problem):
+            DEC.load(tmp_path / "model", device)
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(SnnlError, match=r"the DEC in .* is damaged .*: save it again"):

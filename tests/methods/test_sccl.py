@@ -183,7 +183,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_says_where(roberta, monkeypatch):
     monkeypatch.setattr(sccl, "contrastive_loss", lambda first, second: first.sum() * math.nan)
-    found = fit(roberta, steps=250)
+    with pytest.warns(UserWarning, match=r"the training broke down \(the loss was nan"):
+        found = fit(roberta, steps=250)
     assert "the loss was nan within the 100 steps before step 100" in found.diverged
     assert len(found.curve) == 1
 
@@ -192,6 +193,21 @@ def test_a_number_of_clusters_that_cannot_be_is_refused(roberta):
     for k in (0, 9, 2.0):
         with pytest.raises(ValueError, match=rf"number of texts \(8\), got {k!r}"):
             fit(roberta, k=k)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *(("steps", value) for value in (-1, 1.5, None)),
+        *(("batch_size", value) for value in (0, 1, -1, 2.5)),
+        *(("deletion", value) for value in (-0.1, 2, math.nan)),
+        *(("weight", value) for value in (-1, None, math.inf)),
+        *((rate, value) for rate in ("learning_rate", "new_rate") for value in (-1, math.nan)),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused(setting, value):
+    with pytest.raises(ValueError, match=f"{setting} must be a .* number .*, got {value}"):
+        SCCL(2, **{"steps": 1, setting: value}).fit(TITLES)
 
 
 def test_a_refused_fit_leaves_what_was_fitted(roberta, monkeypatch):

@@ -3,6 +3,7 @@ monitor of layers.
 """
 
 import json
+import pickle
 import re
 
 import numpy as np
@@ -59,6 +60,9 @@ def test_the_sentence_loss_says_its_settings_and_what_to_cite():
     settings = {"temperature": "learnable", "distance": "sqeuclidean", "ignore_index": -1}
     settings |= {"gather_across_devices": False}
     assert json.loads(json.dumps(loss.get_config_dict())) == settings
+    options = {"temperature": np.float32(0.5), "ignore_index": np.int64(-1)}
+    settings = SentenceSoftNearestNeighborLoss(Embedder(), **options).get_config_dict()
+    assert options.items() <= json.loads(json.dumps(settings)).items()
     keys = re.findall(r"^@\w+\{(\w+),", loss.citation, re.MULTILINE)
     assert keys == ["frosst2019analyzing", "agarap2021text"]
 
@@ -67,6 +71,7 @@ def test_the_sentence_loss_refuses_bad_arguments_and_a_second_column_of_texts():
     for arguments, named in (
         ({"temperature": "annealed"}, "epoch.* got None"),
         ({"temperature": "annealed", "epoch": 3}, "epoch.* got 3"),
+        ({"epoch": 3}, "epoch must be a function .* got 3"),
         ({"temperature": -1}, "temperature .*-1"),
         ({"distance": "euclidean"}, "distance .*euclidean"),
     ):
@@ -256,6 +261,15 @@ def test_the_monitor_gives_the_loss_of_each_layer_over_all_batches(network, held
     assert found == pytest.approx(expected, rel=1e-5)
     monitor.record(held_out[:1], epoch=8, step=3)
     assert [len(row) for row in monitor.history] == [2, 4]
+
+
+def test_the_monitor_takes_labels_and_layers_of_other_types_and_is_pickled(network, held_out):
+    expected = EntanglementMonitor(network, ["0", "2"]).record(held_out)
+    for convert in (np.asarray, torch.Tensor.tolist):
+        batches = [(x, convert(y)) for x, y in held_out]
+        monitor = EntanglementMonitor(network, (name for name in ("0", "2")))
+        assert monitor.record(batches) == pytest.approx(expected)
+        assert pickle.loads(pickle.dumps(monitor)).record(batches) == pytest.approx(expected)
 
 
 def test_the_monitor_leaves_no_trace(network, held_out):

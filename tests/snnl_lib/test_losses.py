@@ -493,6 +493,20 @@ def test_cosine_distance_ignores_the_length_of_rows_along_an_axis_too():
         assert each.tolist() == pytest.approx([math.log1p(1 / math.e)] * 2 + [0], rel=1e-6)
 
 
+@pytest.mark.parametrize("loss", [reference_loss, supervised_contrastive_loss])
+def test_losses_written_in_torch_ignore_the_length_of_rows_and_keep_the_gradient_of_zeros_small(
+    loss, batch
+):
+    features, labels = batch
+    expected = loss(features, labels, 0.5)
+    for scale in (1e-35, 1e-20, 1e-13, 1e20, 1e35):
+        scales = torch.tensor([scale, 1.0] * 4)[:7, None]
+        torch.testing.assert_close(loss(features * scales, labels, 0.5), expected)
+    features[0] = 0
+    loss(features.requires_grad_(), labels, 0.5).backward()
+    assert features.grad.abs().max() < 10
+
+
 def test_squared_distance_ignores_the_origin_to_the_last_bit_where_sums_are_exact(random):
     for count in (8, 40):  # libraries change their formula for distances as points become many
         near = torch.randint(0, 9, (count, 3), generator=random) / 1024
@@ -1201,6 +1215,9 @@ def test_module_with_annealed_uses_the_temperature_of_the_epoch_and_needs_it(bat
             needs_epoch()
     with pytest.raises(ValueError, match='"annealed" or "learnable", got \'anealed\''):
         SoftNearestNeighborLoss("anealed")
+    for value in (torch.tensor(0.5, requires_grad=True), torch.ones(2), np.array([0.5, 0.5])):
+        with pytest.raises(ValueError, match='must be a number, "annealed" or "learnable", got'):
+            SoftNearestNeighborLoss(value)
 
 
 def test_learnable_temperature_starts_at_1_and_its_logarithm_gets_the_gradient(random):
@@ -1312,6 +1329,7 @@ def test_composite_loss_refuses_what_it_cannot_add_up():
         ({"a": X}, {"layers": []}, r"layers .*\[\]"),
         ({"a": X}, {"layers": "a"}, "layers .*'a'"),  # a bare name is a slip
         ({"a": X}, {"layers": "max"}, "layers .*'max'"),
+        ({"a": X}, {"layers": None}, "layers .*None"),
         ({"b": X}, {"layers": ["a"], "alpha": 0}, "layers"),  # a baseline must find the slip too
         *(({"a": X}, {"alpha": value}, f"alpha .*{value!r}") for value in (math.nan, "100", True)),
     ):

@@ -219,6 +219,9 @@ def test_internal_scores_ignore_units_origin_and_the_names_of_clusters():
     features, found, labels = sample(1)
     expected = pytest.approx(clustering_scores(features, found, labels), rel=1e-9)
     assert clustering_scores(features * 1000 + 5, found, labels) == expected
+    for origin in (1e8, [1.7e9, 0, 0]):  # as for a column of times
+        near = pytest.approx(clustering_scores(features, found, labels), rel=1e-6)
+        assert clustering_scores(features + np.array(origin), found, labels) == near
     assert clustering_scores(features, 9 - 2 * found, labels) == expected
 
 

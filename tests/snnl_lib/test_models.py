@@ -1,8 +1,10 @@
 """The networks: shapes, names and values of the hidden layers, initial weights, bad sizes."""
 
 import math
+from functools import partial
 from itertools import pairwise, product
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -340,6 +342,16 @@ def test_a_size_that_is_no_whole_number_above_0_raises_and_is_shown():
         for value in (0, -1, 2.5, "3", True, None):
             with pytest.raises(ValueError, match=f"{name} .*got"):
                 make(value)
+    for sizes in (5, None, np.array([5, 5])):
+        for model in (
+            partial(FeedForwardNet, 6, 3),
+            partial(ConvNet, 64, 3),
+            partial(Autoencoder, 6),
+        ):
+            with pytest.raises(ValueError, match=r"hidden_sizes must be a list of .* above 0, got"):
+                model(hidden_sizes=sizes)
+    with pytest.raises(ValueError, match=r"in_features must be a whole number .* got \[3, 4\]"):
+        FeedForwardNet([3, 4], 2)
 
 
 def test_a_convolution_refuses_too_few_features_and_an_input_of_another_width():
@@ -427,7 +439,7 @@ def test_hidden_layers_refuse_what_would_be_ambiguous():
         (sequential(), [], ValueError, "got"),
         (sequential(), "1", ValueError, "got '1'"),
         (sequential(inplace=True), ["0"], RuntimeError, "'0' was changed in place"),
-        (Twice(), ["layer"], RuntimeError, "'layer' ran twice"),
+        (Twice(), ["layer"], RuntimeError, "'layer' ran twice .*not one of its methods"),
         (Twice(), ["unused"], RuntimeError, "'unused' did not run"),
         (Checkpointed(True), ["layer.1"], RuntimeError, "'layer.1' .*pass use_reentrant=False"),
         (torch.nn.Sequential(torch.nn.LSTM(4, 3)), ["0"], TypeError, "'0' returned tuple"),
@@ -435,6 +447,13 @@ def test_hidden_layers_refuse_what_would_be_ambiguous():
         with pytest.raises(error, match=shown), hidden_layers(model, layers):
             model(torch.zeros(5, 4, requires_grad=True))
         assert hooks(model) == 0
+
+
+def test_a_hidden_layer_may_be_named_twice():
+    model = sequential()
+    with hidden_layers(model, ["1", "1"]) as hidden:
+        model(torch.zeros(5, 4))
+    assert list(hidden) == ["1"]
 
 
 class Checkpointed(torch.nn.Module):

@@ -3,6 +3,7 @@ breaks says so.
 """
 
 import math
+import pickle
 import warnings
 from functools import partial
 
@@ -77,6 +78,9 @@ def test_named_seeds_never_change_and_differ_by_name_and_seed():
     values = [named_seed(seed, name) for seed in (42, 1234, 73, 1024, 31415926) for name in names]
     assert len(set(values)) == len(values)
     assert all(type(value) is int and 0 <= value < 2**32 for value in values)
+    for seed in (None, -1, 1.5, "42"):
+        with pytest.raises(ValueError, match=f"seed must be a whole number .*, got {seed!r}"):
+            named_seed(seed, "weights")
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_another_run(blobs):
@@ -305,6 +309,35 @@ def test_a_network_that_returns_no_hidden_layers_is_refused(blobs):
         forward(network, blobs[0][:2])
 
 
+def test_features_of_another_dtype_than_the_network_are_refused_unless_it_converts_them(blobs):
+    features, labels = blobs[0].astype(float), blobs[1]
+    problem = r"are float64 but the network is float32: .*\('float32'\) or model\.double\(\)"
+    with pytest.raises(TypeError, match=problem):
+        run((features, labels))
+    with pytest.raises(TypeError, match=problem):
+        forward(FeedForwardNet(6, 3), features)
+    with pytest.raises(TypeError, match=r"are int64 but .*use features\.astype\('float32'\)$"):
+        forward(FeedForwardNet(6, 3), features.astype(int))
+
+    class Converts(FeedForwardNet):
+        def forward(self, x):
+            return super().forward(x.float())
+
+    model = Converts(6, 3)
+    assert np.array_equal(forward(model, features), forward(model, blobs[0]))
+    model.output.double()
+    with pytest.raises(RuntimeError, match="same dtype"):  # the network has two
+        forward(model, features)
+
+
+def test_forward_takes_a_network_without_parameters(blobs):
+    class Doubles(torch.nn.Module):
+        def forward(self, x):
+            return 2 * x, {}
+
+    assert np.array_equal(forward(Doubles(), blobs[0]), 2 * blobs[0])
+
+
 def test_one_warning_if_most_documents_have_no_classmate(blobs):
     features, labels = blobs
     alone = np.arange(N)
@@ -323,12 +356,17 @@ def test_one_warning_if_most_documents_have_no_classmate(blobs):
         (few_labelled, {"alpha": 1.0, "ignore_index": -1}, 1),
         (np.eye(N, dtype=int), {"alpha": 1.0}, 1),
         (alone // 2, {"alpha": 1.0}, 1),  # classmates, but seldom in the same batch
+        (labels, {"alpha": 1.0, "batch_size": 1}, 1),
+        (0 * labels, {"alpha": 0.0}, 0),
     ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             run((features, y), primary=primary, **settings)
         assert [str(warning.message) for warning in caught] == [FEW_CLASS_MATES] * expected
         assert {warning.filename for warning in caught} <= {__file__}
+    for y, ignored in ((0 * labels, None), (labels.clip(max=1), 0)):
+        with pytest.warns(UserWarning, match="labels have fewer than two classes"):
+            run((features, y), alpha=1.0, ignore_index=ignored)
 
 
 def test_after_epoch_adds_columns_measured_in_eval_mode_and_training_goes_on_in_train_mode(blobs):
@@ -477,6 +515,8 @@ def test_what_diverged_is_raised_with_its_curve_and_all_else_is_handed_on(blobs)
     with pytest.raises(Diverged, match="epoch 0") as caught:
         raise_if_diverged(broken)
     assert caught.value.curve is broken.curve and len(broken.curve) == 1
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value) and copy.curve.equals(broken.curve)
 
 
 # ---------------------------------------------------------------- the weight of the loss

@@ -4,8 +4,8 @@ They are scikit-learn estimators: ``IDEC(10, seed=42).fit_predict(X)`` clusters 
 ``predict`` assigns new rows, and ``transform`` returns their codes. All four start from an
 autoencoder d-500-500-2000-c and back. They train one themselves, or copy the one given as
 ``fit(X, autoencoder=autoencoder)``, so that several methods can share it (``pretrain``). A
-clustering that breaks down raises no error: ``diverged`` gives the reason. Fewer clusters than
-``k`` cause a warning.
+clustering that breaks down raises no error: it causes a warning, and ``diverged`` gives the reason.
+Fewer clusters than ``k`` cause a warning too.
 
 DEC and IDEC need an autoencoder of normalised features with a linear output
 (``normalize=True``), as their papers do. VaDE needs an autoencoder of the features as they are,

@@ -18,6 +18,7 @@ from snnl_book.methods.deep_clustering.autoencoder import (
     pretrain,
     scale_features,
 )
+from snnl_book.recipes import check_numbers
 from snnl_lib import training
 from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import batches, forward, named_seed
@@ -50,15 +51,18 @@ class DeepClustering(ClusterMixin, Estimator):
     _NORMALIZED = None  # whether the autoencoder must be of normalised features; None: either
     _EXTRA_POINTS = 0  # the number of points needed beyond the number of clusters
     _FITTED_TENSORS = ()  # the attributes that are saved next to the autoencoder
+    _RANGES = ()  # of parameters, each as the arguments of check_numbers
 
     def _start(self, X, y, autoencoder):
-        """Check X [N, D], and copy the given autoencoder or pretrain one.
+        """Check the parameters and X [N, D], and copy the given autoencoder or pretrain one.
 
         Returns the checked X, the scaled features on the device, and an endless iterator over
         batches of indices.
         """
         if isinstance(y, nn.Module):  # y is ignored, and so would the autoencoder be
             raise TypeError("pass the autoencoder by keyword: fit(X, autoencoder=...)")
+        for parameters_in_range in self._RANGES:
+            check_numbers(vars(self), *parameters_in_range)
         X = self._validated(X, reset=True)
         self._check_number_of_points(len(X))
         if autoencoder is None:
@@ -82,7 +86,7 @@ class DeepClustering(ClusterMixin, Estimator):
     def _pretrained(self, X):
         autoencoder, history = pretrain(
             X,
-            self.code_size or self.k,
+            self.k if self.code_size is None else self.code_size,
             normalize=bool(self._NORMALIZED),
             epochs=self.pretrain_epochs,
             seed=self.seed,

@@ -3,6 +3,7 @@
 import math
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -95,6 +96,7 @@ class DEC(DeepClustering):
 
     _NORMALIZED = True
     _FITTED_TENSORS = ("centroids",)
+    _RANGES = (("max_steps", Integral), ("update_interval", Integral, 1), ("tolerance",))
 
     def _optimizer(self, parameters):
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
@@ -109,9 +111,9 @@ class DEC(DeepClustering):
         """Cluster X [N, D] and return self; ``y`` is ignored.
 
         A given ``autoencoder`` is copied and not changed; without one, ``fit`` pretrains its own.
-        Raises ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
-        features that were not normalised; TypeError for an autoencoder given as ``y``; Diverged
-        if the pretraining breaks down.
+        Raises ValueError for an X that is empty or not finite, for k > N, for a parameter that is
+        out of its range, and for an autoencoder of features that were not normalised; TypeError for
+        an autoencoder given as ``y``; Diverged if the pretraining breaks down.
         """
         X, x, order = self._start(X, y, autoencoder)
         seed = named_seed(self.seed, "centroids")
@@ -199,6 +201,8 @@ class IDEC(DEC):
     _: KW_ONLY
     gamma: float = 0.1
     learning_rate: float = 0.001
+
+    _RANGES = (*DEC._RANGES, ("gamma learning_rate",))
 
     def _optimizer(self, parameters):
         return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)

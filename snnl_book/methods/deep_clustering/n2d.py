@@ -56,7 +56,8 @@ class N2D(DeepClustering):
     UMAP cannot be saved without pickle, and does not place new points twice alike, so ``predict``
     works without it. A new point is placed at the mean position of its ``NEIGHBOURS`` nearest
     fitted codes, weighted by the inverse of their distances, and the mixture gives its cluster. A
-    point that was fitted keeps its position.
+    point that was fitted keeps its position. Equal points take the mean of their positions, so they
+    have the same cluster.
 
     After ``fit``: ``manifold`` [N, k] is what was clustered, and ``clusters`` [N], also
     ``labels_``, is the result. ``seed`` determines UMAP and the mixture, and ``device`` computes
@@ -84,10 +85,9 @@ class N2D(DeepClustering):
         X, _, _ = self._start(X, y, autoencoder)
         self.fitted_codes = self._codes(X)
         self.manifold, self.mixture = cluster_map(self.fitted_codes, self.k, self.seed)
-        self.clusters = self.mixture.predict(self.manifold.astype(np.float64))
         self._fit_positions()
         self._end(X)
-        self.labels_ = self.clusters
+        self.clusters = self.labels_
         return self
 
     def _fit_positions(self):
@@ -95,7 +95,8 @@ class N2D(DeepClustering):
         from sklearn.neighbors import KNeighborsRegressor
 
         neighbours = min(self.NEIGHBOURS, len(self.manifold))
-        self.map = KNeighborsRegressor(neighbours, weights="distance")
+        # The distance of a code to itself is exactly 0 in a tree, and not by brute force.
+        self.map = KNeighborsRegressor(neighbours, weights="distance", algorithm="kd_tree")
         self.map.fit(self.fitted_codes, self.manifold)
 
     def _assign(self, X):

@@ -3,6 +3,7 @@
 import math
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -60,15 +61,16 @@ class VaDE(DeepClustering):
 
     _NORMALIZED = False
     _FITTED_TENSORS = ("logits", "means", "log_variances")
+    _RANGES = (("epochs", Integral), ("lowest_rate",))
 
     @as_it_was_on_error
     def fit(self, X, y=None, *, autoencoder=None):
         """Cluster X [N, D] and return self; ``y`` is ignored.
 
         A given ``autoencoder`` is copied and not changed; without one, ``fit`` pretrains its own.
-        Raises ValueError for an X that is empty or not finite, for k > N, and for an autoencoder of
-        normalised features; TypeError for an autoencoder given as ``y``; Diverged if the
-        pretraining breaks down.
+        Raises ValueError for an X that is empty or not finite, for k > N, for a parameter that is
+        out of its range, and for an autoencoder of normalised features; TypeError for an
+        autoencoder given as ``y``; Diverged if the pretraining breaks down.
         """
         X, x, order = self._start(X, y, autoencoder)
         self._start_mixture(self._codes(X))
