@@ -431,11 +431,12 @@ def _output_and_hidden(model, x):
         result = model(x)
     except RuntimeError as error:
         dtypes = {parameter.dtype for parameter in model.parameters()}
-        if len(dtypes) != 1 or x.dtype in dtypes or "type" not in str(error):
+        differ = x.is_floating_point() and len(dtypes) == 1 and x.dtype not in dtypes
+        if not differ or "type" not in str(error):
             raise
-        given, network = (str(dtype).removeprefix("torch.") for dtype in (x.dtype, *dtypes))
-        advice = f"use features.astype({network!r})" + " or model.double()" * (given == "float64")
-        problem = f"the features are {given} but the network is {network}"
+        of_features, of_model = (str(kind).removeprefix("torch.") for kind in (x.dtype, *dtypes))
+        advice = f"convert them to {of_model}" + ", or use model.double()" * (x.dtype.itemsize == 8)
+        problem = f"the features are {of_features} but the network is {of_model}"
         raise TypeError(f"{problem}: {advice}") from error
     if not isinstance(result, tuple | list) or len(result) != 2:
         expected = "the network must return (output, hidden), where hidden is a dict of its layers"

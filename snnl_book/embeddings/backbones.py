@@ -279,7 +279,8 @@ def tokenize(texts: list[str], name: str, tokenizer=None, max_pieces=MAX_PIECES)
     ``name`` is one of ``BACKBONES`` or the path of a folder. ``tokenizer`` may be the result of an
     earlier ``load_tokenizer(name)``. ``max_pieces`` of a text are kept, start and end included. The
     default is 128, or as many as the backbone can read. Raises ValueError for anything but a list
-    of texts and for ``max_pieces`` that is not a whole number from 3 to what the backbone can read,
+    of texts and for ``max_pieces`` that is not a whole number from 3 to what the backbone can read
+    (up to 128 are always accepted, and cut to what it can read),
     BackboneError for an unknown name and for missing weights.
 
     >>> pieces = tokenize(["Rain, again", ""], "minilm")

@@ -42,7 +42,8 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
 
     Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind`` is
     the kind of data that the chapter is about: ``texts``, ``short texts`` or ``images``. It decides
-    which data set ``auto`` is. Prints a warning if SNNL_RESULTS replaces the book's records.
+    which data set ``auto`` is. Prints a warning in a notebook if SNNL_RESULTS
+    replaces the book's records.
 
     Raises ExperimentError or DataError for an unknown name or a wrong value. papermill itself only
     warns of a misspelled parameter, and the chapter would run with the default instead.
@@ -58,9 +59,10 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
     dataset = data.resolve(namespace["dataset"], kind)
     _check_kind(dataset, kind)
     device = check_device(namespace["device"])
-    if folder := os.environ.get("SNNL_RESULTS"):
-        print(f"The records come from {folder} (SNNL_RESULTS), and none from the book.")
-        print("Without a run, numbers show as a dash or nan, and sentences may be wrong.")
+    folder = os.environ.get("SNNL_RESULTS")
+    if folder and "get_ipython" in namespace:
+        print(f"The records come from {folder} (SNNL_RESULTS), not from the book. Where runs are")
+        print("missing, numbers show as a dash or nan, and sentences may be wrong.")
     if seeds in ([], "", "[]"):
         return Parameters(profile, PAPER_SEEDS[:1], dataset, device)
     seeds = plan.parse_seeds(seeds)

@@ -82,7 +82,8 @@ class DisentangledAutoencoder(Estimator):
         X, y = self._validated(X, reset=True, dtype=None, y=y)
         labels = self._numbered(y)
         scaled = self._fit_scaling(X)
-        sizes = X.shape[1], self.hidden_sizes, self.code_size
+        hidden = self.hidden_sizes
+        sizes = X.shape[1], tuple(hidden) if np.iterable(hidden) else hidden, self.code_size
         names = "epochs seed alpha temperature learning_rate batch_size device progress".split()
         settings = {name: getattr(self, name) for name in names}
         settings["ignore_index"] = UNLABELLED if (labels == UNLABELLED).any() else None

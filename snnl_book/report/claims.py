@@ -241,7 +241,7 @@ def _reason(contrast):
 
 def _why_open(contrast):
     """Return why the interval of a comparison decides nothing."""
-    if "best of" in contrast["says"] and contrast["units"] == 1:
+    if "best of" in contrast["says"] and contrast["units"] <= 1:
         return "there are too few runs for an interval around their best"
     if contrast["units"] < contrasts.FEWEST:
         return f"there are fewer than three {UNITS[contrast['unit']]}"

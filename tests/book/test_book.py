@@ -81,12 +81,15 @@ def test_papermill_tells_what_each_parameter_takes(path):
 
 def test_a_chapter_warns_that_other_records_replace_the_books(monkeypatch, capsys, tmp_path):
     namespace = {"profile": "tiny", "seeds": [], "dataset": "auto", "device": "cpu"}
-    monkeypatch.delenv("SNNL_RESULTS", raising=False)
-    experiments.parameters(namespace)
-    assert capsys.readouterr().out == ""
+    notebook = namespace | {"get_ipython": None}
     monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
-    experiments.parameters(namespace)
+    experiments.parameters(namespace)  # the commands that check parameters print nothing
+    assert capsys.readouterr().out == ""
+    experiments.parameters(notebook)
     assert f"come from {tmp_path} (SNNL_RESULTS)" in capsys.readouterr().out
+    monkeypatch.delenv("SNNL_RESULTS")
+    experiments.parameters(notebook)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)

@@ -59,6 +59,7 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         "*marginal*; one because there are fewer than three encoders), two fail and one is unfair "
         "(our run of the rival scores below its published value)."
     )
+    assert "too few runs for an interval around their best" in by_claim["accuracy-90"]
     annealing = next(line for line in lines if "Annealing improves the clustering." in line)
     assert annealing.endswith(
         "Of 12 comparisons, five are open (the interval contains 0), three hold and four are not "

@@ -311,12 +311,12 @@ def test_a_network_that_returns_no_hidden_layers_is_refused(blobs):
 
 def test_features_of_another_dtype_than_the_network_are_refused_unless_it_converts_them(blobs):
     features, labels = blobs[0].astype(float), blobs[1]
-    problem = r"are float64 but the network is float32: .*\('float32'\) or model\.double\(\)"
+    problem = r"are float64 but the network is float32: convert .* float32, or .*model\.double\(\)"
     with pytest.raises(TypeError, match=problem):
         run((features, labels))
     with pytest.raises(TypeError, match=problem):
         forward(FeedForwardNet(6, 3), features)
-    with pytest.raises(TypeError, match=r"are int64 but .*use features\.astype\('float32'\)$"):
+    with pytest.raises(RuntimeError, match="dtype"):  # whole numbers are right for an Embedding
         forward(FeedForwardNet(6, 3), features.astype(int))
 
     class Converts(FeedForwardNet):
