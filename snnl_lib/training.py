@@ -110,8 +110,10 @@ def cross_entropy(output, features, labels):
 def binary_cross_entropy(output, features, labels):
     """Compute the binary cross entropy of a reconstruction (Eq. 3, with its sign corrected).
 
-    ``output`` [B, D] holds logits and ``features`` [B, D] holds values in [0, 1]. ``labels`` is not
-    used. The loss is averaged over documents and features.
+    ``output`` [B, D] holds logits and ``features`` [B, D] holds values in [0, 1]. For other values
+    the loss has no lower bound, and a network can lower it without rebuilding its input: scale
+    them, or use ``squared_error``. ``labels`` is not used. The loss is averaged over documents and
+    features.
 
     >>> binary_cross_entropy(torch.zeros(2, 3), torch.ones(2, 3), None)  # ln 2
     tensor(0.6931)
