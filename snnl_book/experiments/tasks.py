@@ -42,8 +42,8 @@ def parameters(namespace: dict, kind: str = "texts") -> Parameters:
 
     Call it as ``parameters(globals())`` right after the cell that papermill overrides. ``kind`` is
     the kind of data that the chapter is about: ``texts``, ``short texts`` or ``images``. It decides
-    which data set ``auto`` is. Prints a warning in a notebook if SNNL_RESULTS
-    replaces the book's records.
+    which data set ``auto`` is. Prints a warning in a notebook if SNNL_RESULTS replaces
+    the book's records.
 
     Raises ExperimentError or DataError for an unknown name or a wrong value. papermill itself only
     warns of a misspelled parameter, and the chapter would run with the default instead.
