@@ -182,7 +182,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     layers: str | list[str] = "sum",
     select: Callable | None = None,
     regularizer: Callable | None = None,
-    learning_rate: float = 1e-3,
+    learning_rate: float | Callable[[int], float] = 1e-3,
     batch_size: int = BATCH_SIZE,
     steps_per_epoch: int | None = None,
     after_epoch: Callable | None = None,
@@ -219,7 +219,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         regularizer: None, or a function (tensor, labels, temperature) that replaces Eq. 4 and
             returns a scalar tensor. Its values are summed over the selected tensors. ``layers`` and
             ``ignore_index`` must then keep their defaults.
-        learning_rate: learning rate of Adam, at least 0.
+        learning_rate: learning rate of Adam, at least 0, or a function that takes the epoch (from
+            0) and returns it.
         batch_size: number of documents in a batch, an integer above 0. The last batch of a pass
             over the documents may be smaller.
         steps_per_epoch: number of batches in an epoch. By default, an epoch is one pass over the
@@ -278,7 +279,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     if alpha != 0 and regularizer is None:
         _warn_if_alone(labels, batch_size, ignore_index)
     model.to(device).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=_in(0, learning_rate), fused=True)
     settings = {
         "primary": primary,
         "alpha": alpha,
@@ -308,8 +309,8 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         for epoch in bar:
             annealed = annealed_temperature(epoch)
             epoch_temperature = annealed if temperature == "annealed" else temperature
-            base_alpha = alpha(epoch) if callable(alpha) else alpha
-            epoch_alpha = base_alpha * annealed ** POWERS[weight]
+            epoch_alpha = _in(epoch, alpha) * annealed ** POWERS[weight]
+            optimizer.param_groups[0]["lr"] = _in(epoch, learning_rate)
             exact = torch.promote_types(features.dtype, torch.float32)
             sums = torch.zeros(2, dtype=exact, device=device)
             documents = 0
@@ -335,6 +336,11 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
                 bar.set_postfix(loss=f"{loss:.3f}")
     model.eval()
     return History(pd.DataFrame(rows), diverged)
+
+
+def _in(epoch, setting):
+    """Return the value of a setting in an epoch."""
+    return setting(epoch) if callable(setting) else setting
 
 
 def _check_settings(alpha, temperature, epochs, batch_size, steps_per_epoch, weight):
@@ -465,10 +471,10 @@ def _why_diverged(loss, model, epoch) -> str:
 
 def _training_key(settings, model, features, labels) -> str:
     """Return a key of the training run, so that no other run continues from its checkpoint."""
-    alpha = settings["alpha"]
-    if callable(alpha):
-        values = [float(alpha(epoch)) for epoch in range(settings["epochs"])]
-        settings = settings | {"alpha": values}
+    for name in ("alpha", "learning_rate"):
+        if callable(settings[name]):
+            values = [float(settings[name](epoch)) for epoch in range(settings["epochs"])]
+            settings = settings | {name: values}
     facts = {name: _named(value) for name, value in settings.items()}
     facts["network"] = repr(model)
     for name, value in model.state_dict().items():  # the weights that the run starts from

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -122,6 +123,7 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
             reading = f"{n_train:,} documents, best epoch on a held-out tenth"
             yield cell(reading, alpha, seeds=FIFTEEN_SEEDS, held_out=0.1, **few)
     yield from _half_cells(profile, cell, steps)
+    yield from _step_cells(profile, cell)
     for reading, changes in (
         ("kernel 3, max pooling", {"kernel": 3}),
         ("8 filters, 256 positions", {"filters": 8, "positions": 256}),
@@ -162,6 +164,27 @@ def _half_cells(profile, cell, steps):
         yield cell(reading, **few, **steps, **epochs)
 
 
+def _step_cells(profile, cell):
+    """Yield cells that ask whether a smaller step explains what the loss in the first half gains.
+
+    Adam divides each step by the size of past gradients. Those of the loss are large, so after the
+    loss is switched off the steps remain small for a while. If this explains the gain, then a
+    baseline whose learning rate is cut at halftime gains as much, and the gain is lost if Adam
+    starts anew at halftime, without the sizes of past gradients.
+    """
+    half = profile["classification_epochs"] // 2
+    sizes = {*CONFIRMED} & {*profile["label_sizes"], profile["n_train"]} or {profile["n_train"]}
+    for n_train in sorted(sizes):
+        documents = f"{n_train:,} documents"
+        size = {"n_train": n_train, "seeds": CONFIRMING_SEEDS}
+        for divisor in (3, 10):
+            reading = f"{documents}, learning rate divided by {divisor} at halftime"
+            yield cell(reading, 0, rate_cut=(half, divisor), **size)
+        yield cell(f"{documents}, Adam restarted at halftime", 0, restart=half, **size)
+        reading = f"{documents}, loss in the first half only, Adam restarted at halftime"
+        yield cell(reading, loss_epochs=(0, half), restart=half, **size)
+
+
 def rival_cells(profile: dict) -> Iterator[Cell]:
     """Yield the cells of other methods on the same labels and vectors."""
     for embedding in ("spacy", "infersent-random") if profile["sentence_vectors"] else ("spacy",):
@@ -197,20 +220,22 @@ def _with_output(hidden, output):
 def trained_classifier(spec, train_x, train_y, classes, device, progress=None, after_epoch=None):
     """Train a spec's network on Eq. 7.
 
-    Returns (model, curve). Raises Diverged.
+    With ``restart``, Adam forgets past gradients after so many epochs, and the loss, if it has
+    acted, stops. Returns (model, curve). Raises Diverged.
     """
+    import pandas as pd
+
     from snnl_lib.losses import supervised_contrastive_loss
     from snnl_lib.training import cross_entropy, raise_if_diverged, train
 
     model = build_classifier(spec, train_x.shape[1], classes)
-    history = train(
+    train_once = partial(
+        train,
         model,
         train_x,
         train_y,
         cross_entropy,
-        epochs=spec["epochs"],
         seed=spec.seed,
-        alpha=codes.alpha_of(spec),
         temperature=codes.temperature_of(spec),
         layers=spec["layers"],
         steps_per_epoch=spec.get("steps_per_epoch"),
@@ -220,8 +245,24 @@ def trained_classifier(spec, train_x, train_y, classes, device, progress=None, a
         after_epoch=after_epoch,
         device=device,
         progress=progress,
+        **_learning_rate(spec),
     )
-    return model, raise_if_diverged(history).curve
+    epochs, restart = spec["epochs"], spec.get("restart")
+    if restart is None:
+        return model, raise_if_diverged(train_once(epochs=epochs, alpha=codes.alpha_of(spec))).curve
+    first = raise_if_diverged(train_once(epochs=restart, alpha=spec.alpha)).curve
+    second = raise_if_diverged(train_once(epochs=epochs - restart, alpha=0.0)).curve
+    return model, pd.concat([first, second.assign(epoch=second["epoch"] + restart)])
+
+
+def _learning_rate(spec):
+    """Return ``train``'s learning rate if a spec divides it from some epoch on."""
+    cut = spec.get("rate_cut")
+    return {"learning_rate": partial(_cut_rate, *cut)} if cut else {}
+
+
+def _cut_rate(start, divisor, epoch):
+    return 1e-3 / divisor if epoch >= start else 1e-3
 
 
 def run_network(spec: Spec, task, device, progress):

@@ -193,13 +193,13 @@ def rival_cells(profile: dict) -> Iterator[Cell]:
         "ae-classifier": settings_of(profile, "ae-d") | {"layers": "code"},
     }
     for (model, alpha), label in SAME_NETWORK.items():
-        seeds = 5 if model == "ae-classifier" else FIFTEEN_SEEDS
-        yield Cell(label, "spacy", model, alpha, settings[model], seeds=seeds)
+        yield Cell(label, "spacy", model, alpha, settings[model], seeds=FIFTEEN_SEEDS)
     raw = settings["ae-classifier"] | RAW | {"reading": RAW_READING}
-    yield Cell(f"{AE_CLASSIFIER}, {RAW_READING}", "spacy", "ae-classifier", 100, raw, seeds=5)
+    label = f"{AE_CLASSIFIER}, {RAW_READING}"
+    yield Cell(label, "spacy", "ae-classifier", 100, raw, seeds=FIFTEEN_SEEDS)
     encoder = settings["ffn-hidden"] | {"hidden_sizes": ENCODER_SIZES, "reading": "encoder"}
-    for alpha, label in {0: ENCODER, 100: f"{ENCODER} with the loss"}.items():
-        yield Cell(label, "spacy", "ffn-hidden", alpha, encoder, seeds=5)
+    yield Cell(ENCODER, "spacy", "ffn-hidden", 0, encoder, seeds=FIFTEEN_SEEDS)
+    yield Cell(f"{ENCODER} with the loss", "spacy", "ffn-hidden", 100, encoder, seeds=5)
 
 
 # ---------------------------------------------------------------- runs

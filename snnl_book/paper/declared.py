@@ -28,8 +28,6 @@ ROW = {
     *("clusterer", "n_train", "task", "metric"),
 }
 LOWER_IS_BETTER = {"dbi", "snn", "common", "loss", "kl", "epochs_to_pure"}
-MOST = "most"
-"""In place of a row's ``n_train``: the largest number of documents with the most seeds."""
 
 
 class ClaimError(SnnlError):
@@ -53,8 +51,6 @@ class Contrast:
         best: the statistic is the best of so many seeds.
         corpora: the units, where these are corpora.
         not_attempted: why nothing tests it; with cells, why none of their runs is recorded.
-        chosen_afterwards: its reading was chosen because it comes near the paper's numbers; it is
-            shown, and enters no verdict.
         printed: the paper's own value of the comparison, with the sign that the contrast has: above
             0 where the paper has the claimed winner ahead. None where the paper prints no numbers.
         published: the scores that the paper or the literature reports for each row, by data set:
@@ -73,7 +69,6 @@ class Contrast:
     best: int | None = None
     corpora: tuple[str, ...] = ()
     not_attempted: str = ""
-    chosen_afterwards: bool = False
     printed: float | None = None
     published: tuple[dict[str, float], ...] = ()
 
@@ -130,8 +125,6 @@ class Claim:
         after_seeing: why it was declared after its result had been seen; empty if it was not. Such
             a claim is judged on seeds that were run afterwards.
         seeds: "paper" or "new", the only ones that it is judged on; empty: all.
-        replaced: where the claim was moved to another encoder, the ``encoder`` that it was tested
-            with before and the ``verdict`` it had.
         runs: how many runs the paper's numbers are taken over, None where it does not say.
     """
 
@@ -148,7 +141,6 @@ class Claim:
     readings: tuple[Reading, ...] = ()
     after_seeing: str = ""
     seeds: str = ""
-    replaced: dict[str, str] = field(default_factory=dict)
     paper: str = ""
     runs: int | None = None
     contrasts: tuple[Contrast, ...] = ()

@@ -159,25 +159,24 @@ _BEST_FIRST = ["holds", "holds in part", "mixed", "open", "fails in part", "fail
 def _came_out(claim):
     """Say in one sentence how the comparisons of a claim came out, or what its only one measured.
 
-    It ends with why comparisons are open, unfair or not tested. Comparisons whose reading was
-    chosen afterwards do not count.
+    It ends with why comparisons are open, unfair or not tested.
     """
-    counted = [contrast for contrast in claim.contrasts if contrast["direction"] in _DIRECTIONS]
-    directions = [contrast["direction"] for contrast in counted]
+    directions = [contrast["direction"] for contrast in claim.contrasts]
     seen = "declared after seeing" in claim.verdict
+    if {*directions} <= {"not tested"} and seen:
+        return "We added this claim after seeing our runs: only runs with new seeds can test it."
     if {*directions} <= {"not tested"}:
-        after = "We added this claim after seeing our runs: only runs with new seeds can test it."
-        return after if seen else f"No recorded run tests it{_reasons(counted, 'not tested')}."
+        return f"No recorded run tests it{_reasons(claim.contrasts, 'not tested')}."
     if len(directions) == 1:
-        return _measured(claim, counted[0])
+        return _measured(claim, claim.contrasts[0])
     counts = {name: directions.count(name) for name in dict.fromkeys(directions)}
     if len(counts) == 1:
         number = "Both" if len(directions) == 2 else f"All {in_words(len(directions))}"
-        end = f"{_DIRECTIONS[directions[0]][1]}{_reasons(counted, directions[0])}"
+        end = f"{_DIRECTIONS[directions[0]][1]}{_reasons(claim.contrasts, directions[0])}"
         return f"{number} comparisons {end}."
     parts = [
         f"{in_words(count)} {_DIRECTIONS[name][count > 1]}"
-        f"{_reasons(counted, name, ' with new seeds' * seen)}"
+        f"{_reasons(claim.contrasts, name, ' with new seeds' * seen)}"
         for name, count in counts.items()
     ]
     return f"Of {in_words(len(directions))} comparisons, {listing(parts)}."

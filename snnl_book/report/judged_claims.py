@@ -203,7 +203,7 @@ def _adjusted(judged_claims):
     tests = [
         comparison
         for judged in judged_claims
-        for comparison in _counted(judged)
+        for comparison in judged
         if comparison.contrast.test == "> 0"
         and comparison.direction != "unfair"
         and np.isfinite(comparison.estimate.p)
@@ -215,11 +215,6 @@ def _adjusted(judged_claims):
     return {id(test): float(p) for test, p in zip(tests, adjusted, strict=True)}
 
 
-def _counted(judged: list[Judged]) -> list[Judged]:
-    """Leave out the comparisons whose reading was chosen afterwards."""
-    return [comparison for comparison in judged if not comparison.contrast.chosen_afterwards]
-
-
 def _fair(judged: list[Judged]) -> list[Judged]:
     """Leave out the unfair comparisons, which decide nothing."""
     return [comparison for comparison in judged if comparison.direction != "unfair"]
@@ -227,36 +222,31 @@ def _fair(judged: list[Judged]) -> list[Judged]:
 
 def _whole(judged):
     """Combine the comparisons of a claim into its verdict."""
-    directions = [comparison.direction for comparison in _counted(judged)]
+    directions = [comparison.direction for comparison in judged]
     return contrasts.combine(directions or ["not tested"])
 
 
 def _row(claim, judged, readings, adjusted, frozen):
     """Make the row of a claim in ``judge``'s table."""
-    counted, fair = _counted(judged), _fair(judged)
+    fair = _fair(judged)
     verdict = _whole(judged)
     rows = [comparison_row(comparison, adjusted.get(id(comparison))) for comparison in judged]
     shown = [comparison for comparison in fair if comparison.runs] or judged
     runs = [run for comparison in shown for run in comparison.runs]
-    changed = claim.changed
-    if claim.replaced:
-        before = 'With {encoder}, rule 2 gave the verdict "{verdict}".'
-        changed = f"{changed} {before.format(**claim.replaced)}".strip()
-    directions = _counts([comparison.direction for comparison in counted])
-    sizes = _counts([comparison.size for comparison in counted if comparison.size])
+    directions = _counts([comparison.direction for comparison in judged])
+    sizes = _counts([comparison.size for comparison in judged if comparison.size])
     return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
         "ours": rows[0]["ours"] if len(rows) == 1 else directions or "–",
         "interval": rows[0]["interval"] if len(rows) == 1 else "–",
         "units": ", ".join(dict.fromkeys(row["counted"] for row in rows)),
         "seeds": show_ends([count for comparison in fair for count in comparison.seeds]),
         "corpora": ", ".join(sorted(_corpora(judged))),
-        "grade": _grade(judged) if counted and verdict != "not tested" else "–",
+        "grade": _grade(judged) if judged and verdict != "not tested" else "–",
         "size": sizes,
-        "verdict": "; ".join([verdict, *_depends(claim, counted, verdict, readings)]),
+        "verdict": "; ".join([verdict, *_depends(claim, judged, verdict, readings)]),
         "kind": verdict,
         "readings": readings,
-        "provisional": any(comparison.provisional for comparison in _fair(counted)),
-        "changed": changed,
+        "provisional": any(comparison.provisional for comparison in fair),
         "records": _named(runs),
         "contrasts": rows,
         **{
@@ -266,20 +256,20 @@ def _row(claim, judged, readings, adjusted, frozen):
     }
 
 
-def _depends(claim, counted, verdict, readings):
+def _depends(claim, judged, verdict, readings):
     """List what a verdict depends on, and what weakens it."""
-    conditions = _untested(claim, counted)
-    if any(_compares_spaces(comparison.contrast) for comparison in counted):
+    conditions = _untested(claim, judged)
+    if any(_compares_spaces(comparison.contrast) for comparison in judged):
         conditions.append("compares scores of different spaces")
     for other in dict.fromkeys(map(word, readings.values())):
         if other != word(verdict):
             names = [name for name, of_reading in readings.items() if word(of_reading) == other]
             conditions.append(f"{other} if judged {_any_of(names)}")
-    if any(run.stale for comparison in counted for run in comparison.runs):
+    if any(run.stale for comparison in judged for run in comparison.runs):
         conditions.append("from stale records")
     if claim.after_seeing:
         conditions.append("declared after seeing")
-    if any(comparison.provisional for comparison in _fair(counted)):
+    if any(comparison.provisional for comparison in _fair(judged)):
         conditions.append("provisional")
     return conditions
 
@@ -308,23 +298,23 @@ def _any_of(readings):
     return listing([*map("".join, joined)])
 
 
-def _untested(claim, counted):
+def _untested(claim, judged):
     """List which comparisons of a claim are unfair, or lack all runs or those of some corpora."""
     gaps = [claim.not_attempted] if claim.not_attempted else []
-    unfair = [comparison for comparison in counted if comparison.direction == "unfair"]
+    unfair = [comparison for comparison in judged if comparison.direction == "unfair"]
     reasons = {}
     for comparison in unfair:
-        reason = _why_unfair(comparison, counted)
+        reason = _why_unfair(comparison, judged)
         reasons.setdefault(re.sub(r" \(.*?\)", "", reason), []).append(reason)
     if reasons:  # of several scores of one rival, the list of comparisons has the numbers
         shown = [full[0] if len({*full}) == 1 else short for short, full in reasons.items()]
-        share = f"{len(unfair)} of {len(counted)} comparisons " * (len(counted) > 1)
+        share = f"{len(unfair)} of {len(judged)} comparisons " * (len(judged) > 1)
         gaps.append(f"{share}not fair: {listing(shown)}")
-    untested = [comparison for comparison in counted if comparison.direction == "not tested"]
+    untested = [comparison for comparison in judged if comparison.direction == "not tested"]
     if untested:
-        share = f"{len(untested)} of {len(counted)} comparisons not tested"
-        gaps.append(share if len(untested) < len(counted) else untested[0].note)
-    for comparison in counted:
+        share = f"{len(untested)} of {len(judged)} comparisons not tested"
+        gaps.append(share if len(untested) < len(judged) else untested[0].note)
+    for comparison in judged:
         corpora = comparison.contrast.corpora
         if comparison.runs and len(comparison.corpora) < len(corpora):
             gaps.append(f"{len(comparison.corpora)} of {len(corpora)} corpora")
@@ -332,7 +322,7 @@ def _untested(claim, counted):
     return gaps
 
 
-def _why_unfair(comparison, counted):
+def _why_unfair(comparison, judged):
     """Return why a comparison is unfair, with the data set's name.
 
     The vectors are named too if they are InferSent's and other comparisons of the claim use others.
@@ -341,7 +331,7 @@ def _why_unfair(comparison, counted):
     for name in {spec.dataset for spec in comparison.specs} - {DRAWN}:
         title = re.split(r":| \(", data.describe(name).title)[0]
         reason = reason.replace(f" on {name},", f" on {title},")
-    is_infersent = {*map(_uses_infersent, counted)} == {True, False}
+    is_infersent = {*map(_uses_infersent, judged)} == {True, False}
     if is_infersent and _uses_infersent(comparison):
         words, opening, numbers = reason.partition(" (")
         reason = f"{words} on InferSent{opening}{numbers}"
@@ -362,7 +352,7 @@ def _corpora(judged):
 
 def _grade(judged):
     all_specs = [spec for comparison in judged for spec in comparison.specs]
-    return grade(_recorded_specs(_counted(judged)) or all_specs)
+    return grade(_recorded_specs(judged) or all_specs)
 
 
 def _named(runs):
@@ -376,7 +366,6 @@ def comparison_row(judged, adjusted):
     sign = "+" if difference or contrast.test not in ("= v", "at least v") else ""
     digits = 2 if contrasts.base(contrast.metric) in ("chs", "dbi") else 3
     mean, low, high = (f"{number:{sign},.{digits}f}" for number in ours[:3])
-    remark = " (chosen afterwards: enters no verdict)" if contrast.chosen_afterwards else ""
     reason = "too few runs" if judged.runs else "not recorded"  # too few: for the best of several
     reported = contrast.printed if contrast.printed is not None else contrast.value
     return {
@@ -397,7 +386,7 @@ def comparison_row(judged, adjusted):
         "seeds": show_ends(judged.seeds),
         "corpora": judged.corpora,
         "wins": sum(mean > 0 for mean in judged.corpora.values()),
-        "direction": judged.direction + remark,
+        "direction": judged.direction,
         "size": judged.size,
         "adjusted p": "–" if adjusted is None else f"{adjusted:.3f}",
         "note": judged.note,

@@ -10,7 +10,7 @@ import pandas as pd
 from snnl_book import data, results
 from snnl_book.experiments import EXPERIMENTS, specs
 from snnl_book.experiments.cells import DRAWN
-from snnl_book.paper import ClaimError, declared
+from snnl_book.paper import ClaimError
 from snnl_book.report.contrasts import base
 from snnl_book.report.documents import are_classes
 from snnl_book.report.select import cell_of, record_cells
@@ -42,8 +42,6 @@ def _named_cells(items, dataset):  # a claim asks for its rows thousands of time
     _check_name("experiment", experiment, EXPERIMENTS)
     _check_name("data set", dataset, [*data.available_datasets(), DRAWN])
     values = {name: row[name] for name in row.keys() - {"experiment", "dataset", "metric"}}
-    if values.get("n_train") == declared.MOST:
-        del values["n_train"]
     cells = [
         spec
         for spec in _plan(experiment, dataset)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from by_hand import carried_out, described, training_of
+from by_hand import carried_out, described, made_up_task, training_of
 
 from snnl_book import results
 from snnl_book.experiments import PROFILES, Task, load_task, specs
 from snnl_book.experiments.classification import reading_cells, run_network, run_rival, table_cells
-from snnl_lib import losses
+from snnl_lib import losses, training
 
 
 def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
@@ -27,7 +27,11 @@ def test_a_reading_differs_from_the_main_setting_in_exactly_one_thing():
             ),
             key=len,
         )
-        if reading == "weight divided by the falling T":
+        if "halftime" in reading:
+            step = {"rate_cut"} if "rate" in reading else {"restart"}
+            assert changed - {"n_train", "loss_epochs"} == step
+            assert own["alpha"] == 100 * ("loss" in reading) and own.get("restart", 15) == 15
+        elif reading == "weight divided by the falling T":
             assert changed == {"temperature", "weight"}  # at T = 1
         elif "half only" in reading:
             assert changed - {"n_train", "steps_per_epoch"} == {"loss_epochs"}
@@ -77,6 +81,10 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
     for half, alphas in (("first", [100, 0]), ("second", [0, 100])):
         alpha = seen[f"100 documents, loss in the {half} half only 100"].alpha
         assert [alpha(0), alpha(1)] == alphas  # two epochs
+    for divisor in (3, 10):
+        reading = f"300 documents, learning rate divided by {divisor} at halftime 0"
+        rate = seen[reading].learning_rate
+        assert [rate(0), rate(1)] == [1e-3, 1e-3 / divisor] and seen[reading].alpha == 0
     deep = seen["five hidden layers -100"].model
     assert len(deep.hidden) == 5 and len(plain.model.hidden) == 2
     assert len(seen["best epoch on a held-out tenth 0"].features) == 270
@@ -86,6 +94,31 @@ def test_each_reading_reaches_the_training_as_its_name_says(packages):
     narrow = seen["8 filters, 256 positions 0"].model
     assert pooled.conv.kernel_size == (3,) and pooled.conv.out_channels == 32
     assert narrow.conv.kernel_size == (45,) and narrow.conv.out_channels == 8
+
+
+def test_adam_starts_anew_at_halftime_and_the_loss_stops(monkeypatch):
+    trainings, train = [], training.train
+
+    def recording(model, *args, **settings):
+        before = [weight.detach().clone() for weight in model.parameters()]
+        history = train(model, *args, **settings)
+        after = [weight.detach().clone() for weight in model.parameters()]
+        trainings.append((before, after, settings["alpha"], settings["epochs"]))
+        return history
+
+    monkeypatch.setattr(training, "train", recording)
+    for alpha in (0, 100):
+        trainings.clear()
+        (spec,) = (
+            spec
+            for spec in specs("classification-readings", "tiny", "newsgroups4", 43)
+            if "Adam restarted" in spec["reading"] and spec.alpha == alpha
+        )
+        outcome = run_network(spec, made_up_task(), "cpu", None)
+        first, second = trainings
+        assert first[2:] == (alpha, 1) and second[2:] == (0, 1)
+        assert all(map(torch.equal, first[1], second[0]))  # the network goes on
+        assert outcome.curve["epoch"].tolist() == [0, 1]
 
 
 # ---------------------------------------------------------------- held-out documents

@@ -473,15 +473,6 @@ def test_what_no_run_can_test_says_why():
     assert judged([BASE], BEATS)["verdict"] == "not tested; no run is recorded"
 
 
-def test_a_reading_chosen_afterwards_enters_no_verdict():
-    worse = [made(PCA, [-value for value in UP]), made(AED, UP), BASE]
-    other = contrast((1, PCA), (-1, AE), chosen_afterwards=True)
-    found = judged(worse, BEATS, other)
-    assert found["kind"] == "holds"
-    assert "chosen afterwards" in found["contrasts"][1]["direction"]
-    assert judged(worse, other)["kind"] == "not tested"
-
-
 # ---------------------------------------------------------------- grade, staleness, fragility
 
 
@@ -517,11 +508,6 @@ def test_the_grade_is_that_of_the_rows_with_runs_or_of_all_where_there_are_none(
     assert found["grade"] == "as published" and found["corpora"] == "mnist"
     both = judged([made(original, UP), made(AED, UP), BASE], level, BEATS)
     assert both["grade"].startswith("close") and both["corpora"] == "ag_news, mnist"
-    later = judged(
-        [made(original, UP), made(AED, UP), BASE], level, replace(BEATS, chosen_afterwards=True)
-    )
-    assert later["grade"] == "as published"  # but the runs are named, and what they are of
-    assert later["corpora"] == "ag_news, mnist" and len(later["records"].split()) == 15
     none = judged([BASE], BEATS)
     assert none["grade"] == "–"
     assert (none["corpora"], none["records"], none["seeds"]) == ("", "", "–")
@@ -542,10 +528,6 @@ def test_a_stale_run_is_not_compared_with_one_that_is_not():
 def test_stale_records_are_used_and_named():
     found = judged([made(AED, UP, stale=True), BASE.assign(stale=True)], BEATS)
     assert found["kind"] == "holds" and "; from stale records" in found["verdict"]
-    stale = [made(AED, UP), BASE, made(PCA, UP, stale=True)]
-    other = contrast((1, PCA), (-1, AE), chosen_afterwards=True)
-    found = judged(stale, BEATS, other)  # what enters no verdict makes none stale
-    assert found["verdict"] == "holds; provisional"
 
 
 # ---------------------------------------------------------------- what tables show
@@ -581,7 +563,7 @@ def test_means_of_one_metric_are_shown_by_their_ends_and_others_by_their_verdict
 def test_a_row_of_a_contrast_has_its_test_numbers_units_verdict_and_runs():
     rows = [made(AED, UP), BASE, made(PCA, [0.5, 0.6, 0.7], "chs")]
     sharply = replace(BEATS, words="sharply", says="by a wide margin")
-    level = contrast((1, PCA), metric="chs", test="at least v", value=1000, chosen_afterwards=True)
+    level = contrast((1, PCA), metric="chs", test="at least v", value=1000)
     table = claims.tested(claims.judge(pd.concat(rows), claims=[claim(sharply, level)]))
     first, second = table.drop(columns="records").to_dict("records")
     assert first == {
@@ -606,7 +588,7 @@ def test_a_row_of_a_contrast_has_its_test_numbers_units_verdict_and_runs():
         "over": "3 seeds",
         "size": "",
         "adjusted p": "–",
-        "direction": "fails (chosen afterwards: enters no verdict)",
+        "direction": "fails",
     }
     records = table["records"][1].split()
     assert records == [f"clustering/ag_news-pca-s{seed}" for seed in PAPER_SEEDS[:3]]
@@ -628,8 +610,6 @@ def test_a_row_names_one_cell_of_the_plan_whatever_is_recorded():
     assert {spec.label for spec in named_cells(AED)} == {"AE(D)"}
     (some,) = named_cells(TUNED, "biomedical")
     assert some.n_train == 2000 and some["clusterer"] == "kmeans"
-    most = {name: value for name, value in TUNED.items() if name != "n_train"}
-    assert len(named_cells(most | {"n_train": "most"}, "biomedical")) == 2
     umap = named_cells(START | {"clusterer": "umap"}, "biomedical")
     assert [spec.get("reading") for spec in umap] == ["UMAP + k-means"]
 
@@ -851,13 +831,11 @@ def test_a_reading_changes_comparisons_whose_rows_it_lists_and_no_others(tmp_pat
 AFTER = 'after_seeing = "the first five seeds showed it"\n'
 
 
-def test_a_claim_says_what_was_seen_before_and_what_it_replaced(tmp_path):
-    more = AFTER + 'seeds = "new"\nreplaced = { encoder = "infersent-random", verdict = "mixed" }\n'
-    (found,) = read(tmp_path, HEAD + more + ONE)
+def test_a_claim_says_what_was_seen_before(tmp_path):
+    (found,) = read(tmp_path, HEAD + AFTER + 'seeds = "new"\n' + ONE)
     assert (found.after_seeing, found.seeds) == ("the first five seeds showed it", "new")
-    assert found.replaced == {"encoder": "infersent-random", "verdict": "mixed"}
     (plain,) = read(tmp_path, HEAD + ONE)
-    assert (plain.after_seeing, plain.seeds, plain.replaced, plain.runs) == ("", "", {}, None)
+    assert (plain.after_seeing, plain.seeds, plain.runs) == ("", "", None)
 
 
 def test_every_declared_row_names_one_cell_of_the_plan():

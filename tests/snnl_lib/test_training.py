@@ -438,6 +438,7 @@ def test_a_checkpoint_tells_one_function_from_another_or_refuses_it(blobs, tmp_p
     pd.testing.assert_frame_equal(again.curve, history.curve, check_exact=True)
     for changes in (
         {"alpha": lambda epoch: 1.0 if epoch < 2 else 2.0},
+        {"learning_rate": lambda epoch: 0.01 if epoch < 2 else 0.001},
         {"select": partial(first_units, units=3)},
         {"select": None},
     ):
@@ -541,6 +542,19 @@ def test_alpha_may_be_a_function_of_the_epoch(blobs):
     added, with_switch = ((h.curve["loss"] - h.curve["primary"]) for h in (constant, switched_off))
     np.testing.assert_allclose(with_switch[:2], added[:2], rtol=1e-4)
     assert (with_switch[2:] == 0).all() and (added > 0.1).all()
+
+
+def test_the_learning_rate_may_be_a_function_of_the_epoch(blobs):
+    _, constant = run(blobs, epochs=4, alpha=1.0, learning_rate=0.01)
+    same, _ = run(blobs, epochs=2, alpha=1.0, learning_rate=0.01)
+    stopped, falling = run(
+        blobs, epochs=4, alpha=1.0, learning_rate=lambda epoch: 0.01 if epoch < 2 else 0.0
+    )
+    assert torch.equal(weights(stopped), weights(same))
+    columns = ["temperature", "loss", "primary"]
+    pd.testing.assert_frame_equal(
+        falling.curve[columns][:2], constant.curve[columns][:2], check_exact=True
+    )
 
 
 # ---------------------------------------------------------------- forward
