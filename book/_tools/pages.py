@@ -68,7 +68,11 @@ def claims_made(
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
     levels = judged["grade"].map(lowest)
-    verdicts = claims.verdicts(judged).assign(claim=whole, grade=levels)
+    short = [
+        row.verdict.replace(f"; {row.remarks}", "") if row.remarks else row.verdict
+        for row in judged.itertuples()
+    ]
+    verdicts = claims.verdicts(judged).assign(claim=whole, grade=levels, verdict=short)
     tables = {"verdicts": _counts(judged), "claims-contrasts": claims.tested(judged)}
     for paper in claims.PAPERS:
         is_of_paper = judged["paper"] == paper
@@ -94,7 +98,7 @@ def _write_playground(folder):
 
 
 def _details(judged):
-    """Make a table of the grade, the verdicts under other readings, and what would change them."""
+    """Make a table of grades, remarks, other readings, and what would change the verdicts."""
     readings = [
         "; ".join(f"{reading}: {verdict}" for reading, verdict in verdicts.items()) or "–"
         for verdicts in judged["readings"]
@@ -103,6 +107,7 @@ def _details(judged):
         {
             "claim": judged["claim"],
             "grade": judged["grade"],
+            "remarks": judged["remarks"].replace("", "–"),
             "other readings": readings,
             "what would change our mind": judged["changes"],
             "page": judged["chapter"],

@@ -29,10 +29,12 @@ COLLAPSED = Reading("collapsed", "without collapsed runs")
 ALL_SEEDS = Reading("all-seeds", "on all seeds, including those seen before the declaration")
 RULES = {"rule 1": "rule-1.csv", "rule 2": "rule-2.csv", "rule 3 before": "rule-3-before.csv"}
 """Earlier verdicts, frozen; ``rule 3 before`` judges the records that rule 2 was judged on."""
+LARGEST_P = 0.05
+"""The largest corrected p-value with which a comparison would still hold."""
 COLUMNS = [
     *("name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"),
-    *("seeds", "corpora", "grade", "size", "verdict", "kind", "readings", "provisional"),
-    *(*RULES, "changes", "changed", "records", "contrasts"),
+    *("seeds", "corpora", "grade", "size", "verdict", "remarks", "kind", "readings"),
+    *("provisional", *RULES, "changes", "changed", "records", "contrasts"),
 ]
 
 
@@ -49,7 +51,8 @@ def judge(
         claims: as ``registered_claims`` returns them (default: those of the papers).
 
     Returns the columns of ``COLUMNS``: ``kind`` is the verdict, one of ``VERDICTS`` with its
-    counts; ``verdict`` adds what it depends on; ``readings`` maps each reading to its verdict;
+    counts; ``verdict`` adds the ``remarks``, such as reasons why comparisons are not fair, and
+    what it depends on; ``readings`` maps each reading to its verdict;
     ``contrasts`` holds a dictionary per comparison. Raises ClaimError if a declaration names no
     cell of the plan, or several.
     """
@@ -70,7 +73,8 @@ def of(chapter: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
     """Judge the claims of one chapter only, which takes less time than ``judge``.
 
     ``seeds`` are those to judge by (default: all that are recorded). Returns the rows of ``judge``
-    for these claims, except that ``adjusted p`` covers only their comparisons. Raises ClaimError
+    for these claims, except that ``adjusted p``, and the remark on it in ``verdict``, cover only
+    their comparisons. Raises ClaimError
     if no claim belongs to the chapter.
     """
     claims = registered_claims()
@@ -233,6 +237,7 @@ def _row(claim, judged, readings, adjusted, frozen):
     rows = [comparison_row(comparison, adjusted.get(id(comparison))) for comparison in judged]
     shown = [comparison for comparison in fair if comparison.runs] or judged
     runs = [run for comparison in shown for run in comparison.runs]
+    remarks = _untested(claim, judged) + _uncertain(judged, adjusted)
     directions = _counts([comparison.direction for comparison in judged])
     sizes = _counts([comparison.size for comparison in judged if comparison.size])
     return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
@@ -243,7 +248,8 @@ def _row(claim, judged, readings, adjusted, frozen):
         "corpora": ", ".join(sorted(_corpora(judged))),
         "grade": _grade(judged) if judged and verdict != "not tested" else "–",
         "size": sizes,
-        "verdict": "; ".join([verdict, *_depends(claim, judged, verdict, readings)]),
+        "verdict": "; ".join([verdict, *remarks, *_depends(claim, judged, verdict, readings)]),
+        "remarks": "; ".join(remarks),
         "kind": verdict,
         "readings": readings,
         "provisional": any(comparison.provisional for comparison in fair),
@@ -258,7 +264,7 @@ def _row(claim, judged, readings, adjusted, frozen):
 
 def _depends(claim, judged, verdict, readings):
     """List what a verdict depends on, and what weakens it."""
-    conditions = _untested(claim, judged)
+    conditions = []
     if any(_compares_spaces(comparison.contrast) for comparison in judged):
         conditions.append("compares scores of different spaces")
     for other in dict.fromkeys(map(word, readings.values())):
@@ -320,6 +326,16 @@ def _untested(claim, judged):
             gaps.append(f"{len(comparison.corpora)} of {len(corpora)} corpora")
             break
     return gaps
+
+
+def _uncertain(judged, adjusted):
+    """Say how many comparisons would not hold if their p-values were corrected."""
+    holding = [comparison for comparison in judged if comparison.direction == "holds"]
+    weak = sum(adjusted.get(id(comparison), 0.0) > LARGEST_P for comparison in holding)
+    if not weak:
+        return []
+    share = f"{weak} of {len(judged)} comparisons"
+    return [f"{share} would not hold after correction for multiple tests"]
 
 
 def _why_unfair(comparison, judged):

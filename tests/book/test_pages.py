@@ -223,7 +223,9 @@ def test_a_chapter_that_is_not_there_or_shows_no_verdict_stops_the_build(tmp_pat
 def test_each_claim_has_a_row_in_the_table_of_its_paper_and_one_in_the_table_below(made, judged):
     for paper in claims.PAPERS:
         own, name = judged[judged["paper"] == paper], f"claims-{paper.lower()}"
-        assert made[name]["verdict"].tolist() == own["verdict"].tolist()
+        for verdict, row in zip(made[name]["verdict"], own.itertuples(), strict=True):
+            assert verdict.startswith(row.kind)
+            assert {*row.verdict.split("; ")} == {*f"{verdict}; {row.remarks}".split("; ")} - {""}
         for level, grade in zip(made[name]["grade"], own["grade"], strict=True):
             assert "(" not in level and grade.startswith(level.split(",")[0])
         assert made[name]["claim"].tolist() == [
@@ -232,6 +234,7 @@ def test_each_claim_has_a_row_in_the_table_of_its_paper_and_one_in_the_table_bel
         more = made[f"{name}-more"]
         assert more["claim"].tolist() == own["claim"].tolist()
         assert more["grade"].tolist() == own["grade"].tolist()
+        assert more["remarks"].tolist() == [remarks or "–" for remarks in own["remarks"]]
         assert (more[["other readings", "what would change our mind", "page"]] != "").all(axis=None)
         assert [*more.columns][-2:] == ["page", "records"]
     comparisons = made["claims-contrasts"]

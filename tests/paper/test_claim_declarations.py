@@ -96,6 +96,7 @@ def test_a_quote_stands_in_the_paper(claim):
 @every_claim
 def test_every_rival_that_the_sentence_names_is_one_of_the_contrasts(claim):
     against, numbers = set(), set()
+    without_runs = [each.says for each in claim.contrasts if each.not_attempted and not each.cells]
     for contrast in claim.contrasts:
         numbers |= {contrast.value, *contrast.reported}
         for weight, row in contrast.cells:
@@ -108,4 +109,5 @@ def test_every_rival_that_the_sentence_names_is_one_of_the_contrasts(claim):
     for words, rivals in claim.named.items():
         assert same(words) in same(claim.quote) and rivals
         for rival in {*rivals} - against:
-            assert claim.not_attempted or quoted(rival) & numbers, (words, rival)
+            told = claim.not_attempted or any(words in says for says in without_runs)
+            assert told or quoted(rival) & numbers, (words, rival)

@@ -473,6 +473,19 @@ def test_what_no_run_can_test_says_why():
     assert judged([BASE], BEATS)["verdict"] == "not tested; no run is recorded"
 
 
+def test_a_comparison_that_would_not_hold_after_correction_is_counted():
+    barely = made(AED, [0.004, 0.02, 0.03, 0.004, 0.028])
+    found = judged([barely, BASE], BEATS)
+    assert (found["kind"], found["remarks"]) == ("holds", "")
+    many = [made(PCA, [-0.01, 0.02, 0.0, -0.02, 0.015], metric) for metric in ("ari", "acc")]
+    many += [made(AE, [0.0] * 5, metric) for metric in ("ari", "acc")]
+    others = [contrast((1, PCA), (-1, AE), metric=metric) for metric in ("ari", "acc")]
+    found = judged([barely, BASE, *many], BEATS, *others)
+    told = "1 of 3 comparisons would not hold after correction for multiple tests"
+    assert found["kind"] == "holds in part (1 of 3)" and found["remarks"] == told
+    assert told in found["verdict"]
+
+
 # ---------------------------------------------------------------- grade, staleness, fragility
 
 
