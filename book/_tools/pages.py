@@ -32,6 +32,7 @@ BUILT = "made when the book was built"
 SHOWN_SCORES = 7  # on the pages of runs; the files have them all
 TAG = r"\\\\tag\{(\d+)\}"  # of an equation, in a notebook's JSON
 PLAYGROUND = "02_soft_nearest_neighbor_loss"
+UNSCALED = "squared error, inputs not scaled"
 SAME = "The comparisons are those of rule 1."
 
 
@@ -171,7 +172,8 @@ def _values(judged):
     words = ("SIF", "SIF, own vectors")
     short = _short_texts("ClusterBERT", "MiniLM, mean", *words)
     verdicts = judged["kind"].map(claims.word)
-    early = _early_loss()
+    early, all_seeds, rate = _early_loss(), _early_loss(None), _cut_rate()
+    training = _gains_of_training()
     few = _smallest_lead(300)
     trained, vectors = float(short["ClusterBERT"]), float(short["MiniLM, mean"])
     averaged = max(float(short[method]) for method in words)
@@ -182,8 +184,9 @@ def _values(judged):
         "smallest": _smallest(judged),
         "acc-ae": f"{codes['AE']:.3f}",
         "acc-ae-d": f"{codes['AE(D)']:.3f}",
-        "acc-ae-d-squared": f"{text_uses['AE(D), squared error, inputs not scaled']:.3f}",
+        "acc-ae-d-squared": f"{text_uses[f'AE(D), {UNSCALED}']:.3f}",
         "acc-exchanged": f"{text_uses['AE with a classifier on its code']:.3f}",
+        "acc-exchanged-raw": f"{text_uses[f'AE with a classifier on its code, {UNSCALED}']:.3f}",
         "acc-loss-best": f"{max(with_loss.max(), best_of_layers['with the loss']):.3f}",
         "acc-plain-best": f"{best_of_layers['without']:.3f}",
         "acc-best": f"{max(text_uses.values()):.3f}",
@@ -193,11 +196,17 @@ def _values(judged):
         "ffn-interval": precise["interval"].replace("-", "−"),
         "early-gain": f"{early['mean']:.3f}",
         "early-interval": f"{early['low']:.3f} to {early['high']:.3f}",
+        "early-all": f"{all_seeds['mean']:.3f}",
+        "rate-gain": f"{rate['mean']:.3f}",
+        "rate-interval": f"{rate['low']:.3f} to {rate['high']:.3f}",
         "nmi-clusterbert": short["ClusterBERT"],
         "nmi-minilm": short["MiniLM, mean"],
         "nmi-words": f"{averaged:.3f}",
         "nmi-vectors-gain": f"{vectors - averaged:.3f}",
         "nmi-training-gain": f"{trained - vectors:.3f}",
+        "training-interval": training["ClusterBERT"][1],
+        "pooled-gain": training["mean pooling"][0],
+        "pooled-interval": training["mean pooling"][1],
         "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
     }
     return pd.DataFrame({"name": [*values], "text": [*values.values()]})
@@ -212,15 +221,49 @@ def _best_of_layers():
     return means.groupby(level=0).max().to_dict()
 
 
-def _early_loss():
+def _early_loss(seeds=CONFIRMING_SEEDS):
     """Return what the loss in the first half of the epochs adds to a text classifier's accuracy.
 
-    Only the seeds count that were kept for confirming it.
+    Only the seeds count that were kept for confirming it, or all seeds if ``seeds`` is None.
     """
-    runs = report.recorded("classification-readings", "ag_news", "spacy", model="ffn")
-    runs = runs[runs["seed"].isin(CONFIRMING_SEEDS)]
+    runs = _halfway_runs(seeds)
     pair = ("20,000 documents, loss in the first half only", "20,000 documents, alpha 0")
     return report.differences(runs, [pair]).iloc[0]
+
+
+def _cut_rate():
+    """Return what a learning rate divided by 10 halfway adds without the loss, on these seeds."""
+    baseline = "20,000 documents, alpha 0"
+    cut = "20,000 documents, learning rate divided by 10 at halftime, alpha 0"
+    return report.differences(_halfway_runs(CONFIRMING_SEEDS), [(cut, baseline)]).iloc[0]
+
+
+def _halfway_runs(seeds):
+    """Return the runs of the text classifier on averaged vectors, with one name for a baseline."""
+    runs = report.recorded("classification-readings", "ag_news", "spacy", model="ffn")
+    if seeds is not None:
+        return runs[runs["seed"].isin(seeds)]
+    baseline = report.recorded("classification", "ag_news", "spacy", seeds="all", model="ffn")
+    baseline = baseline.query("alpha == 0").assign(label="20,000 documents, alpha 0")
+    return pd.concat([runs, baseline])
+
+
+def _gains_of_training():
+    """Return what ClusterBERT's training adds to the NMI of MiniLM's mean, over the six corpora.
+
+    Each gain is followed by its 95 % interval over the corpora, as texts.
+    """
+    corpora = [*short_texts.DATASETS][:6]
+    pooled = report.short_texts("clusterbert-ablation").query("reading == 'mean pooling'")
+    runs = pd.concat([report.short_texts("clusterbert"), pooled.assign(method="mean pooling")])
+    runs = runs.query("metric == 'nmi_geometric' and asked == 2000 and clusterer == 'kmeans'")
+    means = runs.pivot_table("value", "dataset", "method").reindex(corpora)
+    gains = {name: means[name] - means["MiniLM, mean"] for name in ("ClusterBERT", "mean pooling")}
+    spans = {name: report.interval(gain) for name, gain in gains.items()}
+    return {
+        name: (f"{gain.mean():.3f}", "{:.3f} to {:.3f}".format(*spans[name]).replace("-", "−"))
+        for name, gain in gains.items()
+    }
 
 
 def _smallest_lead(labels):
