@@ -53,6 +53,12 @@ def text_cells(profile: dict) -> Iterator[Cell]:
         for embedding in ("spacy", "minilm"):
             yield cell(text_clustering.RIVALS["lda"], embedding, "lda", reading, **size)
         yield cell("LC(D)", "spacy", "lc-d", reading, 3, **size, steps_per_epoch=steps)
+    # Does the loss help with better vectors? In short training, which suits it with few labels.
+    for n_train in (*profile["label_sizes"], profile["n_train"]):
+        short = f"{text_clustering.RAW_READING}, {n_train:,} labels, one pass an epoch"
+        yield cell("AE(D)", "minilm", "ae-d", short, n_train=n_train, **text_clustering.RAW)
+    reading, size = f"{profile['n_train']:,} labels", {"n_train": profile["n_train"]}
+    yield cell(text_clustering.RIVALS["lda"], "minilm", "lda", reading, **size)
     label = text_clustering.RIVALS["kmeans"]
     for embedding in (*short_texts.WORD_VECTORS, "minilm", short_texts.START):
         fields = {}
@@ -99,13 +105,15 @@ def image_cells(profile: dict) -> Iterator[Cell]:
 
 
 def classifier_cells(profile: dict) -> Iterator[Cell]:
-    """Yield classifiers with the same labels, on averaged vectors and on images."""
+    """Yield classifiers with the same labels: on averaged vectors, MiniLM's vectors and images."""
     network = classification.NETWORKS["ffn"](profile)
     starts = {"kmeans_starts": profile["kmeans_starts"]}
     all_texts, all_images = profile["n_train"], profile["image_train"]
     for n_train in (*profile["label_sizes"], all_texts):
         seeds = FIFTEEN_SEEDS if n_train == all_texts else None
         fields = {"embedding": "spacy", "seeds": seeds, "n_train": n_train}
+        yield from _classifiers(all_texts, network, starts, fields)
+        fields = {"embedding": "minilm", "n_train": n_train}
         yield from _classifiers(all_texts, network, starts, fields)
     network = network | {"epochs": profile["image_epochs"]}
     starts = starts | {"n_test": profile["image_test"]}
