@@ -8,27 +8,39 @@ import pandas as pd
 from snnl_book import require
 from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, within_range
 
-# Colours of the Okabe-Ito palette, which colour-blind readers can distinguish, each with a marker.
-# Rows of different tables share them.
-_LOOKS = {
-    "Baseline": ("#0072B2", "o"),
-    "SNNL 100": ("#E69F00", "s"),
-    "SNNL -100": ("#CC79A7", "D"),
-    "Orig.": ("#0072B2", "o"),
-    "AE": ("#009E73", "s"),
-    "LC(D)": ("#E69F00", "D"),
-    "AE(D)": ("#CC79A7", "^"),
+# One palette for the whole book. A method has the colour of its role, and variants or rivals of the
+# same role have another shade, marker or line. Colour-blind readers can distinguish the roles (of
+# the Okabe-Ito palette) by colour, and all else by lightness and shape.
+LOSS, LOSS_2 = "#E69F00", "#D55E00"  # trained with labels and the loss
+LABELS, LABELS_2, LABELS_3 = "#009E73", "#5FC3A5", "#004D3A"  # labels, but not the loss
+NONE, NONE_2 = "#0072B2", "#56B4E9"  # no labels
+AGAINST = "#CC79A7"  # labels, and the loss with a negative weight
+NEUTRAL = ["#444444", "#882E72", "#999999", "#CC79A7", "#8C6D31", "#000000"]  # no method
+_ROLES = {"loss": (LOSS, "o"), "labels": (LABELS, "^"), "none": (NONE, "s")}
+_LOOKS = {  # of rows in the tables of the papers
+    "Baseline": (LABELS, "^"),
+    "SNNL 100": (LOSS, "o"),
+    "SNNL -100": (AGAINST, "D"),
+    "Orig.": (NONE, "s"),
+    "AE": (NONE, "P"),
+    "LC(D)": (LOSS, "D"),
+    "AE(D)": (LOSS, "o"),
 }
 PALETTE = {label: colour for label, (colour, _) in _LOOKS.items()}
 MARKERS = {label: marker for label, (_, marker) in _LOOKS.items()}
-_LOOKS_OF_GROUPS = [  # for groups that are not rows of a table, in this order
-    ("#0072B2", "o"),
-    ("#E69F00", "s"),
-    ("#009E73", "D"),
-    ("#CC79A7", "^"),
-    ("#D55E00", "v"),
-    ("#56B4E9", "P"),
-]
+_LOOKS_OF_GROUPS = list(zip(NEUTRAL, "osD^vP", strict=True))  # for groups that are no such rows
+# The colours of classes, which have shapes too, in the order of the classes.
+SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
+SHADES += ["#999933", "#000000", "#8C8C8C", "#661100"]
+
+
+def class_look(number: int) -> dict[str, str]:
+    """Return the colour and the marker of a class, the same in all figures.
+
+    >>> class_look(1)
+    {'color': '#E69F00', 'marker': 's'}
+    """
+    return {"color": SHADES[number % 10], "marker": "osD^vPX<>d"[number % 10]}
 
 
 def style() -> None:
@@ -173,15 +185,16 @@ def _looks_of(groups):
 def method_figure(panels: dict[str, pd.DataFrame], kinds: dict[str, str], title: str):
     """Draw the clustering accuracy of methods: the best mean on top, every run a point.
 
-    ``panels`` are records of that metric by the title of their panel. Their column ``kind`` sets
-    colour and marker, ``kinds`` has the words of each kind in the legend, and the column ``paper``,
-    which may be missing, is the reported value. Mean and 95 % interval, drawn above the points, are
+    ``panels`` are records of that metric by the title of their panel. Their column ``kind`` is the
+    role of a method ("loss", "labels" or "none") and sets colour and marker, ``kinds`` has the
+    words of each role in the legend, and the column ``paper``, which may be missing, is the
+    reported value. Mean and 95 % interval, drawn above the points, are
     those of units (``statistics.by_unit``), as in the tables.
     """
     require("matplotlib")
     import matplotlib.pyplot as plt
 
-    looks = dict(zip(kinds, [("#E69F00", "o"), ("#0072B2", "s"), ("#009E73", "^")], strict=False))
+    looks = {kind: _ROLES[kind] for kind in kinds}
     lines = max((runs["label"].nunique() for runs in panels.values()), default=0)
     single = len(panels) == 1  # narrow and with large letters, so that a phone shows it
     size = (6.4, 0.33 * lines + 1.5) if single else (9.8, 0.26 * lines + 1.9)
@@ -227,11 +240,10 @@ def draw_means(axis, runs: pd.DataFrame, by: str, **look) -> None:
     axis.fill_between(grouped.mean().index, *ends.T, color=look["color"], alpha=0.18, linewidth=0)
 
 
-def draw_dots(axis, groups: dict[str, pd.Series], highlighted: str = "") -> None:
+def draw_dots(axis, groups: dict[str, pd.Series], colours: str | dict[str, str] = NONE) -> None:
     """Draw one line per group, the first on top: its values as dots, their mean a diamond above.
 
-    Groups whose names start with ``highlighted`` have a colour of their own; without it, all
-    diamonds have it.
+    ``colours`` is one colour for all groups, or that of each group.
 
     >>> import matplotlib.pyplot as plt
     >>> axis = plt.figure().add_subplot()
@@ -241,10 +253,10 @@ def draw_dots(axis, groups: dict[str, pd.Series], highlighted: str = "") -> None
     """
     names = [*reversed(groups)]
     for y, name in enumerate(names):
-        strong = name.startswith(highlighted)
-        dots, mean = ("#D55E00" if each else "#0072B2" for each in (highlighted and strong, strong))
-        axis.scatter(groups[name], [y] * len(groups[name]), color=dots, s=20, alpha=0.5)
-        axis.scatter(groups[name].mean(), y + 0.22, color=mean, marker="D", s=50, zorder=3)
+        colour = colours if isinstance(colours, str) else colours[name]
+        axis.scatter(groups[name], [y] * len(groups[name]), color=colour, s=20, alpha=0.6)
+        look = {"color": colour, "edgecolor": "black", "marker": "D", "s": 46, "zorder": 3}
+        axis.scatter(groups[name].mean(), y + 0.22, **look)
     axis.set_yticks(range(len(names)), names, fontsize=11)
     axis.set_ylim(-0.5, len(names) - 0.5)
 
@@ -296,15 +308,11 @@ def error_figure(count: pd.Series, shared: pd.DataFrame, title: str):
     return figure
 
 
-SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
-SHADES += ["#999933", "#000000", "#8C8C8C", "#661100"]
-
-
 def draw_map(axis, points: pd.DataFrame, classes: list[str], size: float = 7) -> None:
     """Draw points (``x``, ``y``, ``label``), with one colour and shape for each class."""
-    for number, (label, group) in enumerate(points.groupby("label")):
-        look = {"color": SHADES[number % 10], "marker": "osD^vPX<>d"[number % 10], "s": size}
-        axis.scatter(group["x"], group["y"], label=classes[label], linewidth=0, alpha=0.75, **look)
+    for label, group in points.groupby("label"):
+        look = class_look(int(label)) | {"s": size, "linewidth": 0, "alpha": 0.75}
+        axis.scatter(group["x"], group["y"], label=classes[label], **look)
     axis.set(xticks=[], yticks=[])
 
 
@@ -321,7 +329,8 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
     outline = patheffects.withStroke(linewidth=2, foreground="white")
     labels = []
     for label, own in points.groupby("label"):
-        polarity, colour, dot = [("negative", "#D55E00", "^"), ("positive", "#0072B2", "o")][label]
+        polarity, dot = ("positive", "o") if label else ("negative", "^")
+        colour = NEUTRAL[0] if label else NEUTRAL[1]
         axis.scatter(own["x"], own["y"], s=16, color=colour, marker=dot, label=polarity)
         shown = [word for word in own.itertuples() if texts[word.row]][:named]
         look = {"fontsize": 10, "color": colour, "path_effects": [outline]}

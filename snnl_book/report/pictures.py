@@ -7,6 +7,7 @@ import numpy as np
 
 from snnl_book import data
 from snnl_book.embeddings import words
+from snnl_book.report.figures import LOSS, NEUTRAL, class_look
 
 
 @dataclass
@@ -84,8 +85,7 @@ def _draw_clusters(axis, documents, row):
 
     flat = PCA(2, random_state=0).fit_transform(documents.codes)
     for cluster in np.unique(documents.clusters):
-        look = {"color": f"C{cluster % 10}", "marker": "osD^vPX*"[cluster % 8], "s": 12}
-        axis.scatter(*flat[documents.clusters == cluster].T, **look)
+        axis.scatter(*flat[documents.clusters == cluster].T, s=12, **class_look(cluster))
     axis.scatter(*flat[row], s=160, facecolor="none", edgecolor="black", linewidth=1.6)
     axis.set(xticks=[], yticks=[], xlabel="component 1", ylabel="component 2")
 
@@ -106,8 +106,8 @@ def autoencoder(widths: list[int], code_units: int):
     import matplotlib.pyplot as plt
 
     kinds = ["input", *["ReLU"] * 3, "logistic", *["ReLU"] * 3, "logistic"]
-    blue, grey = "#56B4E9", "#BBBBBB"
-    colours = [grey, blue, blue, blue, "#E69F00", blue, blue, blue, grey]
+    pale, grey = "#F7DCA0", "#BBBBBB"
+    colours = [grey, pale, pale, pale, LOSS, pale, pale, pale, grey]
     figure, axis = plt.subplots(figsize=(8.2, 4))
     for place, (width, colour) in enumerate(zip(widths, colours, strict=True)):
         look = {"width": 0.45, "edgecolor": "black", "hatch": "///" * (place == 4)}
@@ -131,8 +131,8 @@ def benchmark(recorded, order: list[str]):
     """Draw time and memory of the losses in ``order`` against the batch size."""
     import matplotlib.pyplot as plt
 
-    looks = [("#0072B2", "-", "o"), ("#E69F00", "--", "s"), ("#009E73", "-.", "^")]
-    looks += [("#CC79A7", ":", "D"), ("0.4", "-", "")]
+    looks = [(LOSS, "-", "o"), (NEUTRAL[1], "--", "s"), (NEUTRAL[2], "-.", "^")]
+    looks += [(NEUTRAL[3], ":", "D"), ("black", "-", "")]
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.9))
     sizes = sorted(recorded["batch"].unique())
     panels = (("seconds", 1000, "milliseconds"), ("memory", 1, "MiB"))

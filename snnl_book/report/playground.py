@@ -9,11 +9,12 @@ import json
 import torch
 
 from snnl_book import require
+from snnl_book.report.figures import SHADES
 from snnl_book.report.show import show_figure
 from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
 
 LABELS = torch.arange(40) % 4
-COLOURS, SHAPES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"], "osD^"
+COLOURS, SHAPES = SHADES[:4], "osD^"
 STEPS = 200
 # name: (distance, temperature, what the menu says)
 RUNS = {

@@ -52,8 +52,8 @@ def test_a_forest_has_a_line_a_row_with_mean_interval_and_the_papers_value():
     assert zero == [[0, 0]] and axis.get_xlabel() == "accuracy"
 
     marks, colour = drawn(axis), figures.PALETTE["AE(D)"]
-    assert marks.keys() == {(0.02, 0, "^"), (0.05, 0, "|"), (-0.01, 1, "s"), (0.04, 2, "s")}
-    assert marks[0.02, 0, "^"] == (colour, colour)  # as in the figures of the paper's rows
+    assert marks.keys() == {(0.02, 0, "o"), (0.05, 0, "|"), (-0.01, 1, "s"), (0.04, 2, "s")}
+    assert marks[0.02, 0, "o"] == (colour, colour)  # as in the figures of the paper's rows
     assert same_color(marks[-0.01, 1, "s"][1], "white") and marks[-0.01, 1, "s"][0] != "white"
     assert marks[0.04, 2, "s"][0] == marks[0.04, 2, "s"][1]
 
@@ -88,7 +88,7 @@ def test_without_a_title_a_forest_counts_the_intervals_that_leave_out_zero():
     assert told == "The intervals of 1 of 4 differences leave out zero"
 
 
-KINDS = {"ours": "with our loss", "none": "no labels"}
+KINDS = {"loss": "with our loss", "none": "no labels"}
 
 
 def runs(**values):
@@ -96,7 +96,7 @@ def runs(**values):
     rows = [(name, value) for name, found in values.items() for value in found]
     found = pd.DataFrame(rows, columns=["label", "value"])
     found = found.assign(key=[f"run {place}" for place in range(len(rows))], fingerprint="data")
-    return found.assign(kind=found["label"].map({"A": "ours"}).fillna("none"))
+    return found.assign(kind=found["label"].map({"A": "loss"}).fillna("none"))
 
 
 def test_methods_are_lines_with_every_run_the_best_on_top():
@@ -173,22 +173,27 @@ def test_a_map_has_a_colour_and_a_shape_for_each_class():
     assert cats.get_paths()[0].vertices.shape != dogs.get_paths()[0].vertices.shape
 
 
-def test_dots_have_a_diamond_at_their_mean_and_one_group_may_stand_out():
+def test_dots_have_a_diamond_at_their_mean():
     _, axis = plt.subplots()
     groups = {"first": pd.Series([0.1, 0.3]), "second": pd.Series([0.5])}
-    figures.draw_dots(axis, groups, "first")
+    figures.draw_dots(axis, groups, {"first": figures.LOSS, "second": figures.LABELS})
     marks = [marks.get_offsets().tolist() for marks in axis.collections]
     assert marks == [[[0.5, 0]], [[0.5, 0.22]], [[0.1, 1], [0.3, 1]], [[0.2, 1.22]]]
-    colours = [marks.get_facecolor()[0, :3].tolist() for marks in axis.collections]
-    assert colours[1] != colours[3]
+    colours = [marks.get_facecolor()[0, :3] for marks in axis.collections]
+    assert same_color(colours[1], figures.LABELS) and same_color(colours[3], figures.LOSS)
     assert [text.get_text() for text in axis.get_yticklabels()] == ["second", "first"]
 
 
-def test_groups_whose_names_start_alike_stand_out_together():
+def test_rows_of_the_papers_have_the_colour_of_their_role():
+    labelled = {figures.PALETTE[name] for name in ("AE(D)", "LC(D)", "SNNL 100")}
+    assert labelled == {figures.LOSS}
+    assert {figures.PALETTE[name] for name in ("Orig.", "AE")} == {figures.NONE}
+    for rows in (("Orig.", "AE", "LC(D)", "AE(D)"), ("Baseline", "SNNL 100", "SNNL -100")):
+        assert len({figures.MARKERS[name] for name in rows}) == len(rows)
+
+
+def test_a_class_keeps_its_look_if_others_are_left_out():
+    points = pd.DataFrame({"x": [0], "y": [0], "label": [1]})
     _, axis = plt.subplots()
-    groups = {name: pd.Series([0.1]) for name in ("ours", "ours, normalised", "theirs")}
-    figures.draw_dots(axis, groups, "ours")
-    theirs, normalised, ours = (
-        marks.get_facecolor()[0, :3].tolist() for marks in axis.collections[::2]
-    )
-    assert normalised == ours != theirs
+    figures.draw_map(axis, points, ["cats", "dogs"])
+    assert same_color(axis.collections[0].get_facecolor()[0][:3], figures.SHADES[1])
