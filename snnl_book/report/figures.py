@@ -115,8 +115,9 @@ def forest(
     Args:
         rows: a frame with the columns ``label``, ``mean``, ``low`` and ``high``, such as that of
             ``report.differences``. Both bounds are nan where there is no interval (a hollow mark),
-            and a mean of nan leaves a line empty. The column ``group`` sets colour and marker, and
-            ``paper`` is the paper's own value (nan: none); both may be missing.
+            and a mean of nan leaves a line empty: a heading, if its label ends with a colon. The
+            column ``group`` sets colour and marker, and ``paper`` is the paper's own value (nan:
+            none); both may be missing.
         title: by default it is the number of intervals that leave out zero.
         groups: the words of each group in the legend, in its order (default: the groups' names).
             The group "" has no entry in the legend.
@@ -142,6 +143,8 @@ def forest(
         axis.plot(row.mean, y, **looks[row.group] | ({} if has_interval.iloc[y] else hollow))
         axis.plot(row.paper, y, **look_of_paper | {"markersize": 13})
     axis.set_yticks(range(len(rows)), rows["label"], fontsize=10.5)
+    for words in axis.get_yticklabels():
+        words.set_weight("bold" if words.get_text().endswith(":") else "normal")
     axis.set(ylim=(len(rows) - 0.4, -0.6))
     axis.set_xlabel(xlabel, fontsize=11)
     legend = {groups[name]: look for name, look in looks.items() if name}
