@@ -69,7 +69,7 @@ def annealing_effects() -> pd.DataFrame:
 
     >>> rows = annealing_effects()
     >>> rows["setting"].nunique(), rows["label"].nunique()
-    (5, 5)
+    (6, 5)
     """
     parts = []
     for setting, (records, metric) in _conditions().items():
@@ -86,7 +86,7 @@ def annealing_runs() -> pd.DataFrame:
     and ``key``.
 
     >>> annealing_runs().query("label == @LOW")["setting"].unique().tolist()
-    ['AG News, AE(D)', 'MNIST, AE(D)']
+    ['AG News, AE(D)', 'MNIST, AE(D)', 'Fashion-MNIST, AE(D)']
     """
     columns = ["setting", "label", "seed", "metric", "value", "experiment", "key"]
     parts = [
@@ -100,12 +100,14 @@ def _conditions():
     """Return the labelled records of all conditions, and the metric, by setting."""
     points = recorded("annealing", "gaussian", "points")
     texts = [recorded(name, "ag_news") for name in ("clustering", "clustering-readings")]
-    images = recorded("images", "mnist", "pixels")
+    digits, clothes = (recorded("images", name, "pixels") for name in ("mnist", "fashion_mnist"))
+    of_images = _CODES | {ANNEALED: "AE(D), alpha 1"}
     return {
         f"points, epoch {EPOCH}": (_at_epoch(points, _POINTS), "neighbours"),
         f"points moved by Adam, epoch {EPOCH}": (_at_epoch(points, _POINTS_BY_ADAM), "neighbours"),
         "AG News, AE(D)": (_labelled(pd.concat(texts), _CODES | {ANNEALED: "AE(D)"}), "acc"),
-        "MNIST, AE(D)": (_labelled(images, _CODES | {ANNEALED: "AE(D), alpha 1"}), "acc"),
+        "MNIST, AE(D)": (_labelled(digits, of_images), "acc"),
+        "Fashion-MNIST, AE(D)": (_labelled(clothes, of_images), "acc"),
         f"points with cosine distances, epoch {EPOCH}": (
             _at_epoch(points, _POINTS_BY_COSINE),
             "neighbours",
