@@ -294,20 +294,20 @@ def error_figure(count: pd.Series, shared: pd.DataFrame, title: str):
     require("matplotlib")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(9.8, 4.6), width_ratios=[1, 1.35])
+    figure, axes = plt.subplots(2, 1, figsize=(6.4, 7.6), height_ratios=[1, 2])
     numbers, documents = np.unique(count, return_counts=True)
-    axes[0].bar(numbers, documents, color="#0072B2")
+    axes[0].plot(numbers, documents, "o", color=NEUTRAL[0], markersize=8)
     axes[0].set(xlabel="methods that are wrong", ylabel="test documents", yscale="log")
     axes[0].set_xticks(range(len(shared) + 1))
     axes[0].set_yticks([100, 1000, 5000], ["100", "1,000", "5,000"])
     axes[0].minorticks_off()
     drawn = axes[1].imshow(shared, cmap="Blues", vmin=0, vmax=1)
     names = [f"{name} ({number})" for number, name in enumerate(shared, start=1)]
-    axes[1].set_yticks(range(len(names)), names, fontsize=8)
-    axes[1].set_xticks(range(len(names)), range(1, len(names) + 1))
+    axes[1].set_yticks(range(len(names)), names, fontsize=11)
+    axes[1].set_xticks(range(len(names)), range(1, len(names) + 1), fontsize=11)
     axes[1].grid(visible=False)
     figure.colorbar(drawn, ax=axes[1], shrink=0.8, label="share of errors in common")
-    figure.suptitle(title, x=0.01, ha="left")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure
 
 
