@@ -43,4 +43,12 @@ from snnl_book.report.tables import (
     show_interval,
     show_number,
 )
-from snnl_book.report.words import SIZES, apart, distance, in_words, over_seeds_alone, spread
+from snnl_book.report.words import (
+    SIZES,
+    apart,
+    distance,
+    in_words,
+    over_seeds_alone,
+    seeds_in_words,
+    spread,
+)

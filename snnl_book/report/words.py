@@ -27,6 +27,17 @@ def in_words(count: int) -> str:
     return _COUNTS[count] if count < len(_COUNTS) else f"{count:,}"
 
 
+def seeds_in_words(counts: Sequence[int]) -> str:
+    """Return how many seeds there are, for captions.
+
+    >>> seeds_in_words([2, 2]), seeds_in_words([1]), seeds_in_words([3, 5])
+    ('two seeds', 'one seed', '3 to 5 seeds')
+    """
+    ends = sorted({int(count) for count in counts}) or [0]
+    several = f"{ends[0]} to {ends[-1]} seeds"
+    return several if len(ends) > 1 else f"{in_words(ends[0])} seed{'s' * (ends[0] != 1)}"
+
+
 def listing(words: Sequence[str], conjunction: str = "and") -> str:
     """Join words as a sentence does.
 
