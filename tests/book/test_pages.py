@@ -97,6 +97,18 @@ def test_a_row_leads_to_its_runs_and_says_where_there_is_none(tmp_path, extensio
     ).read_bytes()
 
 
+def test_runs_that_are_behind_all_rows_are_linked_once_below_the_table(tmp_path, extension):
+    table = pd.DataFrame({"model": ["AE", "both"], "records": [" ".join([*KEYS, OTHER])] * 2})
+    labels = [book_extension.label_of(book_extension.groups(name)[0]) for name in (KEYS[0], OTHER)]
+    runs = "# Runs\n\n" + "\n\n".join(f"({label})=\n\nA setting." for label in labels)
+    html, warned = rendered(tmp_path, table, runs=runs)
+    assert not warned
+    assert len(re.findall("<th ", html)) == 1  # no column for runs
+    below = html.partition("</table>")[2]
+    assert below.count("<summary>runs (3)</summary>") == html.count("<summary>") == 1
+    assert all(below.count(f"runs.html#{label}") == 1 for label in labels)
+
+
 def test_a_cell_is_shown_as_it_is_written(tmp_path, extension):
     written = ["> 0", "> 0 marginal", "# 1", "- a", "+ b", "1. c", "2) d", "+0.02", "= v", "*e*"]
     html, warned = rendered(tmp_path, pd.DataFrame({"test": written, "records": report.QUOTED}))

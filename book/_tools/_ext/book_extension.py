@@ -69,7 +69,8 @@ class PaperNumbers(MathDomain):
 class RunTable(CSVTable):
     """A table that a chapter wrote to ``tables/<argument>.csv`` (``report.show_table``).
 
-    It has a link to the file, and in each row a link to the runs behind it.
+    It has a link to the file, and in each row a link to the runs behind it. If all rows come from
+    the same runs, one link to them stands below the table instead.
 
     The content is the caption. Names of pages in a column ``page`` become links. Options:
     ``name``, ``widths``, and ``markup`` if cells are MyST.
@@ -93,11 +94,9 @@ class RunTable(CSVTable):
                 f"the last column of {path} must be 'records': show it with report.show_table"
             )
         sources = [row.pop() for row in rows]
-        common = (
-            {*sources}
-            if len({*sources}) == 1 and not any(groups(source) for source in sources)
-            else ()
-        )
+        has_runs = any(groups(source) for source in sources)
+        in_rows = has_runs and ("runs" in header or len(sources) == 1)
+        common = {*sources} if len({*sources}) == 1 and not in_rows else ()
         if not common and "runs" not in header:
             header.append("runs")
             rows = [[*row, ""] for row in rows]
@@ -119,7 +118,12 @@ class RunTable(CSVTable):
             if "page" in header:
                 column = header.index("page")
                 self._fill(row[column], [nodes.paragraph("", "", self._page(cells[column]))])
-        return [*parts, self._below(name, *common)]
+        shared = [source for source in common if groups(source)]
+        parts.append(self._below(name, *(source for source in common if source not in shared)))
+        for source in shared:
+            links = links_to_runs(self.env, source, f"runs ({len(source.split())})")
+            parts.append(nodes.container("", *links, classes=["below-figure"]))
+        return parts
 
     @staticmethod
     def _line(row, plain):
