@@ -306,7 +306,8 @@ def error_figure(count: pd.Series, shared: pd.DataFrame, title: str):
     axes[1].set_yticks(range(len(names)), names, fontsize=11)
     axes[1].set_xticks(range(len(names)), range(1, len(names) + 1), fontsize=11)
     axes[1].grid(visible=False)
-    figure.colorbar(drawn, ax=axes[1], shrink=0.8, label="share of errors in common")
+    bar = {"location": "bottom", "aspect": 40, "label": "share of errors in common"}
+    figure.colorbar(drawn, ax=axes[1], **bar)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure
 
