@@ -90,8 +90,8 @@ def arguments(chapter: Path, parameters: dict[str, str]) -> str:
 
 
 def ran_on(dataset: str) -> str:
-    """Return the name of the data set that a chapter ran on, or that it ran on none, and why."""
-    return dataset if data.locate(dataset) else f"none, as {dataset} is not on this machine"
+    """Return the name of the data set that a chapter ran on, and why if it is the substitute."""
+    return dataset if data.locate(dataset) else f"digits, as {dataset} is not on this machine"
 
 
 def data_behind(chapter: Path, dataset: str) -> str:

@@ -273,4 +273,4 @@ def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(
     )
     assert "not on this machine: python -m snnl_book data fetch emnist_balanced" in said
     told = build.ran_on("emnist_balanced")  # what the page on the status says of it
-    assert told == "none, as emnist_balanced is not on this machine"
+    assert told == "digits, as emnist_balanced is not on this machine"
