@@ -343,8 +343,7 @@ def equations_made(
             "equation": f"{{eq}}`{row['label']}`",
             "what it is": row["what"],
             "page": row["chapter"],
-            "function or class": function,
-            "test": _test(row),
+            "function or class, and its test": f"{function}\n\n{_test(row)}",
         }
         tables[row["label"].split("-")[0]].append(cells)
     return {
@@ -592,33 +591,12 @@ def _table_of_orphans(orphans):
 def performance_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Return tables of the cost of chapters, of steps of training, and of the recorded runs.
-
-    ``python -m benchmarks.chapters`` measured the chapters.
-    """
-    of_chapters = pd.DataFrame(_cost_of_chapters(chapters)).fillna("–")
+    """Return tables of the cost of steps of training, and of the recorded runs."""
     return {
-        "performance-chapters": of_chapters.assign(records=report.benchmark_files("chapters")),
         "performance-steps": pd.DataFrame(_cost_of_steps()),
         "performance-devices": pd.DataFrame(_on_two_devices()),
         "performance-runs": pd.DataFrame(_cost_of_runs(records)),
     }
-
-
-def _cost_of_chapters(chapters):
-    measured = report.benchmark("chapters").set_index("chapter")
-    rows = []
-    for path in chapters:
-        row = {"page": path.stem, "minutes": "not measured"}
-        if path.stem in measured.index:
-            cost = measured.loc[path.stem]
-            row = {
-                "page": path.stem,
-                "minutes": f"{cost['seconds'] / 60:.1f}",
-                "peak memory": f"{cost['memory']:,.0f} MB",
-            }
-        rows.append(row)
-    return rows
 
 
 def _cost_of_steps():
