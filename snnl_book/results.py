@@ -289,36 +289,35 @@ def runs(
             )
 
 
-def made(specs: list[Spec], by_chapters: bool = False, device_type="cpu") -> list[Run]:
+def made(specs: list[Spec], by_chapters: bool, device_type: str | None) -> list[Run]:
     """List the recorded ``runs`` of the experiments and profiles of these specs."""
     pairs = {(spec.experiment, spec.profile) for spec in specs}
     return [run for pair in pairs for run in runs(*pair, by_chapters, device_type)]
 
 
-def judge(specs: list[Spec], fingerprints: dict[Spec, str | None], ran=None) -> dict[Spec, str]:
-    """Judge each spec ``done``, ``stale`` (an older revision), ``failed`` or ``missing``.
-
-    Args:
-        fingerprints: the fingerprint of each spec's data on this machine. For None, where the
-            data is not on this machine, a record made from any copy of the data counts.
-        ran: the runs ``made``, if they have already been read.
-    """
-    by_spec = runs_of(specs, fingerprints, ran)
-    return {spec: verdict(spec, recorded) for spec, recorded in by_spec.items()}
-
-
 def verdict(spec: Spec, runs: list[Run]) -> str:
-    """Judge a spec by its recorded runs, as ``judge`` does."""
+    """Judge a spec by its recorded runs (``runs_of``).
+
+    Returns ``done``, ``stale`` (an older revision), ``failed`` or ``missing``.
+    """
     finished = [run.revision for run in runs if run.status != "failed"]
     if finished:
         return "done" if max(finished) >= spec.revision else "stale"
     return "failed" if runs else "missing"
 
 
-def runs_of(specs, fingerprints, ran=None) -> dict[Spec, list[Run]]:
-    """Return the recorded runs of each spec; the arguments are those of ``judge``."""
+def runs_of(
+    specs: list[Spec], fingerprints: dict[Spec, str | None], ran: list[Run]
+) -> dict[Spec, list[Run]]:
+    """Return those of the runs ``made`` that belong to each spec, for ``verdict``.
+
+    Args:
+        fingerprints: the fingerprint of each spec's data on this machine. For None, where the
+            data is not on this machine, a record made from any copy of the data counts.
+        ran: the runs ``made``.
+    """
     by_identity: dict[tuple, list] = {}
-    for run in made(specs) if ran is None else ran:
+    for run in ran:
         by_identity.setdefault(run.identity, []).append(run)
     return {
         spec: [

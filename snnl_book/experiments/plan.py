@@ -217,7 +217,7 @@ class Planned(NamedTuple):
     """A run of the plan, and what is recorded of it.
 
     Fields:
-        verdict: ``done``, ``stale``, ``failed`` or ``missing`` (``results.judge``).
+        verdict: ``done``, ``stale``, ``failed`` or ``missing`` (``results.verdict``).
         unmet: why the run cannot be made here, or an empty text.
         seconds: the median time of the most similar recorded runs, shared training included.
             It is NaN without such runs.

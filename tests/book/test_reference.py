@@ -61,7 +61,7 @@ INTERNALS = {
         scale_features
     """,
     "results": """
-        Run judge made runs runs_of verdict
+        Run made runs runs_of verdict
         asked_by behind benchmark benchmark_files benchmark_provenance cell_of compare
         computing_seconds count_runs gain_row includes_shared_training most_documents paper_tables
         record_cells show_difference show_ends show_interval show_number stale
