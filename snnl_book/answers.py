@@ -100,20 +100,16 @@ def scores_from(name: str, values: np.ndarray, labels, recorded: dict) -> dict[s
         labels: the true classes, int [N]; None if the answers are scores of queries.
         recorded: the record's scores by name; only these are computed.
     """
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+    from sklearn.metrics import normalized_mutual_info_score
 
-    from snnl_lib.metrics import classification_scores, clustering_accuracy
+    from snnl_lib.metrics import classification_scores, external_scores
 
     if values.dtype.kind == "f":
         return {name: float(values.mean())}
-    scores = {
-        "nmi": normalized_mutual_info_score(labels, values),
-        "nmi_geometric": normalized_mutual_info_score(labels, values, average_method="geometric"),
-        "ari": adjusted_rand_score(labels, values),
-    }
+    scores = external_scores(values, labels)
+    geometric = normalized_mutual_info_score(labels, values, average_method="geometric")
+    scores["nmi_geometric"] = geometric
     if metric_of(name, "f1_micro") in recorded or name.endswith("neighbours_"):
         scores |= classification_scores(labels, values)
-    else:
-        scores["acc"] = clustering_accuracy(labels, values)
     named = {metric_of(name, metric): float(value) for metric, value in scores.items()}
     return {metric: value for metric, value in named.items() if metric in recorded}
