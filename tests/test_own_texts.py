@@ -11,8 +11,9 @@ from spacy.util import get_lang_class
 
 from snnl_book import own_texts
 from snnl_book.embeddings import embed
-from snnl_book.methods import TextKMeans
+from snnl_book.methods import ClusterBERT, TextKMeans, _texts
 from snnl_book.own_texts import TextsError, number, page, words
+from snnl_book.recipes import Recipe
 from snnl_lib import SnnlError
 
 WINES = ["red wine", "a dry red wine", "white wine", "wine from the south"]
@@ -304,6 +305,20 @@ def test_a_saved_model_places_new_texts_and_knows_outliers(tmp_path):
     assert placed.model.max_pieces == own_texts.PIECES
     with pytest.raises(SnnlError, match="holds no model"):
         own_texts.predict_clusters(new, tmp_path)
+
+
+def test_a_saved_clusterbert_reads_new_texts_once(tmp_path, monkeypatch):
+    short = Recipe(warm_up=0, adaptation_epochs=1)
+    model = ClusterBERT(2, "minilm", short, seed=42).fit(TEXTS, stages=1)
+    model.save(tmp_path / "model")
+    encode, read = _texts.encode, []
+    monkeypatch.setattr(
+        _texts, "encode", lambda *args, **options: read.append(1) or encode(*args, **options)
+    )
+    placed = own_texts.predict_clusters(TEXTS, tmp_path / "model")
+    assert len(read) == 1
+    assert placed.clusters.tolist() == model.labels_.tolist()
+    np.testing.assert_allclose(placed.vectors, model.embeddings["domain adaptation"], atol=1e-5)
 
 
 def test_minilms_vectors_have_length_1_but_for_models_saved_before_they_had(tmp_path):

@@ -99,6 +99,8 @@ class TextKMeans(ClusterMixin, Estimator):
         self._check_fitted()
         return pairwise_distances_argmin(vectors, self.centers)
 
+    _assign = assign  # the name that other estimators of texts use
+
     def _embed(self, texts):
         options = {"device": self.device, "max_pieces": self.max_pieces}
         return embed_once(checked_texts(texts), "minilm", normalized=self._normalized, **options)

@@ -127,8 +127,8 @@ def predict_clusters(texts: Sequence[str], folder: Path, device: str = "cpu") ->
     model = estimator.load(folder, device)
     texts = _checked(texts, "minilm", model.max_pieces)
     _warn_of_cut_texts(texts, model.max_pieces)
-    clusters = model.predict(texts)
-    return _clustering(model.transform(texts), clusters, model.centers, model.limits, model)
+    vectors = model.transform(texts)
+    return _clustering(vectors, model._assign(vectors), model.centers, model.limits, model)
 
 
 def embed_texts(
