@@ -48,13 +48,18 @@ def distances_to(vectors, centers, clusters):
     return np.linalg.norm(vectors - centers[clusters], axis=1)
 
 
-def distance_limits(distances, clusters, k):
+def distance_limits(vectors, centers, clusters):
     """Return for each of k clusters the distance beyond which a member is an outlier, [k].
 
     It is Tukey's fence: the upper quartile of the members' distances plus 1.5 times the range
     between the quartiles. Clusters with fewer than eight members take that of all vectors.
+
+    Args:
+        vectors, centers, clusters: the members [N, D], the centers [k, D], and the cluster of each
+            member [N].
     """
-    groups = [distances[clusters == c] for c in range(k)]
+    distances = distances_to(vectors, centers, clusters)
+    groups = [distances[clusters == c] for c in range(len(centers))]
     groups = [group if len(group) >= FEW_IN_A_CLUSTER else distances for group in groups]
     low, high = np.array([np.quantile(group, (0.25, 0.75)) for group in groups]).T
     return high + 1.5 * (high - low)

@@ -165,8 +165,7 @@ class ClusterBERT(TextEstimator):
             kmeans = _fitting.k_means(vectors, *self._kmeans_settings)
             self._centers = kmeans.cluster_centers_
             self._labels = self._assign(vectors)
-            distances = _fitting.distances_to(vectors, self._centers, self._labels)
-            self._limits = _fitting.distance_limits(distances, self._labels, len(self._centers))
+            self._limits = _fitting.distance_limits(vectors, self._centers, self._labels)
 
     @property
     def centers(self) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import ClusterMixin
 
 from snnl_book.embeddings import embed
-from snnl_book.methods._fitting import check_clusters, distance_limits, distances_to, k_means
+from snnl_book.methods._fitting import check_clusters, distance_limits, k_means
 from snnl_book.methods._saving import Estimator, as_it_was_on_error
 from snnl_book.methods._texts import checked_texts
 from snnl_lib.seeds import named_seed
@@ -76,8 +76,7 @@ class TextKMeans(ClusterMixin, Estimator):
         kmeans = k_means(vectors, self.k, named_seed(self.seed, "kmeans"), stacklevel=4)
         self.centers = kmeans.cluster_centers_
         self.labels_ = self.assign(vectors)
-        distances = distances_to(vectors, self.centers, self.labels_)
-        self.limits = distance_limits(distances, self.labels_, self.k)
+        self.limits = distance_limits(vectors, self.centers, self.labels_)
         return self
 
     def predict(self, texts: list[str]) -> np.ndarray:

@@ -81,7 +81,7 @@ def cluster_texts(  # noqa: PLR0913 - a public name
     True
     """
     from snnl_book.methods import ClusterBERT, TextKMeans
-    from snnl_book.methods._fitting import check_clusters, distance_limits, distances_to, k_means
+    from snnl_book.methods._fitting import check_clusters, distance_limits, k_means
 
     texts = _checked(texts, method, pieces)
     check_clusters(k, len(texts), "texts")
@@ -102,8 +102,7 @@ def cluster_texts(  # noqa: PLR0913 - a public name
         return _clustering(vectors, model.labels_, model.centers, model.limits, model)
     vectors = embed_texts(texts, method, device)
     kmeans = k_means(vectors, k, named_seed(seed, "kmeans"))
-    distances = distances_to(vectors, kmeans.cluster_centers_, kmeans.labels_)
-    limits = distance_limits(distances, kmeans.labels_, k)
+    limits = distance_limits(vectors, kmeans.cluster_centers_, kmeans.labels_)
     return _clustering(vectors, kmeans.labels_, kmeans.cluster_centers_, limits)
 
 
