@@ -50,13 +50,20 @@ def saved_class(folder) -> str:
 
     Raises SnnlError if the folder holds no model, or a damaged one.
     """
+    return _facts(folder)["class"]
+
+
+def _facts(folder):
+    """Return what is saved in JSON of a model, its class included. Raises as ``saved_class``."""
     path = Path(folder).resolve() / FACTS
     if not path.is_file():
         raise SnnlError(f"{path.parent} holds no model: name a folder to which one was saved")
     try:
-        return json.loads(path.read_text())["class"]
+        facts = json.loads(path.read_text())
+        facts["class"]  # raises KeyError or TypeError in a file that save did not write
     except (ValueError, KeyError, TypeError) as error:
         raise SnnlError(f"{path} is damaged ({error!r}): save the model again") from error
+    return facts
 
 
 def as_it_was_on_error(fit):
@@ -131,16 +138,10 @@ class Estimator(TransformerMixin, BaseEstimator):
 
         folder = Path(folder).resolve()
         name = cls.__name__
-        if not (folder / FACTS).is_file():
-            raise SnnlError(f"{folder} holds no {name}: name a folder that {name}.save wrote")
-        try:
-            facts = json.loads((folder / FACTS).read_text())
-            saved_class = facts["class"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise SnnlError(f"{folder / FACTS} is damaged: save the model again") from error
-        if saved_class != name:
-            problem = f"{folder} holds a model of class {saved_class}, not {name}"
-            raise SnnlError(f"{problem}: load it with {saved_class}.load")
+        facts = _facts(folder)
+        if facts["class"] != name:
+            problem = f"{folder} holds a model of class {facts['class']}, not {name}"
+            raise SnnlError(f"{problem}: load it with {facts['class']}.load")
         try:
             torch.empty(0, device=device)
         except Exception as error:  # torch raises several types

@@ -341,7 +341,7 @@ def test_a_folder_that_holds_no_such_model_is_refused(fit, tmp_path):
         SnnlError, match=r"holds a model of class DEC, not IDEC: load it with DEC\.load"
     ):
         IDEC.load(tmp_path / "model")
-    with pytest.raises(SnnlError, match=r"holds no DEC: name a folder that DEC\.save wrote"):
+    with pytest.raises(SnnlError, match="holds no model: name a folder to which one was saved"):
         DEC.load(tmp_path)
     for device in ("cuda:99", "gpu"):
         problem = f"the device '{device}' is not available .*: choose another"
