@@ -69,7 +69,7 @@ def _without_slack(value):
     return value
 
 
-def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
+def cached(path: Path, compute) -> Artefact:
     """Return the value of ``compute()``, from the file if an earlier call wrote it.
 
     The value consists of tensors, numbers and texts in dictionaries and lists. Nothing else is
@@ -80,7 +80,6 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
             ``folder / f"autoencoder-{key(facts)}.bin"``. The checkpoint of a long ``compute`` can
             be ``path.with_suffix(".under-way.pt")``.
         compute: called without arguments if there is no file. If it raises, nothing is kept.
-        seconds: the time that the computation took, if it was done before this call.
 
     Raises:
         CacheError: the file is damaged or cannot be written.
@@ -106,8 +105,7 @@ def cached(path: Path, compute, seconds: float | None = None) -> Artefact:
             raise CacheError(f"the cached file {path} is damaged: {advice}") from error
     started = time.perf_counter()
     value = _without_slack(compute())
-    seconds = time.perf_counter() - started if seconds is None else seconds
-    artefact = Artefact(value, seconds)
+    artefact = Artefact(value, time.perf_counter() - started)
     saved = io.BytesIO()
     torch.save(tuple(artefact), saved)
     with cache_file(path) as file:

@@ -136,8 +136,7 @@ class Checkpoint:
             raise CacheError(f"the checkpoint {self.path} {problem}") from error
         except Exception as error:  # a damaged file can raise nearly any other exception
             raise self._unusable(f"is damaged ({type(error).__name__})") from error
-        known = isinstance(saved, dict) and saved.keys() >= ENTRIES
-        if not known or len(saved["random, GPUs"]) > 1:  # older files hold all GPUs' states
+        if not isinstance(saved, dict) or not saved.keys() >= ENTRIES:
             raise self._unusable(
                 "is not a checkpoint, or was saved by another version of this library"
             )

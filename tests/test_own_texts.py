@@ -11,7 +11,7 @@ from spacy.util import get_lang_class
 
 from snnl_book import own_texts
 from snnl_book.embeddings import embed
-from snnl_book.methods import ClusterBERT, TextKMeans, _texts
+from snnl_book.methods import ClusterBERT, _texts
 from snnl_book.own_texts import TextsError, number, page, words
 from snnl_book.recipes import Recipe
 from snnl_lib import SnnlError
@@ -321,24 +321,13 @@ def test_a_saved_clusterbert_reads_new_texts_once(tmp_path, monkeypatch):
     np.testing.assert_allclose(placed.vectors, model.embeddings["domain adaptation"], atol=1e-5)
 
 
-def test_minilms_vectors_have_length_1_but_for_models_saved_before_they_had(tmp_path):
+def test_minilms_vectors_have_length_1():
     found = own_texts.cluster_texts(TEXTS, 2)
     raw = embed(TEXTS, "minilm", max_pieces=own_texts.PIECES)
     lengths = np.linalg.norm(raw, axis=1)
     assert lengths.std() > 0.1
     for vectors in (found.vectors, own_texts.embed_texts(TEXTS, "minilm")):
         np.testing.assert_allclose(vectors * lengths[:, None], raw, atol=1e-4)
-    found.model.save(tmp_path / "model")
-    path = tmp_path / "model" / "snnl_model.json"
-    facts = json.loads(path.read_text())
-    assert facts.pop("normalized") is True
-    path.write_text(json.dumps(facts))  # as an earlier version wrote it
-    TextKMeans.load(tmp_path / "model").save(tmp_path / "again")
-    for folder in (tmp_path / "model", tmp_path / "again"):
-        old = own_texts.predict_clusters(TEXTS, folder)
-        np.testing.assert_allclose(old.vectors, raw, atol=1e-4)
-    refitted = old.model.fit(TEXTS)
-    np.testing.assert_array_equal(refitted.transform(TEXTS), found.vectors)
 
 
 def test_the_seed_settles_the_clusters():

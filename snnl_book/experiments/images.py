@@ -297,7 +297,7 @@ def pretrained(spec: Spec, task, device, progress=None):
 
     saved, seconds = cached(path, compute)
     under_way.unlink(missing_ok=True)
-    options = {name: saved.get(name) for name in ("unit_range", "scale")}
+    options = {name: saved[name] for name in ("unit_range", "scale")}
     model = build(ClusteringAutoencoder, images.shape[1], CODE_SIZE, **options, seed=spec.seed)
     model.load_state_dict(saved["weights"])
     return model.to(device).eval(), pd.DataFrame(saved["curve"]), seconds

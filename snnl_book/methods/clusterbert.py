@@ -440,6 +440,4 @@ class ClusterBERT(TextEstimator):
         self._centers = tensors["centers"].cpu().numpy()
         self._labels = tensors["labels"].cpu().numpy()
         self.clusters = tensors["clusters"].cpu().numpy() if "clusters" in tensors else None
-        # In models saved before there were limits, no text is an outlier.
-        unlimited = torch.full((len(self._centers),), torch.inf)
-        self._limits = tensors.get("limits", unlimited).cpu().numpy()
+        self._limits = tensors["limits"].cpu().numpy()

@@ -16,12 +16,10 @@ PUBLISHED_PIECES = 256
 DIGITS = 5  # vectors that differ by less are equal: rounding depends on a text's batch
 
 
-def embed_once(
-    texts, method, *, device="cpu", max_pieces=PUBLISHED_PIECES, normalized=True
-) -> np.ndarray:
+def embed_once(texts, method, *, device="cpu", max_pieces=PUBLISHED_PIECES) -> np.ndarray:
     """Return ``embed`` of texts, [N, D], where equal texts have exactly equal vectors.
 
-    With ``normalized``, the vectors of ``minilm`` have length 1, as MiniLM was published.
+    The vectors of ``minilm`` have length 1, as MiniLM was published.
     """
     from sklearn.preprocessing import normalize
 
@@ -30,7 +28,7 @@ def embed_once(
     first = {}
     rounded = np.round(vectors, DIGITS) + 0.0  # no negative zero
     rows = np.array([first.setdefault(row.tobytes(), i) for i, row in enumerate(rounded)])
-    if normalized and method == "minilm":
+    if method == "minilm":
         vectors = normalize(vectors)
     return vectors[rows[[places[text] for text in texts]]]
 
@@ -41,8 +39,7 @@ class TextKMeans(ClusterMixin, Estimator):
 
     A scikit-learn estimator that takes texts. After ``fit``: ``labels_`` [N] are the clusters,
     ``centers`` [k, D] their means, and ``limits`` [k] the distances from them beyond which a text
-    is an outlier (``distance_limits``). A model saved by a version that did not normalise the
-    vectors gives the same results as before.
+    is an outlier (``distance_limits``).
 
     Args:
         k: the number of clusters.
@@ -70,7 +67,6 @@ class TextKMeans(ClusterMixin, Estimator):
         Raises ValueError for anything but a list of texts, for a k that is not a whole number from
         1 to N, and for a ``max_pieces`` that is out of its range.
         """
-        self._normalized = True
         vectors = self._embed(texts)
         check_clusters(self.k, len(vectors), "texts")
         kmeans = k_means(vectors, self.k, named_seed(self.seed, "kmeans"), stacklevel=4)
@@ -102,14 +98,13 @@ class TextKMeans(ClusterMixin, Estimator):
 
     def _embed(self, texts):
         options = {"device": self.device, "max_pieces": self.max_pieces}
-        return embed_once(checked_texts(texts), "minilm", normalized=self._normalized, **options)
+        return embed_once(checked_texts(texts), "minilm", **options)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "centers")
 
     def _saved_parts(self):
-        return {"centers": self.centers, "limits": self.limits}, {"normalized": self._normalized}
+        return {"centers": self.centers, "limits": self.limits}, {}
 
     def _load_parts(self, tensors, facts, folder):
-        self._normalized = facts.get("normalized", False)
         self.centers, self.limits = (tensors[name].cpu().numpy() for name in ("centers", "limits"))

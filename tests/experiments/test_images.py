@@ -17,7 +17,7 @@ from by_hand import training_of
 from conftest import forget_tasks, nearest_share
 from sklearn.cluster import KMeans
 
-from snnl_book import cache, data, experiments, methods, results
+from snnl_book import data, experiments, methods, results
 from snnl_book.data import Dataset, catalogue
 from snnl_book.data.readers import Images
 from snnl_book.experiments import (
@@ -608,17 +608,6 @@ def test_normalised_pixels_are_those_of_dec_and_idec_alone(task, loaded):
     assert {model for model, scale in scales.items() if scale} == {"dec", "idec"}
     assert scales["dec"] == pytest.approx(np.square(task.train_x.astype(float)).mean() ** -0.5)
     assert len(kept(loaded)) == 2, "each kind is trained once"
-
-
-def test_what_is_kept_of_an_autoencoder_from_before_scales_were_still_counts(task, loaded):
-    model, _, _ = shared(tiny("vade"), task)
-    (path,) = kept(loaded)
-    saved, seconds = cache.cached(path, None)
-    del saved["scale"]
-    path.unlink()
-    cache.cached(path, lambda: saved, seconds=seconds)
-    again, _, _ = shared(tiny("vade"), task)
-    assert torch.equal(weights(again), weights(model)) and again.scale is None
 
 
 def test_another_seed_other_images_and_another_length_are_other_autoencoders(task, loaded):
