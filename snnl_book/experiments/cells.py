@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snnl_lib import SnnlError
-from snnl_lib.seeds import BATCH_SIZE  # noqa: F401 - families import it from here
 
 PAPER_SEEDS = (42, 1234, 73, 1024, 31415926)
 MORE_SEEDS = (*PAPER_SEEDS, 7, 11, 13, 17, 19)  # for runs of a few seconds

@@ -9,7 +9,6 @@ import numpy as np
 from snnl_book.experiments import codes
 from snnl_book.experiments.cells import (
     ALL,
-    BATCH_SIZE,
     CONFIRMING_SEEDS,
     FIFTEEN_SEEDS,
     PAPER_SEEDS,
@@ -18,6 +17,7 @@ from snnl_book.experiments.cells import (
     choices,
 )
 from snnl_book.results import Outcome, Spec
+from snnl_lib.seeds import BATCH_SIZE
 
 CHOICES = choices("text-classification")
 """Our choices where the text paper says nothing about classification."""

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 
 from snnl_book.experiments import classification, codes, images, short_texts, text_clustering
-from snnl_book.experiments.cells import BATCH_SIZE, FIFTEEN_SEEDS, Cell, Experiment
+from snnl_book.experiments.cells import FIFTEEN_SEEDS, Cell, Experiment
 from snnl_book.results import Outcome, Spec
+from snnl_lib.seeds import BATCH_SIZE
 
 CLASSIFIERS = {
     "svm": "support vector machine",

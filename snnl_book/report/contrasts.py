@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from snnl_book.paper.declared import LOWER_IS_BETTER  # noqa: F401 - used with the tests here
-
 POINTS = 0.015  # the margin of "as": 1.5 points of a fraction
 SHARE = 0.10  # the same of scores that are not fractions: 10 %
 SLIM = (0.03, 0.20)  # the most of "marginal": in points, or as a share

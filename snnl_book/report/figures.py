@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from snnl_book import require
-from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, within_range
+from snnl_book.paper.declared import LOWER_IS_BETTER
+from snnl_book.report.statistics import by_unit, interval, within_range
 
 # One palette for the whole book. A method has the colour of its role, and variants or rivals of the
 # same role have another shade, marker or line. Colour-blind readers can distinguish the roles (of

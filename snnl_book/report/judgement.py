@@ -7,6 +7,7 @@ import numpy as np
 
 from snnl_book.experiments.short_texts import RANKINGS
 from snnl_book.paper import Contrast
+from snnl_book.paper.declared import LOWER_IS_BETTER
 from snnl_book.report import contrasts, documents
 from snnl_book.report.rows import Book, Run, runs_of
 from snnl_book.results import Spec
@@ -64,7 +65,7 @@ class _Block:
         self.metrics = _metrics(contrast, cells)
         self.weights = np.array([weight for weight, _ in cells])
         bases = [contrasts.base(metric) for metric in self.metrics]
-        self.lower = np.array([score in contrasts.LOWER_IS_BETTER for score in bases])
+        self.lower = np.array([score in LOWER_IS_BETTER for score in bases])
         self.signs = np.where(self.lower & (contrast.test != "= v"), -1, 1)
         rows = [(label, dataset, _chosen(runs, setting)) for label, dataset, runs in recorded]
         has_runs = all(runs for _, _, runs in rows)

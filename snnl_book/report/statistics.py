@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 
+from snnl_book.paper.declared import LOWER_IS_BETTER
 from snnl_book.report import documents
-from snnl_book.report.contrasts import FRACTIONS, LOWER_IS_BETTER, base, estimate
+from snnl_book.report.contrasts import FRACTIONS, base, estimate
 
 
 def interval(values) -> tuple[float, float]:

@@ -8,11 +8,12 @@ import pandas as pd
 from snnl_book import results
 from snnl_book.experiments import images, short_texts
 from snnl_book.paper import paper_table
+from snnl_book.paper.declared import LOWER_IS_BETTER
 from snnl_book.report.contrasts import base
 from snnl_book.report.documents import COUNTED
 from snnl_book.report.judgement import judge_value
 from snnl_book.report.select import recorded
-from snnl_book.report.statistics import LOWER_IS_BETTER, by_unit, interval, paired, within_range
+from snnl_book.report.statistics import by_unit, interval, paired, within_range
 
 _INFERSENT = ("infersent-nli", "infersent-random", "infersent")
 FORMS = {"spacy": "spacy"} | dict.fromkeys(_INFERSENT, "infersent")
