@@ -11,14 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from test_results import SPEC, made_up_record, merged
 
-from snnl_book import answers, cache, records, results
+from snnl_book import answers, records, results
 from snnl_book.experiments import devices, plan, run, run_all, specs
 from snnl_book.results import RecordError, load_answers, load_results, load_rows, write_record
-from snnl_lib import checkpoint
-from snnl_lib.training import build, cross_entropy, train
 
 ROWS, LABELS = np.array([7, 2, 5, 0]), np.array([1, 0, 1, 0])
 GIVEN = {"": np.array([0, 1, 0, 1]), "head_": np.array([0, 0, 1, 1]), "_2": np.array([1, 1, 1, 0])}
@@ -338,65 +335,3 @@ def test_each_record_of_run_all_carries_its_answers(results_folder):
     found = load_answers("clustering", record.key, "tiny")
     rows, labels = load_rows("clustering", record.key, "tiny")
     assert len(found[""]) == len(rows) == len(labels) == record.n_test
-
-
-# ---------------------------------------------------------------- what would spoil runs
-
-
-class Plain(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 3)
-
-    def forward(self, x):
-        hidden = self.layer(x)
-        return hidden, {"hidden": hidden}
-
-
-X, Y = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
-ASKED = {"epochs": 3, "seed": 42, "alpha": 1.0, "batch_size": 16}
-
-
-CHANGES = [{"seed": 43}, {"alpha": 2.0}, {"epochs": 2}, {"learning_rate": 0.1}]
-CHANGES += [{"temperature": 1.0}, {"features": X + 1}, {"labels": (Y + 1) % 3}]
-
-
-def test_a_training_goes_on_from_its_own_checkpoint_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
-    path = tmp_path / "training.pt"
-
-    def trained(**changes):
-        asked = {"features": X, "labels": Y} | ASKED | changes
-        model = build(Plain, seed=1)
-        history = train(model, primary=cross_entropy, checkpoint=path, **asked)
-        return history, model
-
-    whole, model = trained()
-    for change in CHANGES:
-        with pytest.raises(cache.CacheError, match="to another training"):
-            trained(**change)
-    again, same = trained()
-    assert again.curve.equals(whole.curve)
-    assert torch.equal(model.layer.weight, same.layer.weight)
-
-
-def test_restoring_a_checkpoint_leaves_the_callers_random_numbers_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0)
-    path = tmp_path / "training.pt"
-    for _ in range(2):
-        torch.manual_seed(5)
-        expected = torch.rand(3)
-        torch.manual_seed(5)
-        train(build(Plain, seed=1), X, Y, cross_entropy, checkpoint=path, **ASKED)
-        assert torch.equal(torch.rand(3), expected)
-        torch.rand(7)
-
-
-def test_what_is_kept_of_a_view_is_the_view_alone(tmp_path):
-    large = torch.zeros(100_000)
-    value = {"weights": [large[:10]], "whole": torch.ones(3)}
-    path = tmp_path / "view.bin"
-    found = cache.cached(path, lambda: value).value
-    assert path.stat().st_size < 10_000
-    assert torch.equal(cache.cached(path, None).value["weights"][0], large[:10])
-    assert torch.equal(found["whole"], torch.ones(3))

@@ -425,6 +425,45 @@ def test_a_training_that_was_stopped_goes_on_and_ends_with_the_same_bits(
         path.unlink()
 
 
+def test_a_training_goes_on_from_its_own_checkpoint_only(blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr("snnl_lib.checkpoint.SECONDS_BETWEEN", 0.0)
+    features, labels = blobs
+    started = {"features": features, "labels": labels, "seed": 7, "epochs": 3, "alpha": 1.0}
+    started |= {"primary": cross_entropy, "checkpoint": tmp_path / "training.pt"}
+
+    def trained(**changes):
+        model = build(FeedForwardNet, 6, 3, (8, 6), seed=1)
+        history = train(model, **started | changes)
+        return weights(model), history.curve
+
+    first, curve = trained()
+    for change in (
+        {"seed": 8},
+        {"alpha": 2.0},
+        {"epochs": 2},
+        {"learning_rate": 0.1},
+        {"temperature": 1.0},
+        {"features": features + 1},
+        {"labels": (labels + 1) % 3},
+    ):
+        with pytest.raises(CacheError, match="belongs to another training run"):
+            trained(**change)
+    again, same_curve = trained()
+    assert torch.equal(again, first)
+    pd.testing.assert_frame_equal(same_curve, curve, check_exact=True)
+
+
+def test_restoring_a_checkpoint_leaves_the_global_random_states_as_they_were(
+    blobs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("snnl_lib.checkpoint.SECONDS_BETWEEN", 0.0)
+    for _ in range(2):
+        torch.rand(7)
+        before = torch.get_rng_state()
+        run(blobs, checkpoint=tmp_path / "training.pt")
+        assert torch.equal(torch.get_rng_state(), before)
+
+
 def first_units(hidden, output, units):
     return {"hidden2": hidden["hidden2"][:, :units]}
 
