@@ -81,6 +81,7 @@ def small_book(packages, tmp_path, results_folder):
         "book/_tools/claims_picture.py",
         "book/_tools/pages.py",
         "book/_tools/rendered.py",
+        "book/_tools/run_pages.py",
         "book/equations.csv",
         "results/bench/chapters-cpu.csv",
         "book/references.bib",

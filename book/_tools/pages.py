@@ -6,30 +6,26 @@ A claim or an equation that the book does not show stops the build.
 import csv
 import importlib
 import inspect
-import json
 import re
 from collections import Counter
-from html import escape
 from pathlib import Path
 
 import nbformat
 import pandas as pd
-from _ext.book_extension import groups, label_of
 from claims_picture import svg_of
+from run_pages import page_of
 
 from snnl_book import experiments, report, results
 from snnl_book.experiments import short_texts
-from snnl_book.experiments.cells import ALL_SHORT_TEXTS, CONFIRMING_SEEDS, DRAWN
+from snnl_book.experiments.cells import ALL_SHORT_TEXTS, CONFIRMING_SEEDS
 from snnl_book.experiments.grades import lowest
 from snnl_book.paper import registered_claims
 from snnl_book.report import claims, findings
 from snnl_book.report.devices import beside_the_cpu
-from snnl_book.report.select import asked_by
 from snnl_lib import SnnlError
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = "made when the book was built"
-SHOWN_SCORES = 7  # on the pages of runs; the files have them all
 TAG = r"\\\\tag\{(\d+)\}"  # of an equation, in a notebook's JSON
 PLAYGROUND = "02_soft_nearest_neighbor_loss"
 UNSCALED = "squared error, inputs not scaled"
@@ -381,124 +377,35 @@ def _test(row):
 def runs_made(folder: Path, chapters: list[Path], records: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Write a page and a file of records for each experiment, and return a table of experiments."""
     rows = []
-    for name, experiment in experiments.EXPERIMENTS.items():
-        of_experiment = records[records["experiment"] == name]
-        runs = of_experiment.drop_duplicates("key")
-        hours = report.computing_seconds(of_experiment) / 3600
+    for name, of_experiment, runs in _by_experiment(records):
         row = {
             "page": f"runs/{name}",
-            "what it is": experiment.title,
+            "what it is": experiments.EXPERIMENTS[name].title,
             "recorded": f"{len(runs):,}",
             "not ok": (runs["status"] != "ok").sum(),
             "stale": report.stale(runs).sum(),
-            "hours of computing": f"{hours:,.1f}" if hours >= 0.05 else "under 0.1",
+            "hours of computing": _hours(of_experiment),
             "records": BUILT,
         }
         rows.append(row)
         file = of_experiment.drop(columns="rows").to_csv(index=False)
         results.write_atomically(folder / "runs" / "tables" / f"{name}.csv", file)
-        page = _page_of_runs(name, of_experiment)
+        page = page_of(name, of_experiment)
         results.write_atomically(folder / "runs" / f"{name}.md", page)
     return {"runs": pd.DataFrame(rows)}
 
 
-def _page_of_runs(name, records):
-    """Return the page of an experiment: one table with a part for each setting and a row for each
-    run. Long texts that many runs share are letters with a number, explained above the table.
-    """
-    letters = {}
-    for column, mark in (("versions", "V"), ("device", "D"), ("fingerprint", "F")):
-        letters[column] = {
-            text: f"{mark}{number}"
-            for number, text in enumerate(dict.fromkeys(records[column]), start=1)
-        }
-    lines = [
-        f"# Runs of {name}",
-        "",
-        (
-            f"{experiments.EXPERIMENTS[name].title}. The record of each run is a file in"
-            f" `results/{name}/`; {{download}}`one CSV file <tables/{name}.csv>` contains all of"
-            f" these records. The table shows up to {SHOWN_SCORES} scores of each run. *Repeat*"
-            " shows the command that repeats the runs of a setting."
-        ),
-        "",
-        ":::{dropdown} Key to the columns V (versions), D (device) and F (data)",
-    ]
-    lines += [
-        f"- {letter}: `{text}`" for texts in letters.values() for text, letter in texts.items()
-    ]
-    records = records.assign(
-        group=[groups(f"{name}/{results.run_key(Path(key))}")[0] for key in records["key"]],
-        shared=report.includes_shared_training(records),
-        stale=report.stale(records),
-    )
-    scores = _scores_to_show(records)
-    head = ["seed", "status", "train / test", *scores, "seconds", "date", "commit", *"VDF"]
-    head = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
-    lines += [":::", "", "```{table-of-runs}"]
-    lines += [f'<table class="table runs"><thead><tr>{head}</tr></thead>']
-    for _, of_dataset in records.groupby("dataset", sort=False):
-        for _, runs in of_dataset.groupby("group", sort=False):
-            lines += _setting(name, runs, scores, letters)
-    return "\n".join([*lines, "</table>", "```"]) + "\n"
+def _by_experiment(records):
+    """Yield for each experiment its name, its records, and the first record of each run."""
+    for name in experiments.EXPERIMENTS:
+        of_experiment = records[records["experiment"] == name]
+        yield name, of_experiment, of_experiment.drop_duplicates("key")
 
 
-def _scores_to_show(records):
-    """Return the scores that most runs of an experiment have, in their order."""
-    scores = records[~records["metric"].str.startswith(("empty_", "shared_"))]
-    counts = scores.dropna(subset="value")["metric"].value_counts(sort=False)
-    common = counts.sort_values(ascending=False, kind="stable").index[:SHOWN_SCORES]
-    return [metric for metric in records["metric"].unique() if metric in common]
-
-
-def _setting(name, records, scores, letters):
-    """Return the part of the table for one setting, with the command that repeats it and a row for
-    each run.
-    """
-    first, group = records.iloc[0], records["group"].iloc[0]
-    values = json.loads(first["settings"]).items()
-    settings = ", ".join(f"{setting} {value}" for setting, value in values if value is not None)
-    again = _command(name, group, records)
-    title = (
-        f"{first['dataset']}: <b>{escape(first['model'])}</b>, {escape(first['embedding'])}, alpha"
-        f" {first['alpha']:g}, temperature {first['temperature']}; {escape(settings)}"
-    )
-    columns = len(scores) + 9
-    lines = [
-        f'<tbody id="{label_of(group)}"><tr class="setting"><th scope="rowgroup"'
-        f' colspan="{columns}"><div><span>{title}</span><details><summary>Repeat</summary>'
-        f"<code>{escape(again, quote=False)}</code></details></div></th></tr>"
-    ]
-    wide = records.pivot_table(
-        index="key", columns="metric", values="value", sort=False, dropna=False
-    ).reindex(columns=scores)
-    for run in records.drop_duplicates("key").sort_values("seed").itertuples():
-        stale = f"stale: made by revision {run.revision}" if run.stale else ""
-        numbers = [report.show_number(wide.loc[run.key, metric], metric) for metric in scores]
-        row = [
-            run.seed,
-            "; ".join(filter(None, (run.status, run.reason, stale))),
-            f"{run.n_train:,} / {run.n_test:,}",
-            *numbers,
-            f"{run.seconds:,.0f}{', shared training included' if run.shared else ''}",
-            run.created[:10],
-            run.commit,
-            *(symbols[getattr(run, column)] for column, symbols in letters.items()),
-        ]
-        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
-        lines.append(f"<tr>{cells}</tr>")
-    return [*lines, "</tbody>"]
-
-
-def _command(name, group, records):
-    """Return the command that makes the runs of a group again."""
-    dataset = records["dataset"].iloc[0]
-    options = [] if dataset == DRAWN else [f"--dataset {dataset}"]
-    options.append(f"--seeds {' '.join(str(seed) for seed in sorted(records['seed'].unique()))}")
-    if any(spec.needs for spec in asked_by(records)):
-        options.append("--costly")
-    key = group.split("/", 1)[1]
-    return f"python -m snnl_book run {name} {' '.join(options)} --again --keys '{key}'"
+def _hours(records):
+    """Return the hours of computing of records, as the tables print them."""
+    hours = report.computing_seconds(records) / 3600
+    return f"{hours:,.1f}" if hours >= 0.05 else "under 0.1"
 
 
 # ---------------------------------------------------------------- status and cost
@@ -507,16 +414,11 @@ def _command(name, group, records):
 def running_made(
     folder: Path, chapters: list[Path], records: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of the page on running the book: what is recorded, and what it costs."""
-    return status_made(folder, chapters, records) | performance_made(folder, chapters, records)
+    """Return the tables of the page on running the book: what is recorded, and what it costs.
 
-
-def status_made(
-    folder: Path, chapters: list[Path], records: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """Return tables of the chapters executed by this build, and of the runs of the full profile.
-
-    The latter count which runs are recorded, stale, missing or unavailable on this machine.
+    They are about the chapters executed by this build, the runs of the full profile that are
+    recorded, stale, missing or unavailable on this machine, and the cost of steps of training and
+    of the recorded runs.
     """
     executed, machines = _executed(folder, chapters)
     runs, reasons = _status_of_runs(records)
@@ -531,7 +433,12 @@ def status_made(
         "status-reasons": pd.DataFrame(unmet, columns=["reason", "runs "]),
     }
     tables = {name: table.assign(records=BUILT) for name, table in tables.items()}
-    return tables | {"status-orphans": _table_of_orphans(report.orphans())}
+    return tables | {
+        "status-orphans": _table_of_orphans(report.orphans()),
+        "performance-steps": pd.DataFrame(_cost_of_steps()),
+        "performance-devices": pd.DataFrame(_on_two_devices()),
+        "performance-runs": pd.DataFrame(_cost_of_runs(records)),
+    }
 
 
 def _executed(folder, chapters):
@@ -559,17 +466,16 @@ def _status_of_runs(records):
     """Return a row for each experiment, and count the reasons why runs are unavailable here."""
     rows = []
     reasons = Counter()
-    for name, experiment in experiments.EXPERIMENTS.items():
+    for name, _, runs in _by_experiment(records):
         todo = [run for run in experiments.status(name) if run.verdict != "done"]
         unmet = [run.unmet for run in todo if run.unmet]
         reasons.update(unmet)
-        runs = records[records["experiment"] == name].drop_duplicates("key")
         rows.append(
             {
                 "page": f"runs/{name}",
                 "recorded": f"{len(runs):,}",
                 "not ok": (runs["status"] != "ok").sum(),
-                "revision": experiment.revision,
+                "revision": experiments.EXPERIMENTS[name].revision,
                 "stale": report.stale(runs).sum(),
                 "missing": sum(not run.unmet and run.verdict != "stale" for run in todo),
                 "unavailable": len(unmet),
@@ -586,17 +492,6 @@ def _table_of_orphans(orphans):
         names = [f"{run.experiment}/{run.key}" for run in orphans.itertuples()]
         rows = [{"record": f"`{name}`", "records": name} for name in names]
     return pd.DataFrame(rows)
-
-
-def performance_made(
-    folder: Path, chapters: list[Path], records: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """Return tables of the cost of steps of training, and of the recorded runs."""
-    return {
-        "performance-steps": pd.DataFrame(_cost_of_steps()),
-        "performance-devices": pd.DataFrame(_on_two_devices()),
-        "performance-runs": pd.DataFrame(_cost_of_runs(records)),
-    }
 
 
 def _cost_of_steps():
@@ -643,18 +538,15 @@ def _on_two_devices():
 def _cost_of_runs(records):
     records = records.assign(shared=report.includes_shared_training(records))
     rows = []
-    for name in experiments.EXPERIMENTS:
-        of_experiment = records[records["experiment"] == name]
-        runs = of_experiment.drop_duplicates("key")
+    for name, of_experiment, runs in _by_experiment(records):
         shared = runs["shared"].sum()
-        hours = report.computing_seconds(of_experiment) / 3600
         rows.append(
             {
                 "page": f"runs/{name}",
                 "recorded": f"{len(runs):,}",
                 "median seconds": f"{runs['seconds'].median():,.0f}",
                 "longest": f"{runs['seconds'].max():,.0f}",
-                "hours in all": f"{hours:,.1f}" if hours >= 0.05 else "under 0.1",
+                "hours in all": _hours(of_experiment),
                 "runs whose seconds include shared training": f"{shared}" if shared else "–",
                 "devices": "; ".join(runs["device"].unique()),
                 "records": BUILT,
