@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in every run; --threads sets another number
@@ -22,7 +21,7 @@ import torch
 
 from snnl_book import experiments, results
 
-from . import rivals
+from . import _files, rivals
 
 SIZES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "gpu": (256, 1024, 4096, 16_384, 65_536)}
 FEATURES = {"cpu": (128, 500, 2000), "gpu": (128, 512, 2000)}
@@ -197,15 +196,11 @@ def compare_steps(device, repeats, out):
 
 
 def write(rows, path, device):
-    threads, name = torch.get_num_threads(), experiments.device_name(device)
-    facts = {
-        "device": name if threads == 1 else name.replace("one thread", f"{threads} threads"),
-        "threads": threads,
-        "versions": results.versions(),
-        "commit": results.commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    frame = pd.DataFrame(rows).assign(**facts)
+    threads, facts = torch.get_num_threads(), _files.facts(device)
+    if threads > 1:
+        facts["device"] = facts["device"].replace("one thread", f"{threads} threads")
+        facts["threads"] = threads
+    frame = pd.DataFrame(rows).assign(**facts, created=_files.now())
     results.write_atomically(path, frame.to_csv(index=False, float_format="%.4g"))
 
 

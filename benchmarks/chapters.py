@@ -14,13 +14,12 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 
-import pandas as pd
+from snnl_book import results
 
-from snnl_book import experiments, results
+from . import _files
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -66,13 +65,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     path = results.results_dir() / "bench" / f"chapters-{args.device.partition(':')[0]}.csv"
-    table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["chapter"])
-    where = {
-        "device": experiments.device_name(args.device),
-        "threads": 1,
-        "versions": results.versions(),
-        "commit": results.commit(),
-    }
+    facts = _files.facts(args.device)
     for chapter in build.chapters():
         if args.names and chapter.stem not in args.names:
             continue
@@ -80,12 +73,9 @@ def main():
             1, get_context("spawn")
         ) as own:  # so that its largest child is this chapter's kernel
             row = own.submit(measure, chapter, args.device).result()
-        row = pd.DataFrame(
-            [row | where | {"created": datetime.now(UTC).isoformat(timespec="seconds")}]
-        )
-        table = pd.concat([table[table["chapter"] != chapter.stem], row], ignore_index=True)
+        table = _files.with_row(path, row | facts, "chapter")
         results.write_atomically(path, table.to_csv(index=False))
-        print(*row.iloc[0, :3], flush=True)
+        print(*row.values(), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ density's), the first prior (nearly even), and the labels (of a drawn code; ours
 
 import os
 import time
-from datetime import UTC, datetime
 from importlib import metadata
 
 os.environ |= {
@@ -37,12 +36,14 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import nn
 from umap import UMAP
 
-from snnl_book import experiments, results
+from snnl_book import results
 from snnl_book.data import load_dataset
 from snnl_book.methods import deep_clustering as ours
 from snnl_lib.metrics import clustering_accuracy
 from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import forward, named_seed
+
+from . import _files
 
 SEEDS, K, MNIST_IMAGES, PRETRAINING, CLUSTERING = (
     (42, 1234, 73),
@@ -191,11 +192,9 @@ def fits(x, seed):
 
 
 def main():
-    where = {
-        "device": experiments.device_name("cpu"),
-        "versions": f"{results.versions()}; {THEIRS}",
-        "commit": results.commit(),
-    }
+    facts = _files.facts("cpu")
+    del facts["threads"]  # this file has no such column
+    facts["versions"] += f"; {THEIRS}"
     rows = []
     for name, x, labels in datasets():
         for seed in SEEDS:
@@ -213,9 +212,7 @@ def main():
                 )
                 print(*rows[-1].values(), flush=True)
                 started = time.process_time()
-    table = pd.DataFrame(rows).assign(
-        **where, created=datetime.now(UTC).isoformat(timespec="seconds")
-    )
+    table = pd.DataFrame(rows).assign(**facts, created=_files.now())
     results.write_atomically(
         results.results_dir() / "bench" / "clustering-cpu.csv",
         table.to_csv(index=False, float_format="%.6g"),

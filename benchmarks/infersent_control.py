@@ -18,14 +18,12 @@ import argparse
 import os
 import re
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from unittest.mock import patch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import pandas as pd
 import torch
 
 from snnl_book import data, embeddings, results
@@ -35,6 +33,8 @@ from snnl_book.experiments.cells import TEXTS
 from snnl_book.experiments.runner import one_thread
 from snnl_lib import metrics
 from snnl_lib.seeds import named_seed
+
+from . import _files
 
 DATASET, SEED, N_TRAIN, UNITS = "ag_news", 42, 10_000, 128
 SMALL = {"units": UNITS, "precision": "float32", "seed": SEED}
@@ -308,10 +308,7 @@ def write(changes):
     facts |= {"versions": results.versions(), "commit": results.commit()}
     for change in changes:
         row = {"change": change, "nli_dev_acc": np.nan, "units": 0} | CHANGES[change]() | facts
-        row["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-        table = pd.DataFrame([row])
-        if path.exists():
-            table = pd.concat([pd.read_csv(path), table]).drop_duplicates("change", keep="last")
+        table = _files.with_row(path, row, "change")
         place = [*CHANGES].index
         table = table.sort_values("change", key=lambda names: names.map(place))
         table = table[COLUMNS + [name for name in table if name not in COLUMNS]]

@@ -12,7 +12,6 @@ import argparse
 import os
 import tempfile
 import time
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -20,7 +19,6 @@ from unittest.mock import patch
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import pandas as pd
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.metrics import silhouette_score
 
@@ -29,6 +27,8 @@ from snnl_book.experiments import short_texts
 from snnl_book.experiments.runner import one_thread
 from snnl_lib import metrics
 from snnl_lib.seeds import named_seed
+
+from . import _files
 
 SIZES = {"tfidf": (300, 1000, 3000, 10_000), "sif-corpus": (300, 1000, 3000, 10_000)}
 SIZES |= {"minilm": (300, 1000, 3000, 10_000), "clusterbert": (300, 1000)}
@@ -112,14 +112,9 @@ def choose(names, rules, seeds):
 def write(name, rows, keys):
     """Rewrite a file of results/bench as rows are made; other rows stay."""
     path = results.results_dir("full") / "bench" / f"{name}-cpu.csv"
-    facts = {"device": results.device_name("cpu"), "threads": 1, "versions": results.versions()}
-    facts |= {"commit": results.commit()}
+    facts = _files.facts("cpu")
     for row in rows:
-        row |= facts | {"created": datetime.now(UTC).isoformat(timespec="seconds")}
-        table = pd.DataFrame([row])
-        if path.exists():
-            table = pd.concat([pd.read_csv(path), table]).drop_duplicates(keys, keep="last")
-        table = table.sort_values(keys, kind="stable")
+        table = _files.with_row(path, row | facts, keys).sort_values(keys, kind="stable")
         results.write_atomically(path, table.to_csv(index=False, float_format="%.4f"))
         print(
             {key: row[key] for key in (*keys, "acc", "seconds", "k", "identified") if key in row},
