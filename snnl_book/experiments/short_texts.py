@@ -485,10 +485,11 @@ PAIRS = {
     "parted": (False, -1, "different classes, the largest losses"),
 }
 """Table 5: five kinds of pairs, by whether the classes agree and by how their cosine changed."""
+PAIRS_OF_A_KIND = 5
 
 
-def moved_pairs(before, after, labels, rows, count: int = 5):
-    """Choose ``count`` pairs of texts of each kind for Table 5, from embeddings [N, D].
+def moved_pairs(before, after, labels, rows):
+    """Choose five pairs of texts of each kind for Table 5, from embeddings [N, D].
 
     Of each kind these are the pairs whose cosine changes the most from ``before`` to ``after``; of
     the kind ``together`` those whose smaller cosine is the largest. No text occurs twice in a kind,
@@ -506,7 +507,7 @@ def moved_pairs(before, after, labels, rows, count: int = 5):
     for kind, (classes_agree, direction, _) in PAIRS.items():
         rank = direction * (final - init) if direction else np.minimum(init, final)
         rank = np.where(upper & (same_class == classes_agree), rank, -np.inf)
-        for _ in range(count):
+        for _ in range(PAIRS_OF_A_KIND):
             i, j = np.unravel_index(rank.argmax(), rank.shape)
             if not np.isfinite(rank[i, j]):
                 break

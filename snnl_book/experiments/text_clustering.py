@@ -244,7 +244,7 @@ def shared_directions(directions, points, labels) -> float:
     return float(((means @ directions.T) ** 2).sum() / (means**2).sum())
 
 
-def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
+def spherical_kmeans(features, k, starts=10, seed=0):
     """Cluster features [N, D] by the cosine to k mean directions (Dhillon and Modha, 2001).
 
     Returns int clusters [N] of the best of some starts.
@@ -259,7 +259,7 @@ def spherical_kmeans(features, k, starts=10, seed=0, iterations=300):
     for _ in range(starts):
         centres, _ = kmeans_plusplus(unit, k, random_state=random)
         clusters = None
-        for _ in range(iterations):
+        for _ in range(300):  # iterations at most
             cosines = unit @ centres.T
             before = clusters
             clusters = cosines.argmax(axis=1)

@@ -14,14 +14,11 @@ from snnl_book.report.statistics import interval
 _CELL = ["experiment", "dataset", "embedding", "model", "label", "asked"]
 
 
-def beside_the_cpu(metric: str = "acc") -> pd.DataFrame:
-    """Compare each row that has runs on an accelerator with its runs on a CPU.
+def beside_the_cpu() -> pd.DataFrame:
+    """Compare the accuracy of each row that has runs on an accelerator with its runs on a CPU.
 
     Scores and seconds are means and medians over the seeds that both devices have. If a row was
     run on the accelerator alone, they are those of the accelerator.
-
-    Args:
-        metric: the score that is compared.
 
     Returns a frame with the columns of a row (``experiment``, ``dataset``, ``embedding``,
     ``model``, ``label``, ``asked``), the type of the accelerator (``device_type``), the number of
@@ -35,7 +32,7 @@ def beside_the_cpu(metric: str = "acc") -> pd.DataFrame:
         if ours.empty:
             continue
         cpu = select(name)
-        ours, cpu = ours[ours["metric"] == metric], cpu[cpu["metric"] == metric]
+        ours, cpu = ours[ours["metric"] == "acc"], cpu[cpu["metric"] == "acc"]
         for cell, runs in ours.groupby(_CELL, sort=False):
             runs = runs.assign(key=[run_key(Path(key)) for key in runs["key"]])
             both = runs.merge(cpu, on="key", suffixes=("", "_cpu"))

@@ -321,10 +321,10 @@ def draw_map(axis, points: pd.DataFrame, classes: list[str], size: float = 7) ->
     axis.set(xticks=[], yticks=[])
 
 
-def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> None:
+def draw_words(axis, points: pd.DataFrame, texts: list[str]) -> None:
     """Draw words (``x``, ``y``, ``label``: 1 if positive, ``row``) as dots, a few of them by name.
 
-    ``texts`` has the word of each row, empty if it is not to be printed; the first ``named`` words
+    ``texts`` has the word of each row, empty if it is not to be printed; the first three words
     of each polarity that have one are written, away from the dots.
     """
     require("adjustText")
@@ -337,7 +337,7 @@ def draw_words(axis, points: pd.DataFrame, texts: list[str], named: int = 3) -> 
         polarity, dot = ("positive", "o") if label else ("negative", "^")
         colour = NEUTRAL[0] if label else NEUTRAL[1]
         axis.scatter(own["x"], own["y"], s=16, color=colour, marker=dot, label=polarity)
-        shown = [word for word in own.itertuples() if texts[word.row]][:named]
+        shown = [word for word in own.itertuples() if texts[word.row]][:3]
         look = {"fontsize": 10, "color": colour, "path_effects": [outline]}
         labels += [axis.text(word.x, word.y, texts[word.row], **look) for word in shown]
     axis.margins(x=0.55, y=0.12)  # room for the words

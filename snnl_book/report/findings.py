@@ -280,10 +280,8 @@ def agreement(wrong: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(both / np.maximum(either, 1), wrong.columns, wrong.columns)
 
 
-def changes_when_repeated(
-    experiment: str, dataset: str, embedding: str, model: str, metric: str = "acc"
-) -> pd.Series:
-    """Return how far each repeated run moved: the recorded score minus the score it replaced.
+def changes_when_repeated(experiment: str, dataset: str, embedding: str, model: str) -> pd.Series:
+    """Return how far each repeated run moved: its accuracy minus the accuracy it replaced.
 
     The settings and the seed are the same in both runs, so that only the processor, the versions
     of the libraries or a change of the code explain a difference. One entry per replaced record
@@ -295,7 +293,7 @@ def changes_when_repeated(
     replaced = pd.read_csv(path)
     replaced = replaced[(replaced["experiment"] == experiment) & (replaced["status"] == "ok")]
     replaced = replaced.drop_duplicates("key", keep="last").set_index("key")
-    earlier = replaced["scores"].map(json.loads).str.get(metric)
+    earlier = replaced["scores"].map(json.loads).str.get("acc")
     runs = recorded(experiment, dataset, embedding, model=model)
-    runs = runs[runs["metric"] == metric].set_index("key")
+    runs = runs[runs["metric"] == "acc"].set_index("key")
     return (runs["value"] - earlier).dropna()

@@ -105,14 +105,14 @@ def _expected(points, labels, name, grouping, temperature, distance):
     return case | {"loss": loss.item(), "gradient": gradient}
 
 
-def _before_and_after(before, after, anchor=0):
-    """Draw the points at the start and at the end, with the picks of one anchor at T = 1."""
+def _before_and_after(before, after):
+    """Draw the points at the start and at the end, with the picks of the first one at T = 1."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(7.5, 3.9))
     for axis, points, title in ((axes[0], before, "before"), (axes[1], after, "after 200 steps")):
         loss = soft_nearest_neighbor_loss(points, LABELS, 1.0)
-        draw_picks(axis, points, anchor, 1.0)
+        draw_picks(axis, points, 0, 1.0)
         axis.set_title(f"{title}: loss {loss:.2f}", fontsize=12)
     figure.suptitle("The loss gathers each class in a direction of its own", x=0.01, ha="left")
     return figure

@@ -312,10 +312,10 @@ def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
         random.integers(3, size=40),
     )
     rows = np.arange(100, 140)
-    found = moved_pairs(before, after, labels, rows, count=4)
-    assert found["kind"].tolist() == [kind for kind in PAIRS for _ in range(4)]
+    found = moved_pairs(before, after, labels, rows)
+    assert found["kind"].tolist() == [kind for kind in PAIRS for _ in range(5)]
     for kind, own in found.groupby("kind"):
-        assert len({*own["row"], *own["other"]}) == 8
+        assert len({*own["row"], *own["other"]}) == 10
         alike = labels[own["row"] - 100] == labels[own["other"] - 100]
         assert (alike == PAIRS[kind][0]).all()
 
@@ -339,7 +339,7 @@ def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
 
 def test_equal_texts_are_no_pair_and_a_kind_can_have_none():
     before = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    found = moved_pairs(before, before[::-1].copy(), np.array([0, 0, 1]), np.arange(3), count=5)
+    found = moved_pairs(before, before[::-1].copy(), np.array([0, 0, 1]), np.arange(3))
     assert set(found["kind"]) == {"wrongly joined", "parted"}
     assert len(found) == 2
 
