@@ -178,14 +178,14 @@ def run_annealing(spec: Spec, task, device, progress) -> Outcome:
     from sklearn.metrics import silhouette_score
 
     from snnl_lib.losses import annealed_temperature, soft_nearest_neighbor_loss
-    from snnl_lib.training import Diverged, take_step
+    from snnl_lib.training import POWERS, Diverged, take_step
 
     points = torch.tensor(task.train_x, requires_grad=True)
     random = np.random.default_rng(named_seed(spec.seed, "labels"))
     labels = torch.as_tensor(random.integers(spec["classes"], size=len(points)))
     optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
     optimizer = optimizers[spec["optimizer"]]([points], lr=spec["learning_rate"])
-    power = {None: 0, "over T": -1, "times T": 1}[spec.get("step")]
+    power = POWERS[spec.get("step")]
     loss_of = partial(soft_nearest_neighbor_loss, labels=labels, distance=spec["distance"])
     rows = []
     shown = []

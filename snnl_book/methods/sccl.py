@@ -19,7 +19,7 @@ from snnl_book.embeddings.transformers import encode, load_encoder
 from snnl_book.methods import _fitting
 from snnl_book.methods._saving import as_it_was_on_error
 from snnl_book.methods._texts import TextEstimator
-from snnl_book.methods.deep_clustering import soft_assignment, target_distribution
+from snnl_book.methods.deep_clustering.dec import divergence, soft_assignment, target_distribution
 from snnl_book.methods.tsdae import delete_words
 from snnl_book.recipes import check_numbers
 from snnl_lib.checkpoint import Checkpoint
@@ -210,4 +210,4 @@ class SCCL(TextEstimator):
         contrastive = contrastive_loss(self._projection(first), self._projection(second))
         q = soft_assignment(codes, self._centroids)
         target = target_distribution(q).detach()
-        return contrastive, F.kl_div(q.log(), target, reduction="batchmean")
+        return contrastive, divergence(q, target)

@@ -10,18 +10,24 @@ from snnl_book.report.statistics import by_unit, interval
 from snnl_book.report.tables import FORMS, behind, count_runs, show_number
 
 
-def distance(ours: float, papers: float) -> float:
+def _gap(ours: float, papers: float) -> float:
     """Return how far apart two scores are, as a share of the larger one, from 0 to 1.
 
     A ratio of 2 counts the same in either direction, and a ratio of a million counts little more.
-    Without our score the distance is 1.
+    Without our score the gap is 1.
 
-    >>> distance(0.8, 1.0), distance(1.0, 0.8), distance(float("nan"), 1.0)
+    >>> _gap(0.8, 1.0), _gap(1.0, 0.8), _gap(float("nan"), 1.0)
     (0.2, 0.2, 1.0)
     """
     if not np.isfinite(ours):
         return 1.0
     return float(round(min(abs(ours - papers) / max(abs(ours), abs(papers), 1e-12), 1), 12))
+
+
+def _printed(embedding):
+    """Return the means that the paper's Tables 3 and 4 print of an embedding."""
+    paper = pd.concat([paper_table(number) for number in (3, 4)])
+    return paper[(paper["embedding"] == FORMS[embedding]) & (paper["statistic"] == "mean")]
 
 
 def minus_paper(
@@ -38,8 +44,7 @@ def minus_paper(
     >>> rows[["label", "mean"]].round(3).to_numpy().tolist()
     [['acc', -0.02]]
     """
-    paper = pd.concat([paper_table(number) for number in (3, 4)])
-    paper = paper[(paper["embedding"] == FORMS[embedding]) & (paper["statistic"] == "mean")]
+    paper = _printed(embedding)
     theirs = paper[paper["label"] == label.split(", ")[0]].set_index("metric")["value"]
     rows = []
     for metric in metrics:
@@ -57,17 +62,17 @@ def nearest_reading(records: pd.DataFrame, embedding: str = "spacy") -> pd.DataF
 
     Returns a row for each code and reading: model, reading ("main setting", or the words after the
     comma of its label), the means of the six scores as they are shown, internal and external (the
-    mean ``distance`` of the scores of Table 3 and of Table 4), distance (the mean of all six),
-    matches (the number of scores whose mean is the paper's by rule 3), nearest (the number of
-    scores of which this reading is the nearest of all), runs and records.
+    mean gap between our scores and those of Table 3 and of Table 4, each as a share of the larger
+    score), distance (the mean of all six), matches (the number of scores whose mean is the paper's
+    by rule 3), nearest (the number of scores of which this reading is the nearest of all), runs and
+    records.
 
     >>> from snnl_book.report.select import recorded
     >>> table = nearest_reading(recorded("clustering", "ag_news"))
     >>> table[["model", "reading", "acc", "nearest"]].to_numpy().tolist()[0]
     ['AE', 'main setting', '0.789', 6]
     """
-    paper = pd.concat([paper_table(number) for number in (3, 4)])
-    paper = paper[(paper["embedding"] == FORMS[embedding]) & (paper["statistic"] == "mean")]
+    paper = _printed(embedding)
     models = records["label"].str.split(", ", n=1).str[0]
     rows = []
     for model, printed in paper[paper["model"] != "pca"].groupby("label", sort=False):
@@ -101,7 +106,7 @@ def _compared(ours, papers):
     scores = {name: ours[ours["metric"] == name] for name in METRICS}
     means = {name: by_unit(records).mean() for name, records in scores.items()}
     directions = [judge_value(scores[name], name, papers[name]).direction for name in METRICS]
-    distances = [distance(mean, papers[name]) for name, mean in means.items()]
+    distances = [_gap(mean, papers[name]) for name, mean in means.items()]
     return {
         **{name: show_number(mean, name) for name, mean in means.items()},
         "distances": distances,

@@ -5,7 +5,7 @@ import pytest
 from test_report import runs
 
 from snnl_book import report
-from snnl_book.report.readings import METRICS, distance
+from snnl_book.report.readings import METRICS, _gap
 
 pytestmark = pytest.mark.usefixtures("without_answers")
 
@@ -23,9 +23,9 @@ def row(label, factors, spread=0.0):
 
 
 def test_a_distance_is_a_share_of_the_larger_score():
-    assert distance(2.0, 1.0) == distance(1.0, 2.0) == 0.5
-    assert distance(0.0, 0.0) == 0 and distance(-1.0, 1.0) == 1
-    assert distance(3.5e12, 2e5) == pytest.approx(1, abs=1e-6)
+    assert _gap(2.0, 1.0) == _gap(1.0, 2.0) == 0.5
+    assert _gap(0.0, 0.0) == 0 and _gap(-1.0, 1.0) == 1
+    assert _gap(3.5e12, 2e5) == pytest.approx(1, abs=1e-6)
 
 
 def test_the_nearest_reading_stands_first_with_what_it_matches_and_where_it_is_nearest():
