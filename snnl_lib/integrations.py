@@ -200,7 +200,7 @@ class EntanglementMonitor:
 
     Raises:
         ValueError: ``max_samples`` is below 1; or, when ``record`` is called, the batches have no
-            rows or another argument is invalid.
+            rows, a keyword argument has the name of a layer, or another argument is invalid.
 
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
@@ -233,6 +233,9 @@ class EntanglementMonitor:
         layer as a float.
         """
         rows = {name: [] for name in self.layers}
+        if same := when.keys() & rows:
+            advice = "rename the keyword argument of record"
+            raise ValueError(f"the network has a layer {min(same)!r} too: {advice}")
         labels = []
         with self._undisturbed(), hidden_layers(self.model, self.layers) as hidden:
             self.model.eval()

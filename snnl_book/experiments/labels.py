@@ -15,8 +15,8 @@ CLASSIFIERS = {
 }
 """Other uses of the same labels: the class that each gives a document is its cluster."""
 ENCODERS = {0: text_clustering.ENCODER, 1: f"{text_clustering.ENCODER} with the loss"}
-SHORT_ENCODER = f"{ENCODERS[0]}, one pass an epoch"
 """AE(D)'s encoder with a classification layer in place of the decoder, by the loss's weight."""
+SHORT_ENCODER = f"{ENCODERS[0]}, one pass an epoch"
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen
 FOLDS = 5  # of the training labels, by which it is chosen
 CHOSEN_ON = 5000  # of these at most, as the time for a machine grows with their square

@@ -5,6 +5,7 @@ monitor of layers.
 import json
 import pickle
 import re
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -338,6 +339,15 @@ def test_the_monitor_refuses_bad_arguments_and_batches_without_rows(network):
             EntanglementMonitor(network, **arguments).record([])
     with pytest.raises(ValueError, match=r"batches .*one row"):
         EntanglementMonitor(network, ["0"]).record([(torch.ones(0, 6), torch.ones(0).long())])
+
+
+def test_the_monitor_refuses_a_keyword_that_is_the_name_of_a_layer(held_out):
+    network = torch.nn.Sequential(OrderedDict(epoch=torch.nn.Linear(6, 3)))
+    monitor = EntanglementMonitor(network, ["epoch"])
+    with pytest.raises(ValueError, match="has a layer 'epoch' too: rename the keyword argument"):
+        monitor.record(held_out, epoch=3)
+    assert not monitor.history
+    assert monitor.record(held_out, step=3).keys() == {"step", "epoch"}
 
 
 def test_the_monitor_measures_in_inference_mode_and_a_model_that_was_compiled(network, held_out):
