@@ -183,6 +183,7 @@ def _values(judged):
         "acc-ae-d-squared": f"{text_uses[f'AE(D), {UNSCALED}']:.3f}",
         "acc-exchanged": f"{text_uses['AE with a classifier on its code']:.3f}",
         "acc-exchanged-raw": f"{text_uses[f'AE with a classifier on its code, {UNSCALED}']:.3f}",
+        "encoder-behind": f"{-_encoder_behind()['mean']:.3f}",
         "acc-loss-best": f"{max(with_loss.max(), best_of_layers['with the loss']):.3f}",
         "acc-plain-best": f"{best_of_layers['without']:.3f}",
         "acc-best": f"{max(text_uses.values()):.3f}",
@@ -215,6 +216,16 @@ def _best_of_layers():
     of_loss = runs["alpha"].ne(0).map({True: "with the loss", False: "without"})
     means = runs.groupby([of_loss, runs["label"], runs["metric"]])["value"].mean()
     return means.groupby(level=0).max().to_dict()
+
+
+def _encoder_behind():
+    """Return the accuracy of AE(D)'s encoder as a classifier minus AE(D)'s, on raw inputs."""
+    rivals = report.recorded("clustering-rivals", "ag_news", model="ffn-hidden")
+    codes = rivals[rivals["metric"] == "hidden4_normalized_acc"].query("alpha == 0")
+    codes = codes.assign(metric="acc", recorded_as=codes["metric"])
+    runs = pd.concat([report.recorded("clustering-readings", "ag_news"), codes])
+    pair = ("each hidden layer of the encoder as a classifier", f"AE(D), {UNSCALED}")
+    return report.differences(runs, [pair]).iloc[0]
 
 
 def _early_loss(seeds=CONFIRMING_SEEDS):

@@ -176,6 +176,8 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     unscaled = ", squared error, inputs not scaled"  # "and about as well on news"
     raw = [means[name + unscaled] for name in ("AE with a classifier on its code", "AE(D)")]
     assert abs(raw[0] - raw[1]) < 0.005
+    behind = pages._encoder_behind()  # "slightly less accurately than those on unscaled ones"
+    assert behind["high"] < 0 and behind["mean"] > -0.01
     readings = report.recorded("classification-readings", "ag_news", "spacy", model="ffn")
     early = "label == '20,000 documents, loss in the first half only' and metric == 'acc'"
     assert max(means.values()) > readings.query(early)["value"].mean()
