@@ -178,8 +178,18 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     assert abs(raw[0] - raw[1]) < 0.005
     behind = pages._encoder_behind()  # "slightly less accurately than those on unscaled ones"
     assert behind["high"] < 0 and behind["mean"] > -0.01
+    training = pages._gains_of_training()
+    pooled, as_it_is = (float(training[name][0]) for name in ("mean pooling", "ClusterBERT"))
+    assert 0 < pooled < as_it_is  # "but less if it averages the vectors of all tokens"
+    assert float(numbers["nmi-training-gain"]) == as_it_is
+    assert numbers["own-questions"] == "4"
+    assert "Four of the claims are our own" in (ROOT / "book" / "claims.md").read_text()
+
+
+def test_the_text_classifier_gains_by_smaller_steps_rather_than_by_the_loss():
     readings = report.recorded("classification-readings", "ag_news", "spacy", model="ffn")
     early = "label == '20,000 documents, loss in the first half only' and metric == 'acc'"
+    means = pages._means_of_labels("ag_news", 20_000)
     assert max(means.values()) > readings.query(early)["value"].mean()
     on_new = readings[readings["seed"].isin(experiments.cells.CONFIRMING_SEEDS)]
     rate = pages._cut_rate()  # "but without the loss, a smaller learning rate ..."
@@ -194,12 +204,6 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
         "records"
     )
     assert again["high"] < 0 and abs(gain["mean"]) < 0.0015
-    training = pages._gains_of_training()
-    pooled, as_it_is = (float(training[name][0]) for name in ("mean pooling", "ClusterBERT"))
-    assert 0 < pooled < as_it_is  # "but less if it averages the vectors of all tokens"
-    assert float(numbers["nmi-training-gain"]) == as_it_is
-    assert numbers["own-questions"] == "4"
-    assert "Four of the claims are our own" in (ROOT / "book" / "claims.md").read_text()
 
 
 def test_the_falling_temperature_gains_less_than_the_longer_step_on_points():
