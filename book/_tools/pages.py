@@ -170,6 +170,8 @@ def _values(judged):
     verdicts = judged["kind"].map(claims.word)
     early, all_seeds, rate = _early_loss(), _early_loss(None), _cut_rate()
     training = _gains_of_training()
+    on_minilm = report.recorded("labels", "ag_news", "minilm").query("metric == 'acc'")
+    on_minilm = on_minilm.query("n_train == 20_000").groupby("model")["value"].mean()
     few = _smallest_lead(300)
     trained, vectors = float(short["ClusterBERT"]), float(short["MiniLM, mean"])
     averaged = max(float(short[method]) for method in words)
@@ -183,6 +185,8 @@ def _values(judged):
         "acc-ae-d-squared": f"{text_uses[f'AE(D), {UNSCALED}']:.3f}",
         "acc-exchanged": f"{text_uses['AE with a classifier on its code']:.3f}",
         "acc-exchanged-raw": f"{text_uses[f'AE with a classifier on its code, {UNSCALED}']:.3f}",
+        "minilm-svm": f"{on_minilm['svm']:.3f}",
+        "minilm-ae-d": f"{on_minilm['ae-d']:.3f}",
         "encoder-behind": f"{-_encoder_behind()['mean']:.3f}",
         "acc-loss-best": f"{max(with_loss.max(), best_of_layers['with the loss']):.3f}",
         "acc-plain-best": f"{best_of_layers['without']:.3f}",

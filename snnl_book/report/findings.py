@@ -172,7 +172,8 @@ def uses_of_labels(dataset: str, seeds=None, metrics: Sequence[str] = ("acc",)) 
     names, full, renamed = _SOURCES[dataset]
     runs = pd.concat([recorded(name, dataset, embedding, seeds=seeds) for name, embedding in names])
     again = runs["model"] == "ffn-hidden"  # "ffn-layer" has the same last layer
-    again |= (runs["embedding"] == "minilm") & ~runs["model"].isin(("lda", "kmeans"))
+    is_shown = runs["model"].isin(("lda", "kmeans")) & (runs["n_train"] < full)
+    again |= (runs["embedding"] == "minilm") & ~is_shown
     runs = runs[runs["metric"].isin(metrics) & ~runs["stale"] & ~again].reset_index(drop=True)
     parts = runs["label"].str.extract(_PATTERN)
     groups = pd.Series(NONE, runs.index).mask(runs["model"].isin(_LABELLED), LABELS)

@@ -176,6 +176,8 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     unscaled = ", squared error, inputs not scaled"  # "and about as well on news"
     raw = [means[name + unscaled] for name in ("AE with a classifier on its code", "AE(D)")]
     assert abs(raw[0] - raw[1]) < 0.005
+    svm, with_loss = (float(numbers[f"minilm-{name}"]) for name in ("svm", "ae-d"))
+    assert svm > with_loss > max(means.values())  # "Start from good sentence vectors"
     behind = pages._encoder_behind()  # "slightly less accurately than those on unscaled ones"
     assert behind["high"] < 0 and behind["mean"] > -0.01
     training = pages._gains_of_training()
