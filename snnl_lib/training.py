@@ -279,7 +279,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
     if alpha != 0 and regularizer is None:
         _warn_if_alone(labels, batch_size, ignore_index)
     model.to(device).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=_in(0, learning_rate), fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=_rate_in(0, learning_rate), fused=True)
     settings = {
         "primary": primary,
         "alpha": alpha,
@@ -310,7 +310,7 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
             annealed = annealed_temperature(epoch)
             epoch_temperature = annealed if temperature == "annealed" else temperature
             epoch_alpha = _in(epoch, alpha) * annealed ** POWERS[weight]
-            optimizer.param_groups[0]["lr"] = _in(epoch, learning_rate)
+            optimizer.param_groups[0]["lr"] = _rate_in(epoch, learning_rate)
             exact = torch.promote_types(features.dtype, torch.float32)
             sums = torch.zeros(2, dtype=exact, device=device)
             documents = 0
@@ -341,6 +341,15 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
 def _in(epoch, setting):
     """Return the value of a setting in an epoch."""
     return setting(epoch) if callable(setting) else setting
+
+
+def _rate_in(epoch, learning_rate):
+    """Return the learning rate of an epoch."""
+    rate = _in(epoch, learning_rate)
+    if not 0 <= rate < math.inf:
+        expected = "learning_rate must be a finite number of at least 0"
+        raise ValueError(f"{expected}, got {rate!r} in epoch {epoch}")
+    return rate
 
 
 def _check_settings(alpha, temperature, epochs, batch_size, steps_per_epoch, weight):

@@ -65,11 +65,8 @@ def claims_made(
     judged = claims.judge()
     whole = judged["claim"] + " (" + judged["where"] + ")"
     levels = judged["grade"].map(lowest)
-    short = [
-        row.verdict.replace(f"; {row.remarks}", "") if row.remarks else row.verdict
-        for row in judged.itertuples()
-    ]
-    verdicts = claims.verdicts(judged).assign(claim=whole, grade=levels, verdict=short)
+    verdicts = claims.verdicts(judged).assign(claim=whole, grade=levels)
+    verdicts["verdict"] = judged["short verdict"]
     tables = {"verdicts": _counts(judged), "claims-contrasts": claims.tested(judged)}
     for paper in claims.PAPERS:
         is_of_paper = judged["paper"] == paper

@@ -221,7 +221,8 @@ def trained_classifier(spec, train_x, train_y, classes, device, progress=None, a
     """Train a spec's network on Eq. 7.
 
     With ``restart``, Adam forgets past gradients after so many epochs, and the loss, if it has
-    acted, stops. Returns (model, curve). Raises Diverged.
+    acted, stops. The later epochs then have the batches of the first ones. Returns (model, curve).
+    Raises Diverged.
     """
     import pandas as pd
 

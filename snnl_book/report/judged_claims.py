@@ -33,8 +33,8 @@ LARGEST_P = 0.05
 """The largest corrected p-value with which a comparison would still hold."""
 COLUMNS = [
     *("name", "claim", "paper", "chapter", "where", "reported", "ours", "interval", "units"),
-    *("seeds", "corpora", "grade", "size", "verdict", "remarks", "kind", "readings"),
-    *("provisional", *RULES, "changes", "changed", "records", "contrasts"),
+    *("seeds", "corpora", "grade", "size", "verdict", "short verdict", "remarks", "kind"),
+    *("readings", "provisional", *RULES, "changes", "changed", "records", "contrasts"),
 ]
 
 
@@ -52,9 +52,9 @@ def judge(
 
     Returns the columns of ``COLUMNS``: ``kind`` is the verdict, one of ``VERDICTS`` with its
     counts; ``verdict`` adds the ``remarks``, such as reasons why comparisons are not fair, and
-    what it depends on; ``readings`` maps each reading to its verdict;
-    ``contrasts`` holds a dictionary per comparison. Raises ClaimError if a declaration names no
-    cell of the plan, or several.
+    what it depends on, and ``short verdict`` leaves the remarks out; ``readings`` maps each
+    reading to its verdict; ``contrasts`` holds a dictionary per comparison. Raises ClaimError if a
+    declaration names no cell of the plan, or several.
     """
     claims = registered_claims() if claims is None else claims
     book = Book(_records_of(claims, seeds) if records is None else records)
@@ -238,6 +238,7 @@ def _row(claim, judged, readings, adjusted, frozen):
     shown = [comparison for comparison in fair if comparison.runs] or judged
     runs = [run for comparison in shown for run in comparison.runs]
     remarks = _untested(claim, judged) + _uncertain(judged, adjusted)
+    conditions = _depends(claim, judged, verdict, readings)
     directions = _counts([comparison.direction for comparison in judged])
     sizes = _counts([comparison.size for comparison in judged if comparison.size])
     return {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)} | {
@@ -248,7 +249,8 @@ def _row(claim, judged, readings, adjusted, frozen):
         "corpora": ", ".join(sorted(_corpora(judged))),
         "grade": _grade(judged) if judged and verdict != "not tested" else "–",
         "size": sizes,
-        "verdict": "; ".join([verdict, *remarks, *_depends(claim, judged, verdict, readings)]),
+        "verdict": "; ".join([verdict, *remarks, *conditions]),
+        "short verdict": "; ".join([verdict, *conditions]),
         "remarks": "; ".join(remarks),
         "kind": verdict,
         "readings": readings,

@@ -590,6 +590,9 @@ def test_the_learning_rate_may_be_a_function_of_the_epoch(blobs):
         blobs, epochs=4, alpha=1.0, learning_rate=lambda epoch: 0.01 if epoch < 2 else 0.0
     )
     assert torch.equal(weights(stopped), weights(same))
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"learning_rate must be .* in epoch 1"):
+            run(blobs, epochs=2, learning_rate=lambda epoch, last=wrong: last if epoch else 0.01)
     columns = ["temperature", "loss", "primary"]
     pd.testing.assert_frame_equal(
         falling.curve[columns][:2], constant.curve[columns][:2], check_exact=True
