@@ -121,7 +121,7 @@ def test_parameters_out_of_their_range_are_refused(digits):
         ({"epochs": 0}, "epochs and batch_size must be above 0, got 0 and"),
         ({"batch_size": 0}, "epochs and batch_size must be above 0, got .* and 0"),
         ({"hidden_sizes": 5}, "hidden_sizes must be .*, got 5"),
-        ({"learning_rate": -0.1}, "Invalid learning rate: -0.1"),
+        ({"learning_rate": -0.1}, "learning_rate must be .* at least 0, got -0.1"),
     ):
         with pytest.raises(ValueError, match=said):
             DisentangledAutoencoder(**BRIEF | own).fit(digits[0], digits[1])
