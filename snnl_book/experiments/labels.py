@@ -28,6 +28,7 @@ NEIGHBOURS = 5
 def cells(profile: dict) -> Iterator[Cell]:
     """Yield all points of the curves; each family's own tables have the full number of labels."""
     yield from text_cells(profile)
+    yield from better_vector_cells(profile)
     yield from clusterbert_cells(profile)
     yield from image_cells(profile)
     yield from classifier_cells(profile)
@@ -54,10 +55,6 @@ def text_cells(profile: dict) -> Iterator[Cell]:
         for embedding in ("spacy", "minilm"):
             yield cell(text_clustering.RIVALS["lda"], embedding, "lda", reading, **size)
         yield cell("LC(D)", "spacy", "lc-d", reading, 3, **size, steps_per_epoch=steps)
-    # Does the loss help with better vectors? In short training, which suits it with few labels.
-    for n_train in (*profile["label_sizes"], profile["n_train"]):
-        short = f"{text_clustering.RAW_READING}, {n_train:,} labels, one pass an epoch"
-        yield cell("AE(D)", "minilm", "ae-d", short, n_train=n_train, **text_clustering.RAW)
     reading, size = f"{profile['n_train']:,} labels", {"n_train": profile["n_train"]}
     yield cell(text_clustering.RIVALS["lda"], "minilm", "lda", reading, **size)
     label = text_clustering.RIVALS["kmeans"]
@@ -69,6 +66,27 @@ def text_cells(profile: dict) -> Iterator[Cell]:
         if embedding == "tfidf":
             fields["revision"] = short_texts.TFIDF_REVISION
         yield cell(label, embedding, "kmeans", "no labels", **fields)
+
+
+def better_vector_cells(profile: dict) -> Iterator[Cell]:
+    """Yield AE(D) on MiniLM's vectors, and two ways to train its network without the loss.
+
+    In short training, which suits AE(D) with few labels, and without scaling.
+    """
+    starts = {"kmeans_starts": profile["kmeans_starts"]}
+    encoder = starts | classification.NETWORKS["ffn"](profile)
+    encoder |= {"hidden_sizes": text_clustering.ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
+    ae_d = text_clustering.settings_of(profile, "ae-d", **text_clustering.RAW)
+    for n_train in (*profile["label_sizes"], profile["n_train"]):
+        short = f"{n_train:,} labels, one pass an epoch"
+        raw = f"{text_clustering.RAW_READING}, {short}"
+        for model, alpha, label, settings, reading in (
+            ("ae-d", 100, "AE(D)", ae_d, raw),
+            ("ae-classifier", 100, text_clustering.AE_CLASSIFIER, ae_d | {"layers": "code"}, raw),
+            ("ffn-hidden", 0, text_clustering.ENCODER, encoder, f"encoder, {short}"),
+        ):
+            settings = settings | {"reading": reading}
+            yield Cell(f"{label}, {reading}", "minilm", model, alpha, settings, n_train=n_train)
 
 
 def clusterbert_cells(profile: dict) -> Iterator[Cell]:
