@@ -179,7 +179,7 @@ def test_the_encoder_as_a_classifier_has_the_layers_of_the_autoencoders_encoder(
         for dataset in ("mnist", "fashion_mnist", "digits")
         for alpha in (0, 1)
         for n_train in (*whole["image_labels"], whole["image_train"])
-    }
+    } | {("", 0, n_train, None) for n_train in (*whole["label_sizes"], whole["n_train"])}
     (sizes,) = {tuple(cell.settings["hidden_sizes"]) for cell in cells}
     _, hidden = Autoencoder(784)(torch.zeros(1, 784))
     encoder = ("encoder1", "encoder2", "encoder3", "code")
