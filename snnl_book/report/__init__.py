@@ -38,7 +38,6 @@ from snnl_book.report.tables import (
     means,
     paper_tables,
     plus_minus,
-    positive_controls,
     show_difference,
     show_interval,
     show_number,

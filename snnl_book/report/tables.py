@@ -237,24 +237,6 @@ def in_papers_shape(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("")
 
 
-def positive_controls(seeds=None) -> pd.DataFrame:
-    """Set *Orig.* on each embedding of AG News beside the paper's row of it, in the paper's shape.
-
-    *Orig.* is PCA and k-means: it trains nothing, so it tests data and embedding alone. ``seeds``
-    are those of ``recorded``. Embeddings without records are left out, except averaged vectors.
-
-    >>> positive_controls()[["vectors", "model", "acc"]].to_numpy().tolist()[:2]
-    [['spacy', 'Orig.', '0.781 ± 0.000'], ['', 'the paper', '0.78']]
-    """
-    parts = []
-    for form in FORMS:
-        records = recorded("clustering", "ag_news", form, seeds=seeds, model="pca")
-        if len(records) or form == "spacy":
-            parts.append(({"vectors": form}, 4, records))
-    table = paper_tables(parts).query("model == 'Orig.'")
-    return in_papers_shape(table).drop(columns="documents")
-
-
 # ---------------------------------------------------------------- rows against each other
 
 

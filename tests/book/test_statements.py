@@ -146,7 +146,7 @@ def test_the_limitations_are_still_those_of_the_records(records):
         *((name, "dec", seed) for name in ("mnist", "fashion_mnist") for seed in (42, 1234, 73)),
         ("mnist", "idec", 42),
     }
-    # Made anew without pauses it takes half an hour: the caption of its cost says so, too.
+    # Its time includes pauses: made anew without them, it takes half an hour.
     assert deep[deep["model"] == "idec"]["seconds"].min() > 6000
     classifiers = records[records["experiment"].str.startswith("classification")]
     on_all = classifiers[classifiers["n_train"] > 20_000]

@@ -450,13 +450,3 @@ def test_choices_are_listed_in_the_order_asked_for():
     ]
     with pytest.raises(KeyError, match="d"):
         report.choices({"a": "one"}, ["d"])
-
-
-def test_orig_on_each_embedding_stands_above_the_papers_row_of_it():
-    table = report.positive_controls()
-    assert table["model"].tolist() == ["Orig.", "the paper"] * (len(table) // 2)
-    assert {*table["vectors"]} - {""} <= {*report.FORMS}
-    theirs = table.loc[table["model"] == "the paper", "acc"].tolist()
-    assert theirs == ["0.78"] + ["0.81"] * (len(theirs) - 1)
-    nothing = report.positive_controls(seeds=())
-    assert nothing[["vectors", "acc"]].to_numpy().tolist() == [["spacy", "–"], ["", "0.78"]]
