@@ -12,7 +12,6 @@ from snnl_book.paper.declared import LOWER_IS_BETTER
 from snnl_book.report.contrasts import base
 from snnl_book.report.documents import COUNTED
 from snnl_book.report.judgement import judge_value
-from snnl_book.report.select import recorded
 from snnl_book.report.statistics import by_unit, interval, paired, within_range
 
 _INFERSENT = ("infersent-nli", "infersent-random", "infersent")
