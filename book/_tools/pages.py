@@ -195,6 +195,7 @@ def _values(judged):
         "early-gain": f"{early['mean']:.3f}",
         "early-interval": f"{early['low']:.3f} to {early['high']:.3f}",
         "early-all": f"{all_seeds['mean']:.3f}",
+        "early-seeds": f"{all_seeds['seeds']}",
         "rate-gain": f"{rate['mean']:.3f}",
         "rate-interval": f"{rate['low']:.3f} to {rate['high']:.3f}",
         "nmi-clusterbert": short["ClusterBERT"],
