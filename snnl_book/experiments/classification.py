@@ -183,6 +183,12 @@ def _step_cells(profile, cell):
         yield cell(f"{documents}, Adam restarted at halftime", 0, restart=half, **size)
         reading = f"{documents}, loss in the first half only, Adam restarted at halftime"
         yield cell(reading, loss_epochs=(0, half), restart=half, **size)
+        # Does the loss help a network whose learning rate falls anyway?
+        cut = {"rate_cut": (half, 10)}
+        reading = "learning rate divided by 10 at halftime"
+        yield cell(f"{documents}, loss in both halves, {reading}", **cut, **size)
+        reading = f"{documents}, loss in the first half only, {reading}"
+        yield cell(reading, loss_epochs=(0, half), **cut, **size)
 
 
 def rival_cells(profile: dict) -> Iterator[Cell]:

@@ -114,7 +114,7 @@ def trained_autoencoder(spec: Spec, train_x, train_y, device, progress=None):
     primary = squared_error if spec.get("reconstruction") else binary_cross_entropy
     if spec.get("logistic_output"):
         primary = squared_error_of_logistic
-    select = {"lc-d": _first_units, "ae-classifier": _code}.get(spec.model)
+    select = _code if spec.get("layers") == "code" else {"lc-d": _first_units}.get(spec.model)
     if spec.model == "ae-classifier":
         classes = int(train_y.max()) + 1
         model.head = build(output_layer, model.code.out_features, classes, seed=spec.seed)

@@ -127,6 +127,9 @@ def image_cells(profile: dict) -> Iterator[Cell]:
             reading = f"fixed temperature {float(temperature):g}"
             yield cell("ae-d", 1, temperature=temperature, reading=reading)
         yield cell("ae-d", 1, seeds=3, reading="100 epochs", epochs=profile["more_epochs"])
+        yield cell("ae-d", 1, reading=text_clustering.CODE_ONLY, layers="code")
+        yield from _early_cells(profile, cell)
+        yield from _unseen_cells(profile, cell)
         if dataset != "emnist_balanced":
             yield cell("ae-d", 1, seeds=3, reading="normalised codes", normalized=True)
             for reading, temperature, weight in codes.WEIGHTS:
@@ -136,6 +139,25 @@ def image_cells(profile: dict) -> Iterator[Cell]:
                 yield cell("ae-d", 1, reading=reading, loss_epochs=epochs)
         if profile["sentence_vectors"]:
             yield from _costly_cells(dataset, cell)
+
+
+def _early_cells(profile, cell):
+    """Yield AE(D) after few epochs: is it faster at a falling temperature than at a fixed one?"""
+    for epochs in sorted({max(1, profile["image_epochs"] // divisor) for divisor in (6, 3)}):
+        reading = f"{epochs} epochs"
+        yield cell("ae-d", 1, reading=reading, epochs=epochs)
+        reading = f"{reading}, fixed temperature 0.15"
+        yield cell("ae-d", 1, temperature="0.15", reading=reading, epochs=epochs)
+
+
+def _unseen_cells(profile, cell):
+    """Yield ways to cluster classes that are not in the training images (``tasks.half_unseen``)."""
+    cell = partial(cell, seeds=None, unseen="half", reading="classes not seen in training")
+    for model in ("original", "ae"):
+        yield cell(model)
+    for model in ("ae-d", "ae-classifier"):
+        yield cell(model, 1)
+    yield cell("supcon", 1, temperature=str(CONTRASTIVE_TEMPERATURE))
 
 
 def _image_cell(profile, dataset, model, alpha=0, temperature="annealed", **changes):

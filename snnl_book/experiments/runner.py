@@ -13,7 +13,7 @@ import numpy as np
 from snnl_book import data, results
 from snnl_book.experiments import devices, draws, packing, plan, short_texts
 from snnl_book.experiments.cells import DRAWN, TEXTS
-from snnl_book.experiments.tasks import Parameters, load_task
+from snnl_book.experiments.tasks import Parameters, half_unseen, load_task
 from snnl_book.results import Outcome, Record, Spec
 
 GIGABYTE = 2**30
@@ -60,6 +60,8 @@ def run(spec: Spec, device: str = "auto", progress: bool = False) -> Record:
         reads_texts = spec.model in short_texts.TRAINED or spec.experiment == "retrieval"
         embedding = TEXTS if reads_texts else draws.drawn_for(spec.embedding, spec.seed)
         task = load_task(spec.dataset, embedding, spec.seed, spec.n_train, spec["n_test"], device)
+        if spec.get("unseen") == "half":
+            task = half_unseen(task, spec.seed)
         started = time.perf_counter()
         try:
             outcome = experiment.run(spec, task, device, str(spec) if progress else None)

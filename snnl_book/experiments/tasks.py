@@ -137,6 +137,26 @@ def _points(seed, count):
     return Task(points, np.zeros(count, dtype=np.int64), points[:0], no_labels, 1, 0, 0)
 
 
+def half_unseen(task: Task, seed: int) -> Task:
+    """Return the task of clustering classes of which no example is seen in training.
+
+    The seed draws half of the classes. Training keeps only these, and the test only the others;
+    each side numbers its classes from 0.
+    """
+    drawn = np.random.default_rng(named_seed(seed, "classes")).permutation(task.classes)
+    half = task.classes // 2
+    sides = []
+    for x, y, rows, classes in (
+        (task.train_x, task.train_y, task.train_rows, drawn[:half]),
+        (task.test_x, task.test_y, task.test_rows, drawn[half:]),
+    ):
+        kept = np.isin(y, classes)
+        sides.append((x[kept], np.searchsorted(np.sort(classes), y[kept]), rows[kept]))
+    (train_x, train_y, train_rows), (test_x, test_y, test_rows) = sides
+    parts = train_x, train_y, test_x, test_y, task.classes - half
+    return Task(*parts, task.empty_train, task.empty_test, train_rows, test_rows)
+
+
 def _whole_corpus(corpus, drawn_rows, embedding, device):
     """Return the task of clustering short texts, which are both training and test set.
 

@@ -46,6 +46,8 @@ ENCODER = "each hidden layer of the encoder as a classifier"
 RAW = {"scaling": "none", "reconstruction": "squared error"}
 RAW_READING = "squared error, inputs not scaled"
 """What the chapters call raw inputs: the reading of an autoencoder closest to the paper."""
+CODE_ONLY = "loss on the code only"
+"""AE(D) with the loss where ``AE_CLASSIFIER`` has its classifier: not on the other layers."""
 INFERSENT_DOCUMENTS = 10_000  # Sec. 3.5
 NLI_NEEDS = (
     "five minutes on a CPU core, plus two and a half hours (once) to train the encoder and ten"
@@ -124,6 +126,8 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
     for reading, temperature, weight in codes.WEIGHTS:
         yield cell(reading, "ae-d", temperature=temperature, seeds=None, weight=weight)
     yield cell("before the nonlinearity", "ae-d", before_nonlinearity=True)
+    yield cell(CODE_ONLY, "ae-d", seeds=None, layers="code")
+    yield cell(f"{RAW_READING}, {CODE_ONLY}", "ae-d", seeds=None, layers="code", **RAW)
     yield cell("k-means on the 100 units only", "lc-d", clustered=codes.CODE_UNITS)
     for model in ("pca", "ae", "ae-d"):
         yield cell("k-means fitted on training codes", model, fitted_on="train")

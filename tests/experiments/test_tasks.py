@@ -265,6 +265,25 @@ def test_words_are_counted_in_the_training_documents_of_a_task_alone(
     assert (len(train), len(test)) == (30, 20) and itself is None and fitted_on == train
 
 
+def test_classes_not_seen_in_training_are_drawn_by_the_seed_and_numbered_from_0():
+    task = load_task.__wrapped__("digits", "pixels", 42, 500, None)
+    splits = set()
+    for seed in (42, 73):
+        part = tasks.half_unseen(task, seed)
+        digits = dict(zip(task.train_rows, task.train_y, strict=True))
+        of_test = dict(zip(task.test_rows, task.test_y, strict=True))
+        seen = sorted({digits[row] for row in part.train_rows})
+        unseen = sorted({of_test[row] for row in part.test_rows})
+        assert (len(seen), part.classes) == (5, 5) and sorted(seen + unseen) == [*range(10)]
+        assert [seen[y] for y in part.train_y] == [digits[row] for row in part.train_rows]
+        assert [unseen[y] for y in part.test_y] == [of_test[row] for row in part.test_rows]
+        kept = np.isin(task.test_rows, part.test_rows)
+        assert np.array_equal(part.test_x, task.test_x[kept])
+        assert np.array_equal(kept, np.isin(task.test_y, unseen))
+        splits.add((*seen,))
+    assert len(splits) == 2
+
+
 def test_tf_idf_of_a_task_knows_the_training_words_only(monkeypatch, own_cache):
     train, test = (
         Split(["cat dog", "cat bird"], np.array([0, 1])),
