@@ -379,6 +379,8 @@ def _tensor(values, name, dtype):
     except (KeyError, TypeError, ValueError) as error:
         expected = f"{name} must be a numeric array or tensor, got {type(values).__name__}"
         advice = f'convert a DataFrame or Series with .to_numpy("{dtype}")'
+        if name == "labels":
+            advice += ", and names with np.unique(labels, return_inverse=True)[1]"
         raise TypeError(f"{expected}: {advice}") from error
 
 

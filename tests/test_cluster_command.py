@@ -68,7 +68,7 @@ def test_clusters_that_another_seed_splits_are_named():
 
 TITLE = ("--column", "title")
 REFUSED = [
-    (("--k", "2"), "it has several columns: choose one of id, title"),
+    (("--k", "2"), "it has several columns, so it needs --column: choose one of id, title"),
     (
         (*TITLE, "--k", "many"),
         "auto or a whole number from 1 to the number of texts (80), got 'many'",

@@ -58,7 +58,12 @@ def test_lines_and_an_only_column_need_no_name(tmp_path):
         ("a.csv", None, None, "(No such file or directory): give the path of an existing file"),
         ("a.csv", "", None, "it is empty: give a file of texts"),
         ("a.txt", "\n \n", None, "it is empty: give a file of texts"),
-        ("a.csv", "id,title\n1,x\n", None, "it has several columns: choose one of id, title"),
+        (
+            "a.csv",
+            "id,title\n1,x\n",
+            None,
+            "it has several columns, so it needs --column: choose one of id",
+        ),
         ("a.csv", "id,title\n1,x\n", "titles", "it has no column 'titles'"),
         ("a.csv", "id,title\n1,\n2, \n", "title", "has no text in the column title"),
         ("a.jsonl", "{", None, "line 1 is not JSON (Expecting property name"),
@@ -273,6 +278,15 @@ def test_fewer_distinct_texts_than_clusters_are_reported(method):
     sentence = "found 2 clusters instead of 3: the texts have 2 distinct vectors"
     assert [str(warning.message) for warning in caught] == [sentence]
     assert len({*found.clusters[:70]}) == len({*found.clusters[70:]}) == 1
+
+
+def test_equal_texts_share_a_cluster_if_there_are_more_clusters_than_distinct_texts():
+    words = "wine beer sea lake red blue sort list file read plot line json text".split()
+    distinct = [" ".join(words[(i + 3 * j) % 14] for j in range(4)) for i in range(10)]
+    texts = [distinct[i * i % 10] for i in range(100)]
+    with pytest.warns(UserWarning, match="found 6 clusters instead of 25"):
+        clusters = own_texts.cluster_texts(texts, 25, "tfidf").clusters
+    assert len({*zip(texts, clusters.tolist(), strict=True)}) == len({*texts}) == 6
 
 
 def test_texts_that_are_cut_are_counted_and_more_pieces_read_them_whole():

@@ -84,7 +84,8 @@ def embed(
         EmbeddingError: an unknown method, or missing weights.
         BackboneError: a folder without settings, tokenizer or weights.
         CacheError: a cache file that is damaged or cannot be written.
-        ValueError: an empty list, or ``fit_texts`` without a word to count or a word vector.
+        ValueError: an empty list, a text that is not a string, or ``fit_texts`` without a word to
+            count or a word vector.
 
     >>> texts = ["Rain again", "rain, rain and wind", "It is"]
     >>> embed(texts, "tfidf").round(2)
@@ -100,6 +101,8 @@ def embed(
         raise EmbeddingError(f"there is no embedding {method!r}: choose one of {choice}")
     if isinstance(texts, str) or not len(texts):
         raise ValueError(f"texts must be a non-empty list of strings, got {texts!r:.60}")
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise ValueError(f"texts must be strings, got {wrong[0]!r:.60}: leave it out or convert it")
     if method.startswith("infersent"):
         from snnl_book.embeddings import sentences
 

@@ -23,7 +23,8 @@ def check_clusters(k, count: int, things: str) -> None:
 def k_means(vectors, k, seed, starts=KMEANS_STARTS, things="texts", stacklevel=3):
     """Return scikit-learn's KMeans fitted to vectors [N, D], the best of several starts.
 
-    Fewer clusters than k cause a warning that says how many distinct vectors the things have.
+    If the things have fewer distinct vectors than k, equal vectors share a cluster, and a warning
+    gives their number.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -31,12 +32,14 @@ def k_means(vectors, k, seed, starts=KMEANS_STARTS, things="texts", stacklevel=3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans = KMeans(k, n_init=starts, random_state=seed).fit(vectors)
-    used = len(np.unique(kmeans.labels_))
-    if used < k:
-        distinct = len(np.unique(vectors, axis=0))
+    if len(np.unique(kmeans.labels_)) < k:
+        # Several centers are then equal up to rounding, which would split equal vectors.
+        distinct, first, place = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
+        kmeans.labels_ = kmeans.labels_[first[place]]
+        used = len(np.unique(kmeans.labels_))
         parts = [
             f"{count} {word}{'' if count == 1 else 's'}"
-            for count, word in ((used, "cluster"), (distinct, "distinct vector"))
+            for count, word in ((used, "cluster"), (len(distinct), "distinct vector"))
         ]
         sentence = f"found {parts[0]} instead of {k}: the {things} have {parts[1]}"
         warnings.warn(sentence, stacklevel=stacklevel)

@@ -308,7 +308,7 @@ def _column_of_texts(table, column, path):
     if column is None and len(table.columns) == 1:
         column = table.columns[0]
     if column not in table.columns:
-        problem = "it has several columns"
+        problem = "it has several columns, so it needs --column"
         if column is not None:
             problem = f"it has no column {column!r}"
         names = (name if name == name.strip() else repr(name) for name in table.columns)

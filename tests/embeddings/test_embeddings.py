@@ -178,6 +178,8 @@ def test_arguments_that_cannot_be_embedded_are_errors(own_cache):
     for texts in ([], "one text instead of a list"):
         with pytest.raises(ValueError, match=r"a non-empty list of strings, got (\[\]|'one text)"):
             embed(texts, "tfidf")
+    with pytest.raises(ValueError, match="texts must be strings, got nan"):
+        embed(["rain", math.nan], "tfidf")
     assert cached_files(own_cache) == []
 
 

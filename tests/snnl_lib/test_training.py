@@ -299,6 +299,8 @@ def test_settings_that_cannot_be_trained_with_are_refused(blobs):
         run((pd.DataFrame(features), labels))
     with pytest.raises(TypeError, match=r'labels .*got Series: .*to_numpy\("int64"\)'):
         run((features, pd.Series(labels, index=np.arange(N) + 1)))
+    with pytest.raises(TypeError, match=r"names with np.unique\(labels, return_inverse=True\)"):
+        run((features, np.array(["sport", "world"])[labels % 2]))
 
 
 def test_a_network_that_returns_no_hidden_layers_is_refused(blobs):
