@@ -203,7 +203,7 @@ def _ranking_scores(similarities, relevant):
     chance = hits / (size - place + 1)
     none_before = np.cumprod(np.append(1, 1 - chance))[:-1]
     reciprocal_rank = (none_before * chance / rank).sum()
-    return average_precision, reciprocal_rank
+    return float(average_precision), float(reciprocal_rank)
 
 
 def _check_query(similarities, relevant):

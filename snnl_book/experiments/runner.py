@@ -16,9 +16,6 @@ from snnl_book.experiments.cells import DRAWN, TEXTS
 from snnl_book.experiments.tasks import Parameters, half_unseen, load_task
 from snnl_book.results import Outcome, Record, Spec
 
-GIGABYTE = 2**30
-MEMORY_OF_A_RUN = 5 * GIGABYTE
-"""What we reserve for a run on an accelerator: on an H200 the largest took 4.6 GB."""
 FAILURES = (RuntimeError, ValueError, ArithmeticError, MemoryError)
 """Errors that a run can meet, which are recorded as its reason; others are mistakes in the code."""
 
@@ -101,7 +98,6 @@ def _run_in_processes(specs, device, jobs, folder):
     from joblib.externals.loky import get_reusable_executor
 
     _prepare_shared(specs, device)
-    jobs = jobs_that_fit(jobs, devices.check_device(device))
     calls = (joblib.delayed(_run_and_write)(spec, device, False, folder) for spec in specs)
     options = {"return_as": "generator_unordered", "batch_size": 1, "initializer": _ignore_ctrl_c}
     parallel = joblib.Parallel(jobs, **options)(calls)
@@ -116,28 +112,6 @@ def _run_in_processes(specs, device, jobs, folder):
         # Workers that stay alive would carry out the runs of the next call in the environment of
         # this one, and write its records to this call's folder.
         get_reusable_executor().shutdown(wait=True)
-
-
-def jobs_that_fit(jobs: int, device: str) -> int:
-    """Return how many of these processes fit into the free memory of a device, at least one.
-
-    Prints a line if they are fewer. A run that needs more than ``MEMORY_OF_A_RUN`` may still run
-    out of memory. Its record is then ``failed``, and the same command tries it again.
-    """
-    if device == "cpu":
-        return jobs
-    import torch
-
-    try:
-        free, _ = torch.accelerator.get_memory_info(device)
-    except (RuntimeError, NotImplementedError):  # MPS shares the computer's memory
-        return jobs
-    fitting = max(1, min(jobs, free // MEMORY_OF_A_RUN))
-    if fitting < jobs:
-        room = f"{device} has {free / GIGABYTE:.0f} GB of free memory"
-        each = f"we reserve {MEMORY_OF_A_RUN // GIGABYTE} GB for each process"
-        print(f"{room}, and {each}: running {fitting} at a time instead of {jobs}", flush=True)
-    return fitting
 
 
 def _prepare_shared(specs, device):

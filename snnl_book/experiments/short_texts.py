@@ -452,7 +452,7 @@ def run_retrieval(spec: Spec, task, device, progress):
     The scores are ``map`` and ``mrr``, for ClusterBERT also after each stage (``map_0`` to
     ``map_3``).
     """
-    from snnl_book.methods.retrieval import evaluate_queries
+    from snnl_book.methods.retrieval import evaluate
 
     def outcome(scores_of_queries, **fields):
         answers = {name: np.array(values) for name, values in scores_of_queries.items()}
@@ -463,12 +463,12 @@ def run_retrieval(spec: Spec, task, device, progress):
     ranking = rankings(spec, task)[spec["task"]]
     if spec.model == "plain":
         embed = partial(embeddings.embed, method=spec.embedding, device=device)
-        return outcome(evaluate_queries(ranking, embed))
+        return outcome(evaluate(ranking, embed))
     model, others, waited = fine_tune(spec, task, device, progress)
     row_of = {text: row for row, text in enumerate([*task.train_x, *others])}
     of_queries = {}
     for stage, vectors in enumerate(model.embeddings.values()):
-        of_stage = evaluate_queries(
+        of_stage = evaluate(
             ranking, lambda texts, vectors=vectors: vectors[[row_of[text] for text in texts]]
         )
         for name, values in of_stage.items():

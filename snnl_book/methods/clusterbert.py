@@ -31,17 +31,15 @@ from snnl_book.recipes import STAGES, Recipe, check_numbers
 from snnl_lib.checkpoint import Checkpoint
 from snnl_lib.training import build, named_seed, progress_bar, take_step
 
-ASSIGN = ("kmeans", "head")
-
 
 @dataclass(eq=False, repr=False)
 class ClusterBERT(TextEstimator):
     """Algorithm 1: domain adaptation, clustering, hardening, each on a sum of two losses (Eq. 4).
 
-    A scikit-learn estimator that takes texts. ``labels_``, ``predict`` and ``fit_predict`` follow
-    ``assign``. After ``fit``:
+    A scikit-learn estimator that takes texts. After ``fit``:
 
-    - ``labels_``: int array [N], the clusters of the texts.
+    - ``labels_``: int array [N], the clusters of the texts: k-means on the embeddings after the
+      last stage, as the paper evaluates. ``predict`` takes the nearest of its centers.
     - ``embeddings``: a dictionary with a float32 array [N + others, D] for each stage, by the names
       ``start``, ``domain adaptation``, ``clustering`` and ``hardening``. The paper clusters these,
       with k-means.
@@ -64,8 +62,6 @@ class ClusterBERT(TextEstimator):
         folder: where a checkpoint is kept after each stage and, within a stage, every ten minutes.
             A later call with the same texts, seed and recipe continues from it. Recipes that
             differ only in later stages share stage 1. None keeps no checkpoint.
-        assign: ``kmeans`` (k-means on the embeddings after the last stage, as the paper evaluates)
-            or ``head`` (the head's clusters, after stage 2 or 3; a ValueError before).
         max_pieces: how many word pieces of a text are read, start and end included: at least 3, and
             at most what the backbone can read (512 for MiniLM).
 
@@ -87,7 +83,6 @@ class ClusterBERT(TextEstimator):
     device: str | torch.device = "cpu"
     progress: str | None = None
     folder: Path | None = None
-    assign: str = "kmeans"
     max_pieces: int = backbones.MAX_PIECES
 
     @property
@@ -105,9 +100,9 @@ class ClusterBERT(TextEstimator):
 
         Raises:
             ValueError: no list of texts, a k that is not a whole number from 1 to N, a pooling
-                other than ``cls`` and ``mean``, an unknown ``assign`` or number of stages, more
-                frozen layers than the backbone has, a ``max_pieces`` that is out of its range, or a
-                recipe that is not a ``Recipe``.
+                other than ``cls`` and ``mean``, an unknown number of stages, more frozen layers
+                than the backbone has, a ``max_pieces`` that is out of its range, or a recipe that
+                is not a ``Recipe``.
             BackboneError: a backbone that is not on this machine, or cannot decode.
             CacheError: a checkpoint that is damaged or cannot be written.
         """
@@ -116,9 +111,6 @@ class ClusterBERT(TextEstimator):
             raise ValueError(f"{problem}: pass Recipe(...)")
         if stages not in (1, 2, 3):
             raise ValueError(f"stages must be 1, 2 or 3, got {stages!r}")
-        if self.assign not in ASSIGN or (self.assign == "head" and stages < 2):
-            possible = f'"{ASSIGN[0]}", or "{ASSIGN[1]}" with 2 or 3 stages'
-            raise ValueError(f"assign must be {possible}, got {self.assign!r} with stages={stages}")
         self.pieces = self._cut(texts, anew=True)
         _fitting.check_clusters(self.k, len(texts), "texts")
         self._others = None if others is None or not len(others) else self._cut(others)
@@ -150,10 +142,6 @@ class ClusterBERT(TextEstimator):
     @property
     def labels_(self) -> np.ndarray:
         """The clusters of the fitted texts, int array [N]."""
-        self._check_fitted()
-        if self.assign == "head":
-            self._check_head()
-            return self.clusters
         self._cluster()
         return self._labels
 
@@ -179,17 +167,10 @@ class ClusterBERT(TextEstimator):
         self._cluster()
         return self._limits
 
-    def _check_head(self):
-        if self.clusters is None:
-            raise ValueError('the head has no clusters before stage 2: use assign="kmeans"')
-
     def _assign(self, vectors):
-        """Return the clusters of embeddings [N, D] as ``assign`` says, int array [N]."""
+        """Return the clusters of embeddings [N, D], int array [N]."""
         from sklearn.metrics import pairwise_distances_argmin
 
-        if self.assign == "head":
-            self._check_head()
-            return self._probabilities(vectors).argmax(dim=1).cpu().numpy()
         self._cluster()
         return pairwise_distances_argmin(vectors, self._centers)
 
@@ -421,23 +402,11 @@ class ClusterBERT(TextEstimator):
 
     def _saved_parts(self):
         self._cluster()
-        tensors = {
-            "head.weight": self.head.weight,
-            "head.bias": self.head.bias,
-            "centers": self._centers,
-            "labels": self._labels,
-            "limits": self._limits,
-        }
-        if self.clusters is not None:
-            tensors["clusters"] = self.clusters
+        tensors = {"centers": self._centers, "labels": self._labels, "limits": self._limits}
         return tensors, {"pooling": self._recipe.pooling}
 
     def _load_parts(self, tensors, facts, folder):
         super()._load_parts(tensors, facts, folder)
-        weight = tensors["head.weight"]
-        self.head = nn.Linear(weight.shape[1], len(weight), device=self._device)
-        self.head.load_state_dict({name: tensors[f"head.{name}"] for name in ("weight", "bias")})
         self._centers = tensors["centers"].cpu().numpy()
         self._labels = tensors["labels"].cpu().numpy()
-        self.clusters = tensors["clusters"].cpu().numpy() if "clusters" in tensors else None
         self._limits = tensors["limits"].cpu().numpy()

@@ -53,7 +53,7 @@ def delete_words(text: str, ratio: float, random: np.random.Generator) -> str:
     return text if stays.all() else " ".join(compress(words, stays))
 
 
-def evaluate(task: Retrieval, embed) -> dict[str, float]:
+def evaluate(task: Retrieval, embed) -> dict[str, list[float]]:
     """Rank each query's candidates by cosine similarity and score the rankings.
 
     Args:
@@ -62,7 +62,7 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
             with all texts and queries. A row of zeros has the cosine 0 to all others.
 
     Returns:
-        ``map`` and ``mrr`` of ``metrics.retrieval_scores``, and ``queries``, their number.
+        ``map`` and ``mrr`` of each query, as ``metrics.query_scores``.
 
     Raises:
         ValueError: ``embed`` did not return a finite array with a row for each text.
@@ -70,15 +70,8 @@ def evaluate(task: Retrieval, embed) -> dict[str, float]:
     >>> task = denoise(["rain", "wind"], ratio=0)
     >>> letters = lambda texts: np.array([[text.count("r"), text.count("w")] for text in texts])
     >>> evaluate(task, letters)
-    {'map': 1.0, 'mrr': 1.0, 'queries': 2}
+    {'map': [1.0, 1.0], 'mrr': [1.0, 1.0]}
     """
-    scores = evaluate_queries(task, embed)
-    means = {name: float(np.mean(values)) for name, values in scores.items()}
-    return means | {"queries": len(task.queries)}
-
-
-def evaluate_queries(task: Retrieval, embed) -> dict[str, list[float]]:
-    """Score each query as ``evaluate`` does: ``map`` and ``mrr``, one value per query."""
     texts = list(dict.fromkeys([*task.texts, *task.queries]))
     vectors = check_points(embed(texts), texts=texts).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

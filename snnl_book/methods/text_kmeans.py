@@ -71,13 +71,13 @@ class TextKMeans(ClusterMixin, Estimator):
         check_clusters(self.k, len(vectors), "texts")
         kmeans = k_means(vectors, self.k, named_seed(self.seed, "kmeans"), stacklevel=4)
         self.centers = kmeans.cluster_centers_
-        self.labels_ = self.assign(vectors)
+        self.labels_ = self._assign(vectors)
         self.limits = distance_limits(vectors, self.centers, self.labels_)
         return self
 
     def predict(self, texts: list[str]) -> np.ndarray:
         """Return the clusters of any N texts, int array [N]. Raises as ``transform``."""
-        return self.assign(self.transform(texts))
+        return self._assign(self.transform(texts))
 
     def transform(self, texts: list[str]) -> np.ndarray:
         """Return the vectors of any N texts, of length 1, float32 array [N, D].
@@ -87,14 +87,11 @@ class TextKMeans(ClusterMixin, Estimator):
         self._check_fitted()
         return self._embed(texts)
 
-    def assign(self, vectors: np.ndarray) -> np.ndarray:
+    def _assign(self, vectors):
         """Return the cluster whose mean is the nearest to each of the vectors [N, D]."""
         from sklearn.metrics import pairwise_distances_argmin
 
-        self._check_fitted()
         return pairwise_distances_argmin(vectors, self.centers)
-
-    _assign = assign  # the name that other estimators of texts use
 
     def _embed(self, texts):
         options = {"device": self.device, "max_pieces": self.max_pieces}

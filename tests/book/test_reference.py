@@ -57,7 +57,7 @@ INTERNALS = {
         take_step batches progress_bar squared_error_of_logistic warn_caller
     """,
     "methods": """
-        check_features cluster_map divergence embed_once evaluate_queries fit_umap
+        check_features cluster_map divergence embed_once fit_umap
         scale_features
     """,
     "results": """

@@ -58,7 +58,6 @@ ARRAYS = {
 }
 TEXTS = {
     "ClusterBERT": ClusterBERT(2, "roberta-base", SHORT, seed=7),
-    "head": ClusterBERT(2, "roberta-base", SHORT, seed=7, assign="head"),
     "SCCL": SCCL(2, "roberta-base", steps=2, seed=7, learning_rate=1e-3),
 }
 ALL = ARRAYS | TEXTS
@@ -149,11 +148,9 @@ def test_an_estimator_that_was_not_fitted_says_so(tmp_path):
             with pytest.raises(NotFittedError, match=f"{type(estimator).__name__} is not fitted"):
                 use_it(TITLES if name in TEXTS else np.eye(5))
     assert not (tmp_path / "model").exists()
-    vectors = np.eye(2)
     for use_it in (
         lambda: ClusterBERT(2).centers,
         lambda: ClusterBERT(2).limits,
-        lambda: TextKMeans(2).assign(vectors),
         lambda: TextKMeans(2).predict(TITLES),
     ):
         with pytest.raises(NotFittedError, match="is not fitted: call fit first"):
@@ -210,34 +207,13 @@ def test_half_an_emoji_is_read_as_an_unknown_character(roberta, packages):
 # ---------------------------------------------------------------- what ClusterBERT's clusters are
 
 
-def test_clusterbert_answers_with_k_means_of_its_last_embeddings_or_with_its_head(fit):
+def test_clusterbert_answers_with_k_means_of_its_last_embeddings(fit):
     model, others = fit("ClusterBERT")
     last = model.embeddings["hardening"]
     kmeans = _fitting.k_means(last, 2, named_seed(7, "kmeans"))
     np.testing.assert_array_equal(model.labels_, kmeans.labels_)
     np.testing.assert_array_equal(model.predict(TITLES), kmeans.labels_)
     np.testing.assert_array_equal(model.predict(others), kmeans.predict(model.transform(others)))
-    model.head.bias.data += torch.tensor([100.0, 0.0])  # the head's own answer is another
-    model.set_params(assign="head")
-    np.testing.assert_array_equal(model.labels_, model.clusters)
-    assert (model.predict(TITLES) == 0).all()
-
-
-def test_asking_for_clusters_leaves_what_a_fit_makes_as_it_is(fit):
-    asked, head = fit("ClusterBERT")[0], fit("head")[0]
-    np.testing.assert_array_equal(asked.embeddings["hardening"], head.embeddings["hardening"])
-    np.testing.assert_array_equal(head.labels_, head.clusters)
-    np.testing.assert_array_equal(clone(TEXTS["head"]).fit_predict(TITLES), head.clusters)
-
-
-def test_an_unknown_assign_is_refused(roberta):
-    for assign, stages in (("centroids", 3), ("head", 1), (None, 3)):
-        with pytest.raises(ValueError, match=f"assign must be .*{assign!r} with stages={stages}"):
-            ClusterBERT(2, roberta, SHORT, assign=assign).fit(TITLES, stages=stages)
-    early = ClusterBERT(2, roberta, SHORT).fit(TITLES, stages=1).set_params(assign="head")
-    for use_it in (lambda: early.labels_, lambda: early.predict(TITLES)):
-        with pytest.raises(ValueError, match='no clusters before stage 2: use assign="kmeans"'):
-            use_it()
 
 
 # ---------------------------------------------------------------- folders
@@ -264,8 +240,8 @@ def test_what_was_saved_says_the_same_once_loaded(name, fit, tmp_path, monkeypat
 
 
 def test_another_process_predicts_the_same(fit, tmp_path):
-    model, others = fit("head")
-    model.save(tmp_path / "head")
+    model, others = fit("ClusterBERT")
+    model.save(tmp_path / "model")
     (tmp_path / "asked.json").write_text(json.dumps(list(others), default=list))
     program = (
         "import json, sys, torch; torch.set_num_threads(1)\n"
@@ -273,7 +249,7 @@ def test_another_process_predicts_the_same(fit, tmp_path):
         "model = methods.ClusterBERT.load(sys.argv[1])\n"
         "print(model.predict(json.load(open(sys.argv[2]))).tolist())"
     )
-    command = [sys.executable, "-c", program, tmp_path / "head", tmp_path / "asked.json"]
+    command = [sys.executable, "-c", program, tmp_path / "model", tmp_path / "asked.json"]
     found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     assert json.loads(found.stdout) == model.predict(others).tolist()
 
