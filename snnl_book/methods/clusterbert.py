@@ -54,7 +54,8 @@ class ClusterBERT(TextEstimator):
         k: the number of clusters.
         backbone: a name of ``backbones.BACKBONES``, or the path of a folder in which transformers
             has saved a BERT or RoBERTa and its tokenizer.
-        recipe: a ``Recipe``. The default is the paper's, as far as the paper gives one.
+        recipe: a ``Recipe``; anything else is a ValueError. The default is the paper's, as far as
+            the paper gives one.
         seed: determines the order of the texts, the deleted words, dropout, k-means and the new
             weights.
         device: as torch names it. Every device computes in float32.
