@@ -1,15 +1,12 @@
-"""ClusterBERT's stages: the epochs of each, and a checkpoint for each finished stage."""
+"""ClusterBERT's stages: the epochs of each, and a name for the checkpoint of each."""
 
 import hashlib
 import json
-import math
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 
 from snnl_book.recipes import Recipe
-from snnl_lib.checkpoint import CacheError, cache_file
 
 LATER_SETTINGS = {
     2: {"reclusterings", "clustering_epochs", "clustering_weight"},
@@ -44,7 +41,7 @@ def digest(stage: int, recipe: Recipe, facts: dict, pieces, other_pieces) -> str
     """
     later = {name for first, names in LATER_SETTINGS.items() if first > stage for name in names}
     settings = {name: value for name, value in asdict(recipe).items() if name not in later}
-    versions = {"torch": torch.__version__, "words": "of the texts"}
+    versions = {"torch": torch.__version__, "words": "of the texts", "file": 2}
     content = json.dumps({**settings, **facts, **versions}, sort_keys=True)
     sha256 = hashlib.sha256(content.encode())
     for texts in (pieces, other_pieces):
@@ -53,50 +50,3 @@ def digest(stage: int, recipe: Recipe, facts: dict, pieces, other_pieces) -> str
     if other_pieces:  # the same texts, split otherwise, are another training
         sha256.update(f"{len(pieces)} of them".encode())
     return sha256.hexdigest()[:16]
-
-
-def save(path: Path, *, weights: dict, rows, seconds, embeddings: dict, clusters) -> None:
-    """Write a finished stage: the trained ``weights`` by name, and all results up to this stage.
-
-    Raises CacheError if the file cannot be written.
-    """
-    saved = {
-        "weights": weights,
-        "rows": rows,
-        "seconds": seconds,
-        "embeddings": {name: torch.from_numpy(array) for name, array in embeddings.items()},
-        "clusters": None if clusters is None else torch.from_numpy(clusters),
-    }
-    with cache_file(path) as file:
-        torch.save(saved, file)
-
-
-def load(path: Path, parameters: dict) -> dict:
-    """Put the weights of a finished stage into ``parameters``, and return its other results.
-
-    The results have the names that ``save`` takes. Raises CacheError if the file cannot be read, is
-    damaged, or holds the weights of another model.
-    """
-    advice = "remove it to run the stage again"
-    try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        weights, clusters = saved["weights"], saved["clusters"]
-        results = {
-            "rows": saved["rows"],
-            "seconds": saved.get("seconds", math.nan),  # older checkpoints lack it
-            "embeddings": {name: tensor.numpy() for name, tensor in saved["embeddings"].items()},
-            "clusters": None if clusters is None else clusters.numpy(),
-        }
-    except (PermissionError, IsADirectoryError) as error:
-        raise CacheError(f"the checkpoint {path} could not be read ({error.strerror})") from error
-    except Exception as error:  # a damaged file can raise nearly any other exception
-        reason = f"the checkpoint {path} is damaged ({type(error).__name__})"
-        raise CacheError(f"{reason}: {advice}") from error
-    try:
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(weights[name])
-    except (KeyError, RuntimeError) as error:
-        reason = f"the checkpoint {path} holds the weights of another model ({error})"
-        raise CacheError(f"{reason}: {advice}") from error
-    return results

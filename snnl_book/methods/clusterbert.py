@@ -29,6 +29,7 @@ from snnl_book.methods.deep_clustering import target_distribution
 from snnl_book.methods.tsdae import Decoder, delete_words
 from snnl_book.recipes import STAGES, Recipe, check_numbers
 from snnl_lib.checkpoint import Checkpoint
+from snnl_lib.devices import kept_random_states
 from snnl_lib.training import build, named_seed, progress_bar, take_step
 
 
@@ -379,25 +380,28 @@ class ClusterBERT(TextEstimator):
         self.seconds += time.perf_counter() - started
         if self.folder is None or stage == 0:
             return
-        _stages.save(
-            self._stage_file(stage),
-            weights={name: value.detach() for name, value in self._trained().items()},
+        self._finished(stage).save(
             rows=self._rows,
             seconds=self.seconds,
-            embeddings=self.embeddings,
-            clusters=self.clusters,
+            embeddings={name: torch.from_numpy(array) for name, array in self.embeddings.items()},
+            clusters=None if self.clusters is None else torch.from_numpy(self.clusters),
         )
         if stage == 3:  # stage 1 stays: other recipes continue from it
             self._stage_file(2).unlink(missing_ok=True)
 
+    def _finished(self, stage):
+        """Return the checkpoint of a finished stage, with the results of all stages up to it."""
+        return Checkpoint(self._stage_file(stage), **self._trained())
+
     def _restore(self, last_stage):
         """Restore the latest stage that has a checkpoint; return the number of the next stage."""
         for stage in range(last_stage, 0, -1) if self.folder else ():
-            path = self._stage_file(stage)
-            if path.exists():
-                saved = _stages.load(path, self._trained())
-                self.embeddings, self.clusters = saved["embeddings"], saved["clusters"]
+            with kept_random_states(self._device):  # a checkpoint restores torch's generators
+                saved = self._finished(stage).restore()
+            if saved:
                 self._rows, self.seconds = saved["rows"], saved["seconds"]
+                self.embeddings = {name: each.numpy() for name, each in saved["embeddings"].items()}
+                self.clusters = None if saved["clusters"] is None else saved["clusters"].numpy()
                 return stage + 1
         return 0
 
