@@ -16,7 +16,6 @@ from snnl_lib.models import Autoencoder
 from snnl_lib.seeds import BATCH_SIZE
 from snnl_lib.training import binary_cross_entropy, build, forward, train
 
-SCALINGS = ("feature", "global", "none")
 UNLABELLED = -1
 
 
@@ -28,6 +27,10 @@ class DisentangledAutoencoder(Estimator):
     for each epoch (``training.train``), ``diverged`` is the reason for an early stop, or an empty
     text, and ``n_features_in_`` is D. ``fit`` checks the parameters and raises ValueError.
 
+    Each feature is scaled to [0, 1], which Eq. 3 needs, by its smallest and largest value in the
+    fitted rows. Values of other rows are clipped. The labels None and NaN mean "no label": such
+    rows are reconstructed, and Eq. 4 ignores them.
+
     Args:
         alpha: the weight of Eq. 4. Above 0 it separates the classes; 0 is a plain autoencoder.
         temperature: T of Eq. 4, a number above 0, or ``annealed`` (Eq. 6).
@@ -38,11 +41,6 @@ class DisentangledAutoencoder(Estimator):
         batch_size: rows in a batch; Eq. 4 looks for neighbours within it.
         layers: the layers that Eq. 4 is applied to: ``sum`` (all), ``min`` (the least entangled
             one) or a list of names (``Autoencoder``), such as ``["code"]``.
-        scaling: how inputs are scaled to [0, 1], which Eq. 3 needs: by the smallest and largest
-            value of each ``feature``, or of all features (``global``), in the fitted rows. Values
-            of other rows are clipped. ``none`` expects values in [0, 1].
-        ignore_index: a label that means "no label", such as -1. None and NaN always mean that.
-            Such rows are reconstructed, and Eq. 4 ignores them.
         seed: determines the initial weights and the order of the rows.
         device: as torch names it.
         progress: the name of a progress bar, None for none.
@@ -63,8 +61,6 @@ class DisentangledAutoencoder(Estimator):
     learning_rate: float = 1e-3
     batch_size: int = BATCH_SIZE
     layers: str | list = "sum"
-    scaling: str = "feature"
-    ignore_index: int | str | None = None
     seed: int = 0
     device: str = "cpu"
     progress: str | None = None
@@ -81,7 +77,9 @@ class DisentangledAutoencoder(Estimator):
             y = np.array([None if pd.isna(label) else label for label in y], dtype=object)
         X, y = self._validated(X, reset=True, dtype=None, y=y)
         labels = self._numbered(y)
-        scaled = self._fit_scaling(X)
+        self._low, high = X.min(axis=0), X.max(axis=0)
+        self._width = np.where(high > self._low, high - self._low, 1)
+        scaled = self._scaled(X)
         hidden = self.hidden_sizes
         sizes = X.shape[1], tuple(hidden) if np.iterable(hidden) else hidden, self.code_size
         names = "epochs seed alpha temperature learning_rate batch_size device progress".split()
@@ -106,7 +104,7 @@ class DisentangledAutoencoder(Estimator):
 
     def _numbered(self, y):
         """Return labels as int64 array [N], with ``UNLABELLED`` for rows without a label."""
-        labelled = np.array([label is not None and label != self.ignore_index for label in y])
+        labelled = np.array([label is not None for label in y])
         label_type = type_of_target(y[labelled].tolist()) if labelled.any() else "none"
         if label_type not in ("binary", "multiclass"):
             value = f"{label_type} labels" if labelled.any() else "no labels"
@@ -115,19 +113,6 @@ class DisentangledAutoencoder(Estimator):
         numbers[labelled] = np.unique(y[labelled].tolist(), return_inverse=True)[1]
         return numbers
 
-    def _fit_scaling(self, X):
-        if self.scaling not in SCALINGS:
-            raise ValueError(f"scaling must be one of {SCALINGS}, got {self.scaling!r}")
-        axis = 0 if self.scaling == "feature" else None
-        low, high = np.broadcast_arrays(X.min(axis=axis), X.max(axis=axis), X[0])[:2]
-        if self.scaling == "none":
-            if low.min() < 0 or high.max() > 1:
-                advice = 'use scaling="feature" or "global"'
-                raise ValueError(f"X must lie in [0, 1] if it is not scaled: {advice}")
-            low, high = np.zeros_like(low), np.ones_like(high)
-        self._low, self._width = low, np.where(high > low, high - low, 1)
-        return self._scaled(X)
-
     def _scaled(self, X):
         return np.clip((X - self._low) / self._width, 0, 1).astype(np.float32)
 
@@ -135,7 +120,7 @@ class DisentangledAutoencoder(Estimator):
         network = self.autoencoder
         down = [layer.out_features for layer in network.encoder]
         sizes = [self.n_features_in_, down, network.code.out_features]
-        scaling = {"low": np.array(self._low), "width": self._width}
+        scaling = {"low": self._low, "width": self._width}
         return network.state_dict() | scaling, {"sizes": sizes}
 
     def _load_parts(self, tensors, facts, folder):

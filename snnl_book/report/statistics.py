@@ -80,12 +80,10 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         winner, loser: labels of rows.
 
     Returns ``difference``, the mean over units (above 0 if the winner is better), ``low`` and
-    ``high``, its 95 % interval, ``documents``, ``probability``, and the numbers of ``seeds`` and
-    ``units``. ``documents`` says whether the interval allows for the choice of test documents, as
-    it does for claims. This needs the answers of all runs, which are looked up by ``experiment``
-    and ``key`` (and ``recorded_as``, where ``metric`` is not the score's name in the records).
-    ``probability`` is the share of pairs of runs, whatever their seeds, in which the winner scores
-    higher; ties count half.
+    ``high``, its 95 % interval, ``documents``, and the numbers of ``seeds`` and ``units``.
+    ``documents`` says whether the interval allows for the choice of test documents, as it does for
+    claims. This needs the answers of all runs, which are looked up by ``experiment`` and ``key``
+    (and ``recorded_as``, where ``metric`` is not the score's name in the records).
 
     >>> scores = {("AE(D)", 42): 0.9, ("AE(D)", 73): 0.91, ("AE", 42): 0.7, ("AE", 73): 0.72}
     >>> rows = [(*row, "acc", value) for row, value in scores.items()]
@@ -100,13 +98,11 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
     scores = runs.pivot_table(index="seed", columns="label", values="value")
     pairs = scores.reindex(columns=[winner, loser]).dropna()
     sign = -1 if metric in LOWER_IS_BETTER else 1
-    better, worse = (sign * pairs[label].to_numpy() for label in (winner, loser))
-    difference = better - worse
-    all_differences = np.subtract.outer(better, worse)
+    difference = sign * (pairs[winner] - pairs[loser])
     unit_of = pairs.index.to_series().astype(str)
     if "fingerprint" in runs:
         unit_of = _drawn(runs).groupby(runs["seed"]).first().reindex(pairs.index).fillna(unit_of)
-    units = pd.Series(difference, pairs.index).groupby(unit_of).mean()
+    units = difference.groupby(unit_of).mean()
     of_documents = None
     runs = runs[runs["seed"].isin(pairs.index)].dropna(subset="value")
     is_one_set = "dataset" not in runs or len({*runs["dataset"]}) == 1  # rows are numbered in it
@@ -119,7 +115,6 @@ def paired(records: pd.DataFrame, metric: str, winner: str, loser: str) -> dict:
         "low": found.low,
         "high": found.high,
         "documents": of_documents is not None,
-        "probability": ((np.sign(all_differences) + 1) / 2).mean() if len(difference) else np.nan,
         "seeds": len(difference),
         "units": len(units),
     }

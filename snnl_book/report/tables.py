@@ -247,21 +247,18 @@ def compare(
     ``pairs`` are (label, reference), and the table has a row for each.
     """
     rows = []
-    scored = records[records["metric"] == metric]
-    for label, reference in pairs:
-        judged = paired(records, metric, label, reference)
-        ours = scored[scored["label"] == label]
+    for judged in differences(records, pairs, metric).to_dict("records"):
+        ours = records[(records["metric"] == metric) & (records["label"] == judged["label"])]
         row = {
-            "what": label,
-            "against": reference,
+            "what": judged["label"],
+            "against": judged["against"],
             "runs": count_runs(ours),
             "mean": show_number(by_unit(ours).mean(), metric),
             "sd": show_number(ours["value"].std(), metric),
-            "difference": show_number(judged["difference"], metric),
+            "difference": show_number(judged["mean"], metric),
             "95 % interval": show_interval(judged["low"], judged["high"], metric),
             "interval over": "seeds and test data" if judged["documents"] else "seeds",
-            "P(better)": f"{judged['probability']:.2f}" if judged["seeds"] else "–",
-            "records": behind(scored[scored["label"].isin((label, reference))]),
+            "records": judged["records"],
         }
         rows.append(row)
     return pd.DataFrame(rows)

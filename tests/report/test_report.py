@@ -266,14 +266,6 @@ def test_a_mean_over_corpora_counts_each_once_and_needs_them_all():
     assert np.isnan(report.over_corpora(rows[:0], ["a"]))
 
 
-def test_the_probability_of_improvement_counts_all_pairs_of_seeds_and_ties_half():
-    # A wins 5 of the 9 pairs and ties 1.
-    pair = pd.concat([runs("A", [1, 3, 5]), runs("B", [1, 2, 4])])
-    assert report.paired(pair, "acc", "A", "B")["probability"] == pytest.approx(5.5 / 9)
-    assert report.paired(pair, "acc", "B", "A")["probability"] == pytest.approx(3.5 / 9)
-    assert report.compare(pair.assign(status="ok"), [("A", "B")])["P(better)"].item() == "0.61"
-
-
 def test_a_comparison_shows_rows_against_their_reference_and_those_without_runs():
     table = report.compare(
         pd.concat([runs("A", [0.8, 0.8, 0.83], status="ok"), runs("B", [0.7, 0.7, 0.7])]),
