@@ -40,7 +40,8 @@ class ClusterBERT(TextEstimator):
     A scikit-learn estimator that takes texts. After ``fit``:
 
     - ``labels_``: int array [N], the clusters of the texts: k-means on the embeddings after the
-      last stage, as the paper evaluates. ``predict`` takes the nearest of its centers.
+      last stage, as the paper evaluates. ``predict`` takes the nearest of its ``centers`` [k, D],
+      and ``limits`` [k] are the distances from them beyond which a text is an outlier.
     - ``embeddings``: a dictionary with a float32 array [N + others, D] for each stage, by the names
       ``start``, ``domain adaptation``, ``clustering`` and ``hardening``. The paper clusters these,
       with k-means.
@@ -129,6 +130,8 @@ class ClusterBERT(TextEstimator):
             if under_way is not None:
                 under_way.remove()
         self.curve = pd.DataFrame(self._rows)
+        if self.embeddings:
+            self._cluster([*self.embeddings.values()][-1][: len(texts)])
         return self
 
     def _forget_results(self):
@@ -137,44 +140,21 @@ class ClusterBERT(TextEstimator):
         self.diverged = ""
         self.seconds = 0.0
         self._rows = []
-        self._centers = self._labels = self._limits = None
-        # k-means runs when labels are first asked for, with the parameters of this fit.
-        self._kmeans_settings = self.k, named_seed(self.seed, "kmeans")
+        self.labels_ = self.centers = self.limits = None
 
-    @property
-    def labels_(self) -> np.ndarray:
-        """The clusters of the fitted texts, int array [N]."""
-        self._cluster()
-        return self._labels
-
-    def _cluster(self):
-        """Run k-means on the last embeddings, when its centroids are first needed."""
-        self._check_fitted()
-        if self._centers is None:
-            vectors = list(self.embeddings.values())[-1][: len(self.pieces)]
-            kmeans = _fitting.k_means(vectors, *self._kmeans_settings)
-            self._centers = kmeans.cluster_centers_
-            self._labels = self._assign(vectors)
-            self._limits = _fitting.distance_limits(vectors, self._centers, self._labels)
-
-    @property
-    def centers(self) -> np.ndarray:
-        """The means of k-means' clusters [k, D]."""
-        self._cluster()
-        return self._centers
-
-    @property
-    def limits(self) -> np.ndarray:
-        """The distances [k] from the centers beyond which a text is an outlier."""
-        self._cluster()
-        return self._limits
+    def _cluster(self, vectors):
+        """Cluster the last embeddings of the fitted texts by k-means."""
+        seed = named_seed(self.seed, "kmeans")
+        kmeans = _fitting.k_means(vectors, self.k, seed, stacklevel=5)
+        self.centers = kmeans.cluster_centers_
+        self.labels_ = self._assign(vectors)
+        self.limits = _fitting.distance_limits(vectors, self.centers, self.labels_)
 
     def _assign(self, vectors):
         """Return the clusters of embeddings [N, D], int array [N]."""
         from sklearn.metrics import pairwise_distances_argmin
 
-        self._cluster()
-        return pairwise_distances_argmin(vectors, self._centers)
+        return pairwise_distances_argmin(vectors, self.centers)
 
     def _build(self):
         self.encoder = load_encoder(self.backbone, self._recipe.pooling).to(self._device)
@@ -406,12 +386,9 @@ class ClusterBERT(TextEstimator):
         return 0
 
     def _saved_parts(self):
-        self._cluster()
-        tensors = {"centers": self._centers, "labels": self._labels, "limits": self._limits}
+        tensors = {"centers": self.centers, "limits": self.limits}
         return tensors, {"pooling": self._recipe.pooling}
 
     def _load_parts(self, tensors, facts, folder):
         super()._load_parts(tensors, facts, folder)
-        self._centers = tensors["centers"].cpu().numpy()
-        self._labels = tensors["labels"].cpu().numpy()
-        self._limits = tensors["limits"].cpu().numpy()
+        self.centers, self.limits = (tensors[name].cpu().numpy() for name in ("centers", "limits"))

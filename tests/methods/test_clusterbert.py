@@ -469,12 +469,3 @@ def test_a_refused_fit_and_new_parameters_leave_what_was_fitted(roberta, tmp_pat
     kept = ClusterBERT.load(tmp_path / "kept")
     np.testing.assert_array_equal(kept.labels_, labels)
     np.testing.assert_array_equal(kept.predict(TITLES), found.predict(TITLES))
-
-
-def test_clusters_that_are_asked_for_late_are_those_of_the_fit(roberta):
-    found, other = fit(roberta), fit(roberta)
-    np.testing.assert_array_equal(found.set_params(k=4, seed=5).labels_, other.labels_)
-    late = fit(roberta)
-    with pytest.raises(ValueError, match="number of clusters"):
-        late.set_params(k=99).fit(TITLES[:3])
-    np.testing.assert_array_equal(late.labels_, other.labels_)

@@ -148,13 +148,8 @@ def test_an_estimator_that_was_not_fitted_says_so(tmp_path):
             with pytest.raises(NotFittedError, match=f"{type(estimator).__name__} is not fitted"):
                 use_it(TITLES if name in TEXTS else np.eye(5))
     assert not (tmp_path / "model").exists()
-    for use_it in (
-        lambda: ClusterBERT(2).centers,
-        lambda: ClusterBERT(2).limits,
-        lambda: TextKMeans(2).predict(TITLES),
-    ):
-        with pytest.raises(NotFittedError, match="is not fitted: call fit first"):
-            use_it()
+    with pytest.raises(NotFittedError, match="is not fitted: call fit first"):
+        TextKMeans(2).predict(TITLES)
 
 
 @pytest.mark.parametrize("name", ["DEC", "IDEC", "VaDE", "N2D"])
