@@ -191,11 +191,11 @@ def load_dataset(name: str) -> Dataset:
     return Dataset(name, train, test, entry.class_names, source, entry.terms, form.fingerprint)
 
 
-def load_retrieval(name: str, split: str = "test") -> Retrieval:
-    """Load a ranking task by name; download it if necessary.
+def load_retrieval(name: str) -> Retrieval:
+    """Load the test part of a ranking task by name; download it if necessary.
 
     - ``trecqa``: the candidates of a question are sentences, and those that answer it are relevant
-      (Wang et al. 2007). There are 65 questions in dev and 68 in test.
+      (Wang et al. 2007). There are 68 questions.
     - ``askubuntu``: the candidates of a question are 20 other questions found by BM25, and those
       that people marked as similar are relevant (Lei et al. 2016). Texts are titles only, as in the
       code of the TSDAE paper; the ClusterBERT paper does not say which text it takes.
@@ -203,28 +203,16 @@ def load_retrieval(name: str, split: str = "test") -> Retrieval:
     A query whose candidates are all relevant, or all irrelevant, cannot rank them well or badly. It
     is left out, as in the literature on both tasks.
 
-    Args:
-        name: ``trecqa`` or ``askubuntu``.
-        split: ``dev`` or ``test``.
-
     Raises:
         DataError: an unknown name, a wrong checksum, or an unavailable task; the message says what
             to do.
         SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
-        ValueError: a split other than ``dev`` and ``test``.
-
-    >>> load_retrieval("trecqa", "train")
-    Traceback (most recent call last):
-    ValueError: split must be 'dev' or 'test', got 'train'
     """
     names = [name for name, entry in catalogue.entries().items() if entry.kind == "retrieval"]
     if name not in names:
         raise DataError(f"there is no ranking task {name!r}: choose one of {', '.join(names)}")
-    if split not in ("dev", "test"):
-        raise ValueError(f"split must be 'dev' or 'test', got {split!r}")
-    form, _, source, (dev, test) = read(name)
-    part = dev if split == "dev" else test
-    usable = [row for row in part if 0 < np.sum(row[2]) < len(row[2])]
+    form, _, source, (_, test) = read(name)
+    usable = [row for row in test if 0 < np.sum(row[2]) < len(row[2])]
     queries, candidates, relevant = zip(*usable, strict=True)
     row_of = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(candidates)))}
     rows = [np.array([row_of[text] for text in texts]) for texts in candidates]

@@ -42,16 +42,15 @@ def word_counts(texts):
 def test_trecqa_holds_the_usable_questions_of_the_literature():
     form = data.locate("trecqa")[0]
     assert form.documents == (81, 95)
-    for split, questions, pairs, right in (("dev", 65, 1117, 205), ("test", 68, 1442, 248)):
-        task = load_retrieval("trecqa", split)
-        assert len(task.queries) == len(set(task.queries)) == questions
-        assert sum(map(len, task.candidates)) == pairs
-        assert sum(map(len, task.relevant)) == right
-        rows = np.unique(np.concatenate(task.candidates))
-        assert len(set(task.texts)) == len(task.texts) == len(rows)
-        for candidates, relevant in zip(task.candidates, task.relevant, strict=True):
-            assert 0 < len(relevant) < len(candidates) == len(np.unique(candidates))
-        assert "SNNL_DATA" in task.source or "cache" in task.source
+    task = load_retrieval("trecqa")
+    assert len(task.queries) == len(set(task.queries)) == 68
+    assert sum(map(len, task.candidates)) == 1442
+    assert sum(map(len, task.relevant)) == 248
+    rows = np.unique(np.concatenate(task.candidates))
+    assert len(set(task.texts)) == len(task.texts) == len(rows)
+    for candidates, relevant in zip(task.candidates, task.relevant, strict=True):
+        assert 0 < len(relevant) < len(candidates) == len(np.unique(candidates))
+    assert "SNNL_DATA" in task.source or "cache" in task.source
 
 
 @trecqa_at_hand
@@ -143,13 +142,6 @@ def spelt_out(task):
 
 
 def test_askubuntu_is_read_by_titles_without_the_queries_that_have_nothing_to_tell_apart(askubuntu):
-    assert list(spelt_out(load_retrieval("askubuntu", "dev"))) == [
-        (
-            "how do i enable updates ?",
-            ["automatic updates", "my screen is black", "installing a plugin"],
-            ["automatic updates"],
-        )
-    ]
     test = load_retrieval("askubuntu")
     assert list(spelt_out(test)) == [
         # a repeated candidate counts once, a similar question that is no candidate is one
@@ -187,7 +179,7 @@ def test_a_list_of_askubuntu_in_another_layout_is_an_error_that_names_the_line(a
     ):
         path.write_text("\n".join([content.splitlines()[0], line, content]))
         with pytest.raises(SnnlError, match=r"line 2 of .*dev.txt is not in the published format"):
-            load_retrieval("askubuntu", "dev")
+            load_retrieval("askubuntu")
 
 
 # ---------------------------------------------------------------- names
@@ -196,8 +188,6 @@ def test_a_list_of_askubuntu_in_another_layout_is_an_error_that_names_the_line(a
 def test_only_ranking_tasks_are_loaded_as_such_and_no_other_way():
     with pytest.raises(DataError, match="'ag_news': choose one of trecqa, askubuntu"):
         load_retrieval("ag_news")
-    with pytest.raises(ValueError, match="split must be 'dev' or 'test', got 'train'"):
-        load_retrieval("trecqa", "train")
     with pytest.raises(DataError, match=r"load it with snnl_book.data.load_retrieval"):
         data.load_dataset("trecqa")
     assert experiments.specs("clustering", dataset="trecqa") == []
