@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from snnl_book import answers
-from snnl_book.merging import Merged as Merged
 from snnl_book.merging import merge as merge
 from snnl_book.provenance import RecordError as RecordError
 from snnl_book.provenance import chapters_dir, results_dir
@@ -31,8 +30,6 @@ from snnl_book.records import (
     run_key,
     scores_of,
 )
-from snnl_book.records import REPLACED as REPLACED
-from snnl_book.records import STATUSES as STATUSES
 from snnl_book.records import Outcome as Outcome
 from snnl_book.records import Record as Record
 from snnl_book.records import check_folder as check_folder

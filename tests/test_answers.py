@@ -200,7 +200,7 @@ def test_records_that_are_not_committed_may_be_of_any_device_and_the_cpu_comes_f
 
 def replaced(folder):
     path = folder / "replaced.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=results.REPLACED)
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=records.REPLACED)
 
 
 def test_the_numbers_that_a_repeat_replaces_are_kept(results_folder):

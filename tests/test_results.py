@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from snnl_book import results
+from snnl_book.records import STATUSES
 from snnl_book.results import (
     COLUMNS,
     Record,
@@ -101,7 +102,7 @@ def test_the_commit_is_that_of_the_checkout():
 
 def test_every_status_and_reason_is_read_back(results_folder):
     reasons = ("", "nan", 'ValueError: "a, b"; c', "ein Satz\nüber zwei Zeilen")
-    for status, reason in zip(results.STATUSES, reasons, strict=True):
+    for status, reason in zip(STATUSES, reasons, strict=True):
         spec = replace(SPEC, seed=len(status))
         frame = read_record(write_record(made_up_record(spec, status=status, reason=reason)))
         assert set(frame["status"]) == {status} and set(frame["reason"]) == {reason}

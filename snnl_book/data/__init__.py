@@ -207,6 +207,10 @@ def load_retrieval(name: str) -> Retrieval:
         DataError: an unknown name, a wrong checksum, or an unavailable task; the message says what
             to do.
         SnnlError: a file of AskUbuntu without a known checksum that is not in the published layout.
+
+    >>> load_retrieval("digits")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    snnl_book.data.places.DataError: there is no ranking task 'digits': choose one of ...
     """
     names = [name for name, entry in catalogue.entries().items() if entry.kind == "retrieval"]
     if name not in names:

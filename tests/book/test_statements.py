@@ -10,6 +10,7 @@ import pytest
 from snnl_book import data, embeddings, report, results
 from snnl_book.__main__ import _parser
 from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS
+from snnl_book.records import STATUSES
 from snnl_book.report import image_rows
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
@@ -68,7 +69,7 @@ def test_every_score_of_a_record_has_its_name_in_the_notation(records):
         }
         <= named
     )
-    assert set(results.STATUSES) <= named
+    assert set(STATUSES) <= named
 
 
 # ---------------------------------------------------------------- data
