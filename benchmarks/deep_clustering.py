@@ -171,7 +171,7 @@ def fits(x, seed):
             clustering_optimizer_params={"lr": 2e-3},
         ).vade_labels_,
     )
-    yield "N2D", "snnl_lib", ours.N2D(K, seed=seed).fit(x, autoencoder=own).clusters
+    yield "N2D", "snnl_lib", ours.N2D(K, seed=seed).fit(x, autoencoder=own).labels_
     manifold = {
         "n_components": K,
         "n_neighbors": 20,

@@ -349,7 +349,7 @@ def run_deep(spec: Spec, task, device, progress):
     if spec.model == "n2d":
         method.fit(task.test_x, autoencoder=autoencoder)
         clustered = method.manifold
-        clusters = method.clusters
+        clusters = method.labels_
     else:
         raise_if_diverged(method.fit(task.train_x, autoencoder=autoencoder))
         clustered = method.transform(task.test_x)

@@ -63,7 +63,7 @@ class SCCL(TextEstimator):
     A scikit-learn estimator that takes texts. After ``fit``:
 
     - ``embeddings``: float32 array [N, D].
-    - ``labels_``, also ``clusters``: int array [N], each text's nearest centroid.
+    - ``labels_``: int array [N], each text's nearest centroid.
     - ``curve``: a frame with a row every 100 steps: ``step``, and the mean ``contrastive`` and
       ``clustering`` losses since the row before.
     - ``diverged``: the reason for an early stop, or an empty text.
@@ -88,7 +88,7 @@ class SCCL(TextEstimator):
 
     >>> texts = ["sort a list", "sorting lists", "read a file", "files to be read"]
     >>> model = SCCL(2, steps=1, seed=42).fit(texts)
-    >>> model.embeddings.shape, model.clusters.shape
+    >>> model.embeddings.shape, model.labels_.shape
     ((4, 384), (4,))
     """
 
@@ -147,7 +147,7 @@ class SCCL(TextEstimator):
         saved.remove()
         self.curve = pd.DataFrame(rows)
         self.embeddings = encode(self.encoder, pieces, device=self._device)
-        self.labels_ = self.clusters = self._assign(self.embeddings)
+        self.labels_ = self._assign(self.embeddings)
         return self
 
     def _train(self, pieces, optimizer, deletion, saved):
@@ -185,7 +185,7 @@ class SCCL(TextEstimator):
 
     def _load_parts(self, tensors, facts, folder):
         super()._load_parts(tensors, facts, folder)
-        self._centroids, self.clusters = tensors["centroids"], self.labels_
+        self._centroids = tensors["centroids"]
 
     def _build(self, pieces):
         """Load the encoder, and start the centroids from k-means on its embeddings."""

@@ -765,7 +765,7 @@ def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkey
 
         def fit(self, features, *, autoencoder):
             fitted.append((self.own, features, weights(autoencoder)))
-            self.manifold, self.clusters, self.curve = (
+            self.manifold, self.labels_, self.curve = (
                 features[:, :4],
                 np.arange(len(features)) % 3,
                 pd.DataFrame(),

@@ -50,7 +50,7 @@ def deep(method, **settings):
         normalize = method in (DEC, IDEC)
         autoencoder, _ = pretrain(vectors, K, epochs=10, seed=42, normalize=normalize)
         method_ = method(K, seed=42, **settings).fit(vectors, autoencoder=autoencoder)
-        return method_.clusters if method is N2D else method_.predict(vectors)
+        return method_.labels_ if method is N2D else method_.predict(vectors)
 
     return cluster
 
@@ -104,7 +104,7 @@ def fine_tuned(stages):
 
 
 def contrasted(texts, tmp_path):
-    return SCCL(K, "roberta-base", steps=3, seed=42).fit(texts).clusters
+    return SCCL(K, "roberta-base", steps=3, seed=42).fit(texts).labels_
 
 
 TEXTS = {"ClusterBERT": fine_tuned(3), "TSDAE": fine_tuned(1), "SCCL": contrasted}

@@ -243,7 +243,6 @@ def test_n2d_gives_equal_rows_one_cluster_and_keeps_the_position_of_others(copie
     found = N2D(CLASSES, seed=42).fit(twice, autoencoder=start)
     np.testing.assert_array_equal(found.labels_[::2], found.labels_[1::2])
     np.testing.assert_array_equal(found.predict(twice), found.labels_)
-    np.testing.assert_array_equal(found.clusters, found.labels_)
 
 
 # ---------------------------------------------------------------- DEC's equations
@@ -540,10 +539,10 @@ def test_everything_of_vade_is_trained_with_noise_from_its_seed(copies, start_fo
 
 def test_n2d_gives_points_and_their_like_the_same_clusters(copies, fitted):
     method = fitted["N2D"]
-    assert method.manifold.shape == (512, CLASSES) and method.clusters.shape == (512,)
-    assert (method.predict(copies[0]) == method.clusters).mean() > 0.95
+    assert method.manifold.shape == (512, CLASSES) and method.labels_.shape == (512,)
+    assert (method.predict(copies[0]) == method.labels_).mean() > 0.95
     patterns, labels = prints(points=640)
-    expected = method.clusters[:CLASSES][labels[512:]]
+    expected = method.labels_[:CLASSES][labels[512:]]
     assert (method.predict(patterns[512:]) == expected).mean() > 0.95
 
 
@@ -576,7 +575,7 @@ def test_n2d_is_set_up_as_its_paper_says(copies, start_for, monkeypatch):
     assert ((moved > 0) & (moved < 5e-3)).all(), "ties are broken by a thousandth"
     np.testing.assert_array_equal(method.manifold, seen["codes"][:, ::-1])
     assert seen["mixture"] == (CLASSES, {"n_init": 10, "random_state": named_seed(42, "centroids")})
-    assert clustering_accuracy(copies[1], method.clusters) > 0.95, "the map is clustered"
+    assert clustering_accuracy(copies[1], method.labels_) > 0.95, "the map is clustered"
 
 
 # ---------------------------------------------------------------- what they find

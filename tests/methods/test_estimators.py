@@ -168,7 +168,7 @@ def test_without_an_autoencoder_each_method_pretrains_the_one_that_it_needs(name
 
 def test_n2d_lays_new_points_where_their_nearest_fitted_points_lie(fit, blobs):
     model, others = fit("N2D")
-    np.testing.assert_array_equal(model.predict(blobs[0]), model.clusters)
+    np.testing.assert_array_equal(model.predict(blobs[0]), model.labels_)
     codes, own = model.transform(others), model.transform(blobs[0])
     for code, cluster in zip(codes, model.predict(others), strict=True):
         distances = np.linalg.norm(own - code, axis=1)

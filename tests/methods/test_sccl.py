@@ -49,9 +49,9 @@ def test_contrast_is_learnt_and_each_text_gets_the_nearest_centroid(packages, mo
     found = SCCL(2, "minilm", steps=30, batch_size=8, seed=7, learning_rate=1e-4).fit(TITLES)
     assert np.mean(seen[-5:]) < np.mean(seen[:5]) - 0.1
     assert (
-        len(set(found.clusters[:4])) == len(set(found.clusters[4:])) == 1
+        len(set(found.labels_[:4])) == len(set(found.labels_[4:])) == 1
     )  # titles about files and about lists
-    assert found.clusters[0] != found.clusters[4]
+    assert found.labels_[0] != found.labels_[4]
     assert found.embeddings.shape == (8, 384)
 
 
@@ -172,7 +172,7 @@ def test_centroids_start_from_k_means_and_a_text_belongs_to_the_nearest(roberta)
     expected = KMeans(3, n_init=KMEANS_STARTS, random_state=named_seed(7, "centroids")).fit_predict(
         start_of(roberta)
     )
-    np.testing.assert_array_equal(still.clusters, expected)
+    np.testing.assert_array_equal(still.labels_, expected)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):

@@ -59,10 +59,10 @@ class N2D(DeepClustering):
     point that was fitted keeps its position. Equal points take the mean of their positions, so they
     have the same cluster.
 
-    After ``fit``: ``manifold`` [N, k] is what was clustered, and ``clusters`` [N], also
-    ``labels_``, is the result. ``seed`` determines UMAP and the mixture, and ``device`` computes
-    the codes. ``checkpoint`` is accepted as by the other methods, and has no effect. ``progress``,
-    ``pretrain_epochs`` and ``code_size`` concern the pretraining, as in DEC.
+    After ``fit``: ``manifold`` [N, k] is what was clustered, and ``labels_`` [N] is the result.
+    ``seed`` determines UMAP and the mixture, and ``device`` computes the codes. ``checkpoint`` is
+    accepted as by the other methods, and has no effect. ``progress``, ``pretrain_epochs`` and
+    ``code_size`` concern the pretraining, as in DEC.
 
     >>> x = np.random.default_rng(42).random((60, 5))
     >>> N2D(2, seed=42, pretrain_epochs=1).fit(x).manifold.shape
@@ -86,9 +86,7 @@ class N2D(DeepClustering):
         self.fitted_codes = self._codes(X)
         self.manifold, self.mixture = cluster_map(self.fitted_codes, self.k, self.seed)
         self._fit_positions()
-        self._end(X)
-        self.clusters = self.labels_
-        return self
+        return self._end(X)
 
     def _fit_positions(self):
         """Prepare to place new points on the map."""
@@ -116,7 +114,6 @@ class N2D(DeepClustering):
         self.manifold = tensors["manifold"].cpu().numpy()
         self.fitted_codes = tensors["fitted_codes"].cpu().numpy()
         self.mixture = GaussianMixture(self.k)
-        self.clusters = self.labels_
         for name in self._MIXTURE:
             setattr(self.mixture, name, tensors[name].cpu().numpy())
         self._fit_positions()
