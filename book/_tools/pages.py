@@ -166,6 +166,7 @@ def _values(judged):
     short = _short_texts("ClusterBERT", "MiniLM, mean", *words)
     verdicts = judged["kind"].map(claims.word)
     early, all_seeds, rate = _early_loss(), _early_loss(None), _cut_rate()
+    on_top = _on_top_of_cut("the first half only")
     training = _gains_of_training()
     on_minilm = report.recorded("labels", "ag_news", "minilm").query("metric == 'acc'")
     on_minilm = on_minilm.query("n_train == 20_000").groupby("model")["value"].mean()
@@ -190,7 +191,7 @@ def _values(judged):
         "acc-best": f"{max(text_uses.values()):.3f}",
         "few-lead": f"{few['mean']:.3f}",
         "few-interval": f"{few['low']:.3f} to {few['high']:.3f}",
-        "ffn-gain": f"{precise['mean']:+.3f}".replace("-", "−"),
+        "ffn-gain": _signed(precise["mean"]),
         "ffn-interval": precise["interval"].replace("-", "−"),
         "early-gain": f"{early['mean']:.3f}",
         "early-interval": f"{early['low']:.3f} to {early['high']:.3f}",
@@ -198,6 +199,9 @@ def _values(judged):
         "early-seeds": f"{all_seeds['seeds']}",
         "rate-gain": f"{rate['mean']:.3f}",
         "rate-interval": f"{rate['low']:.3f} to {rate['high']:.3f}",
+        "on-top": _signed(on_top["mean"]),
+        "on-top-interval": f"{_signed(on_top['low'])} to {_signed(on_top['high'])}",
+        "left-on": _signed(_on_top_of_cut("both halves")["mean"]),
         "nmi-clusterbert": short["ClusterBERT"],
         "nmi-minilm": short["MiniLM, mean"],
         "nmi-words": f"{averaged:.3f}",
@@ -209,6 +213,10 @@ def _values(judged):
         "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
     }
     return pd.DataFrame({"name": [*values], "text": [*values.values()]})
+
+
+def _signed(value):
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def _best_of_layers():
@@ -240,11 +248,19 @@ def _early_loss(seeds=CONFIRMING_SEEDS):
     return report.differences(runs, [pair]).iloc[0]
 
 
+CUT = "20,000 documents{}, learning rate divided by 10 at halftime{}"
+
+
 def _cut_rate():
     """Return what a learning rate divided by 10 halfway adds without the loss, on these seeds."""
-    baseline = "20,000 documents, alpha 0"
-    cut = "20,000 documents, learning rate divided by 10 at halftime, alpha 0"
-    return report.differences(_halfway_runs(CONFIRMING_SEEDS), [(cut, baseline)]).iloc[0]
+    pair = (CUT.format("", ", alpha 0"), "20,000 documents, alpha 0")
+    return report.differences(_halfway_runs(CONFIRMING_SEEDS), [pair]).iloc[0]
+
+
+def _on_top_of_cut(epochs):
+    """Return what the loss adds in some epochs if the learning rate is divided by 10 halfway."""
+    pair = (CUT.format(f", loss in {epochs}", ""), CUT.format("", ", alpha 0"))
+    return report.differences(_halfway_runs(CONFIRMING_SEEDS), [pair]).iloc[0]
 
 
 def _halfway_runs(seeds):
