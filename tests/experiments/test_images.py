@@ -399,6 +399,7 @@ def test_points_that_run_away_are_reported_as_diverged():
     ("experiment", "dataset"),
     [
         ("images", "mnist"),
+        ("unseen", "mnist"),
         ("labels", "mnist"),
         ("tsne", "mnist"),
         ("tsne", "emnist_balanced"),
