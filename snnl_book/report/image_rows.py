@@ -59,7 +59,8 @@ LAYERS = {
 def methods(dataset: str, seeds=None) -> pd.DataFrame:
     """Return the image runs of a data set, without those that vary the loss of AE(D).
 
-    These have other temperatures or weights, normalise the codes, or switch the loss off. Adds
+    These have other temperatures or weights, normalise the codes, apply the loss to fewer layers or
+    epochs, or stop early. Adds
     ``kind``, one of ``KINDS``, and ``paper``, the accuracy that the image paper reports for
     the method (nan where it reports none).
 
@@ -68,7 +69,8 @@ def methods(dataset: str, seeds=None) -> pd.DataFrame:
     {'labels': 2, 'loss': 3, 'none': 10}
     """
     runs = recorded("images", dataset, "pixels", seeds=seeds)
-    runs = runs[~runs["label"].str.contains("fixed temperature|weight|normalised codes|half only")]
+    varied = "fixed temperature|weight|normalised codes|half only|code only| (?:5|10) epochs"
+    runs = runs[~runs["label"].str.contains(varied)]
     quoted = literature().query("metric == 'acc' and dataset == @dataset")
     printed = quoted.set_index("method")["value"]
     known = {"ae-d": "loss", "supcon": "labels", "ae-classifier": "labels"}
