@@ -167,6 +167,7 @@ def _values(judged):
     verdicts = judged["kind"].map(claims.word)
     early, all_seeds, rate = _early_loss(), _early_loss(None), _cut_rate()
     on_top = _on_top_of_cut("the first half only")
+    unseen = _unseen_classes("mnist").groupby("label")["value"].mean()
     training = _gains_of_training()
     on_minilm = report.recorded("labels", "ag_news", "minilm").query("metric == 'acc'")
     on_minilm = on_minilm.query("n_train == 20_000").groupby("model")["value"].mean()
@@ -186,6 +187,9 @@ def _values(judged):
         "minilm-svm": f"{on_minilm['svm']:.3f}",
         "minilm-ae-d": f"{on_minilm['ae-d']:.3f}",
         "encoder-behind": f"{-_encoder_behind()['mean']:.3f}",
+        "unseen-ae": f"{unseen['AE']:.3f}",
+        "unseen-ae-d": f"{unseen['AE(D)']:.3f}",
+        "unseen-exchanged": f"{unseen['AE with a classifier on its code']:.3f}",
         "acc-loss-best": f"{max(with_loss.max(), best_of_layers['with the loss']):.3f}",
         "acc-plain-best": f"{best_of_layers['without']:.3f}",
         "acc-best": f"{max(text_uses.values()):.3f}",
@@ -213,6 +217,12 @@ def _values(judged):
         "own-questions": f"{sum('rival' in claim.where for claim in registered_claims())}",
     }
     return pd.DataFrame({"name": [*values], "text": [*values.values()]})
+
+
+def _unseen_classes(dataset):
+    """Return the accuracies of k-means on classes that are not in the training data."""
+    embedding = "spacy" if dataset == "ag_news" else "pixels"
+    return report.recorded("unseen", dataset, embedding).query("metric == 'acc'")
 
 
 def _signed(value):
