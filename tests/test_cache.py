@@ -55,7 +55,7 @@ def contrasted(path):
     found = SCCL(2, steps=4, batch_size=2, seed=1, checkpoint=path).fit(texts)
     return [
         torch.as_tensor(found.embeddings),
-        torch.as_tensor(found.clusters),
+        torch.as_tensor(found.labels_),
     ], found.curve.to_dict("list")
 
 
