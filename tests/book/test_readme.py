@@ -179,7 +179,8 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     for dataset in ("ag_news", "mnist", "fashion_mnist"):  # "classes without labels ... harder"
         unseen = pages._unseen_classes(dataset)
         pairs = [(label, "AE") for label in ("AE(D)", "AE with a classifier on its code")]
-        assert (report.differences(unseen, pairs)["high"] < -0.05).all()
+        harm = report.differences(unseen, pairs)
+        assert (harm["high"] < 0).all() and (harm["mean"] < -0.1).all()
     svm, with_loss = (float(numbers[f"minilm-{name}"]) for name in ("svm", "ae-d"))
     assert svm > with_loss > max(means.values())  # "Start from good sentence vectors"
     behind = pages._encoder_behind()  # "slightly less accurately than those on unscaled ones"
