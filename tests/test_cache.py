@@ -53,10 +53,9 @@ def deep(method, **settings):
 def contrasted(path):
     texts = ["sort a list", "sorting lists", "read a file", "files to be read", "lists of lists"]
     found = SCCL(2, steps=4, batch_size=2, seed=1, checkpoint=path).fit(texts)
-    return [
-        torch.as_tensor(found.embeddings),
-        torch.as_tensor(found.labels_),
-    ], found.curve.to_dict("list")
+    return [torch.as_tensor(found.embeddings), torch.as_tensor(found.labels_)], found.curve.to_dict(
+        "list"
+    )
 
 
 TRAININGS = {

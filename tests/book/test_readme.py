@@ -225,6 +225,9 @@ def test_the_falling_temperature_gains_less_than_the_longer_step_on_points():
         runs = findings.uses_of_labels(dataset).query("labels == 10000")
         means = runs.groupby("method")["value"].mean()
         assert means["AE(D), fixed temperature 0.15"] > means["AE(D)"] - 0.005
+        pairs = [("AE(D), 5 epochs", "AE(D), 5 epochs, fixed temperature 0.15")]
+        runs = report.recorded("images", dataset, "pixels")
+        assert report.differences(runs, pairs).iloc[0]["high"] < 0  # "after fewer epochs"
     texts = [report.recorded(name, "ag_news") for name in ("clustering", "clustering-readings")]
     texts = pd.concat(texts).query("metric == 'acc'").pivot_table("value", "seed", "label")
     lead = (texts["AE(D)"] - texts["AE(D), fixed temperature 0.15"]).dropna()
