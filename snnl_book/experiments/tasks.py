@@ -138,7 +138,7 @@ def _points(seed, count):
 
 
 def half_unseen(task: Task, seed: int) -> Task:
-    """Return the task of clustering classes of which no example is seen in training.
+    """Return the task of clustering classes that have no example in training.
 
     The seed draws half of the classes. Training keeps only these, and the test only the others;
     each side numbers its classes from 0.
