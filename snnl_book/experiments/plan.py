@@ -13,7 +13,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from snnl_book import answers, data, embeddings, lacks, results
-from snnl_book.experiments import classification, images, labels, maps, short_texts, text_clustering
+from snnl_book.experiments import (
+    classification,
+    images,
+    labels,
+    maps,
+    second_corpus,
+    short_texts,
+    text_clustering,
+)
 from snnl_book.experiments.cells import DRAWN, PROFILES, Experiment, ExperimentError
 from snnl_book.experiments.devices import check_device, device_type
 from snnl_book.experiments.draws import FURTHER_DRAWS, drawn_for
@@ -36,7 +44,8 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
 
     Args:
         dataset: ``auto`` takes the data sets of the experiment; for texts that is AG News if it is
-            on this machine, else the included corpus. The name of a corpus selects the runs on
+            on this machine, else the included corpus, and for the main comparisons also
+            ``second_corpus.CORPUS``. The name of a corpus selects the runs on
             texts and carries them out on it. The name of a set of images or of short texts selects
             the runs on it, if there are any. ``digits``, which none of the papers uses, must be
             named.
@@ -49,6 +58,7 @@ def specs(experiment: str, profile: str = "full", dataset: str = "auto", seeds=N
     corpus = data.resolve(dataset)
     if dataset == "auto":
         cells = [cell for cell in grid.cells(sizes) if cell.dataset != images.EMBEDDED]
+        cells += second_corpus.cells(experiment, grid, sizes)
     else:
         cells = [cell for cell in grid.cells(sizes) if _runs_on(cell, corpus)]
     requested = None if seeds is None else parse_seeds(seeds)

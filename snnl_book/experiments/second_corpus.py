@@ -1,0 +1,65 @@
+"""The book's main comparisons of texts, repeated on a second corpus with the same settings.
+
+What is compared was fixed before the first run. Averaged word vectors throughout.
+"""
+
+from dataclasses import replace
+
+from snnl_book.experiments import classification, labels, text_clustering
+from snnl_book.experiments.cells import (
+    CONFIRMING_SEEDS,
+    FIFTEEN_SEEDS,
+    MORE_SEEDS,
+    PAPER_SEEDS,
+    Cell,
+    Experiment,
+)
+
+CORPUS = "newsgroups20"
+FEW, ALL = "3,000 documents", "20,000 documents"  # the corpus has 11,293
+CUT = "learning rate divided by 10 at halftime"
+_AUTOENCODERS = ("AE", "LC(D)", "AE(D)", text_clustering.AE_CLASSIFIER)
+_LABELS = ("lda-predictions", "logreg-predictions", "kmeans")
+COMPARED = {
+    "classification": (FIFTEEN_SEEDS, {*classification.LABELS.values()}),
+    "classification-readings": (
+        CONFIRMING_SEEDS,
+        {
+            f"{FEW}, alpha 0",
+            FEW,
+            f"{FEW}, loss in the first half only",
+            f"{FEW}, {CUT}, alpha 0",
+            f"{FEW}, loss in the first half only, {CUT}",
+            f"{ALL}, alpha 0",
+            f"{ALL}, loss in the first half only",
+            f"{ALL}, {CUT}, alpha 0",
+        },
+    ),
+    "clustering": (PAPER_SEEDS, {*text_clustering.LABELS.values()}),
+    "clustering-readings": (
+        PAPER_SEEDS,
+        {f"{name}, {text_clustering.RAW_READING}" for name in _AUTOENCODERS[:3]},
+    ),
+    "clustering-rivals": (
+        PAPER_SEEDS,
+        {
+            *(text_clustering.RIVALS[model] for model in _LABELS),
+            text_clustering.AE_CLASSIFIER,
+            f"{text_clustering.AE_CLASSIFIER}, {text_clustering.RAW_READING}",
+            text_clustering.ENCODER,
+        },
+    ),
+    "labels": (PAPER_SEEDS, {f"{labels.CLASSIFIERS['svm']}, 20,000 labels"}),
+    "unseen": (MORE_SEEDS[:9], {"vectors", *_AUTOENCODERS} - {"LC(D)"}),
+}
+"""Experiment -> (seeds, labels of the cells that are repeated)."""
+
+
+def cells(name: str, experiment: Experiment, profile: dict) -> list[Cell]:
+    """Return the cells of an experiment that are also run on ``CORPUS``."""
+    seeds, chosen = COMPARED.get(name, ((), ()))
+    return [
+        replace(cell, seeds=seeds, dataset=CORPUS)
+        for cell in experiment.cells(profile)
+        if cell.label in chosen and cell.embedding == "spacy" and cell.model != "cnn"
+    ]
