@@ -35,9 +35,8 @@ def test_the_usual_formula_and_ncaloss_are_equation_4():
 def test_all_sides_take_turns_in_an_order_drawn_by_lot():
     order = []
     found = in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, "cpu")
-    assert len(found["a"]) == len(found["b"]) == 60 and len(order) == 122, (
-        "and one turn of each beforehand is not counted"
-    )
+    assert len(found["a"]) == len(found["b"]) == 60
+    assert len(order) == 122, "and one turn of each beforehand is not counted"
     turns = [tuple(order[i : i + 2]) for i in range(0, len(order), 2)]
     assert set(turns) == {("a", "b"), ("b", "a")}
 
@@ -63,15 +62,11 @@ def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
     assert done.stdout.startswith("B 64, D 16: bound ")
     table = pd.read_csv(tmp_path / "loss-cpu.csv")
     assert set(table["loss"]) == {"bound", "ours", "usual formula", "NCALoss", "SupConLoss"}
-    assert (
-        (table["seconds"] > 0).all()
-        and (table["turns"] == 2).all()
-        and (table["threads"] == 1).all()
-    )
-    assert (
-        table.set_index("loss")["memory"].drop("bound").notna().all()
-        and table["device"].str.startswith("CPU").all()
-    )
+    assert (table["seconds"] > 0).all()
+    assert (table["turns"] == 2).all()
+    assert (table["threads"] == 1).all()
+    assert table.set_index("loss")["memory"].drop("bound").notna().all()
+    assert table["device"].str.startswith("CPU").all()
     assert [path.name for path in tmp_path.iterdir()] == ["loss-cpu.csv"]
 
 
@@ -112,15 +107,11 @@ def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their
         capture_output=True,
     )
     found = pd.read_csv(tmp_path / "bench" / "chapters-cpu.csv").set_index("chapter")
-    assert (
-        set(found.index) == {"06_clustering_metrics", "09_loss_or_labels"}
-        and found.loc["09_loss_or_labels", "seconds"] == 2
-    )
-    assert (
-        found.loc["06_clustering_metrics", "seconds"] > 2
-        and found.loc["06_clustering_metrics", "memory"] > 100
-        and found.loc["06_clustering_metrics", "commit"]
-    )
+    assert set(found.index) == {"06_clustering_metrics", "09_loss_or_labels"}
+    assert found.loc["09_loss_or_labels", "seconds"] == 2
+    assert found.loc["06_clustering_metrics", "seconds"] > 2
+    assert found.loc["06_clustering_metrics", "memory"] > 100
+    assert found.loc["06_clustering_metrics", "commit"]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ def test_cluster_shows_what_is_in_each_cluster_and_writes_the_table(command, pac
 def test_cluster_chooses_k_and_compares_seeds(command, packages, wines):
     asked = ("--column", "title", "--method", "tfidf", "--seeds", "1", "2")
     status, output, _ = command("cluster", str(wines), *asked)
-    assert status == 0 and re.search(
+    assert status == 0
+    assert re.search(
         r"^k: \d, which has the largest silhouette of those tried \(2: 0\.\d+", output, re.M
     )
     assert re.search(r"^seed 2: adjusted Rand index with seed 1: ", output, re.M)

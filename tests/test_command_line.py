@@ -281,11 +281,9 @@ def test_missing_distinguishes_stale_from_missing(command, packages):
     record = experiments.run(spec, "cpu")
     results.write_record(replace(record, spec=replace(spec, revision=spec.revision - 1)))
     status, output, _ = command("missing", "clustering", *MISSING)
-    assert (
-        status == 1
-        and output.count("stale  clustering: pca") == 1
-        and output.count("missing  clustering:") == 3
-    )
+    assert status == 1
+    assert output.count("stale  clustering: pca") == 1
+    assert output.count("missing  clustering:") == 3
 
 
 def test_missing_says_which_runs_cannot_be_made_here(command, empty_cache):
@@ -320,9 +318,8 @@ def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(
     monkeypatch.setenv("SNNL_RESULTS", str(results_folder) + "-2")
     command("run", "clustering", *TINY, "--models", "pca", "ae")
     one_by_one = results.load_results("clustering", "tiny")
-    assert len(one_by_one) == 18 and one_by_one[["key", "metric", "value"]].equals(
-        side_by_side[["key", "metric", "value"]]
-    )
+    assert len(one_by_one) == 18
+    assert one_by_one[["key", "metric", "value"]].equals(side_by_side[["key", "metric", "value"]])
 
 
 # ---------------------------------------------------------------- the encoder trained here
@@ -629,6 +626,5 @@ def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkey
     assert seconds < 30
     assert (status, error) == (130, INTERRUPTED)
     found = results.load_results("clustering", "tiny")
-    assert set(found["model"]) == {"pca"} and 0.125 in set(found["value"]), (
-        "the runs meant here are those above"
-    )
+    assert set(found["model"]) == {"pca"}
+    assert 0.125 in set(found["value"]), "the runs meant here are those above"

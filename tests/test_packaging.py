@@ -279,9 +279,8 @@ def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
 
 def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minimal):
     status, said, error = minimal("-m", "snnl_book", "list")
-    assert (status, error) == (0, "") and all(
-        f"\n{name}: " in f"\n{said}" for name in experiments.EXPERIMENTS
-    )
+    assert (status, error) == (0, "")
+    assert all(f"\n{name}: " in f"\n{said}" for name in experiments.EXPERIMENTS)
     status, said, error = minimal(
         "-m",
         "snnl_book",

@@ -101,10 +101,8 @@ def test_the_files_that_are_named_are_those_that_the_patches_touch():
 def test_the_worked_example_finds_its_data_and_records_its_runs(carried_out):
     copy, (written, commands, table) = carried_out
     assert written == ""
-    assert (
-        "reports: 216 + 72 documents, verified" in commands
-        and "runs to do: 3, recorded: 0" in commands
-    )
+    assert "reports: 216 + 72 documents, verified" in commands
+    assert "runs to do: 3, recorded: 0" in commands
     records = {
         path.name: results.read_record(path)
         for path in (copy / "_build" / "results" / "tiny" / "letters").glob("*.csv")
@@ -113,17 +111,13 @@ def test_the_worked_example_finds_its_data_and_records_its_runs(carried_out):
     assert {frame["model"].iloc[0] for frame in records.values()} == MODELS and len(records) == 3
     for name, frame in records.items():
         scores = frame.set_index("metric")["value"]
-        assert (
-            set(frame["dataset"]) == {"reports"}
-            and set(frame["embedding"]) == {"letters"}
-            and name.startswith("reports-letters-")
-        )
-        assert (
-            set(frame["n_train"]) == {216}
-            and set(frame["n_test"]) == {72}
-            and scores["empty_test"] == 0
-            and 0 <= scores["acc"] <= 1
-        )
+        assert set(frame["dataset"]) == {"reports"}
+        assert set(frame["embedding"]) == {"letters"}
+        assert name.startswith("reports-letters-")
+        assert set(frame["n_train"]) == {216}
+        assert set(frame["n_test"]) == {72}
+        assert scores["empty_test"] == 0
+        assert 0 <= scores["acc"] <= 1
         if set(frame["status"]) == {"ok"}:
             assert np.isfinite(scores).all()
         assert f"{scores['acc']:.6f}" in table

@@ -161,11 +161,9 @@ def test_mending_a_page_twice_changes_no_more():
         ' class="sig-param">x</em></dd>\n</dl><link href="_static/sphinx-thebe.css" />'
     )
     once = book_extension.mended(html)
-    assert (
-        '<div class="wide" tabindex="0"><table class="table"' in once
-        and '<li><em class="sig-param">x</em></li>' in once
-        and "thebe" not in once
-    )
+    assert '<div class="wide" tabindex="0"><table class="table"' in once
+    assert '<li><em class="sig-param">x</em></li>' in once
+    assert "thebe" not in once
     assert book_extension.mended(once) == once
 
 
@@ -362,18 +360,14 @@ def test_each_run_has_its_line_with_its_seed_its_device_and_the_command_that_mak
         == len(runs)
         == int(made.loc["runs/clustering", "recorded"])
     )
-    assert (
-        made.loc["runs/lexicon", "stale"] > 0
-        and "stale: made by revision" in (tmp_path / "runs" / "lexicon.md").read_text()
-    )
+    assert made.loc["runs/lexicon", "stale"] > 0
+    assert "stale: made by revision" in (tmp_path / "runs" / "lexicon.md").read_text()
     assert made.loc["runs/tsne", "recorded"] == "0" and (tmp_path / "runs" / "tsne.md").exists()
     for run in runs.itertuples():
-        assert (
-            run.commit in page
-            and run.versions in page
-            and run.device in page
-            and f"<td>{run.seed}</td>" in page
-        )
+        assert run.commit in page
+        assert run.versions in page
+        assert run.device in page
+        assert f"<td>{run.seed}</td>" in page
     whole = pd.read_csv(
         tmp_path / "runs" / "tables" / "clustering.csv", dtype=str, keep_default_na=False
     )

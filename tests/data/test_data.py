@@ -233,10 +233,8 @@ def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_b
     )
     corpus = load_dataset("fashion_mnist")
     assert_pictures(corpus)
-    assert (
-        corpus.source.endswith("from an installed package")
-        and corpus.class_names[9] == "Ankle boot"
-    )
+    assert corpus.source.endswith("from an installed package")
+    assert corpus.class_names[9] == "Ankle boot"
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES["test"] + 1))
     with pytest.raises(
         DataError, match=r"t10k-labels-idx1-ubyte.gz is damaged or not the published file"
@@ -267,11 +265,9 @@ def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
     monkeypatch.setenv("SNNL_DATA", str(tmp_path))
     corpus = load_dataset("emnist_balanced")
     assert_pictures(corpus)
-    assert (
-        len(corpus.class_names) == 47
-        and corpus.class_names[10] == "A"
-        and corpus.class_names[-1] == "t"
-    )
+    assert len(corpus.class_names) == 47
+    assert corpus.class_names[10] == "A"
+    assert corpus.class_names[-1] == "t"
 
 
 def test_scikit_learns_digits_are_there_without_a_download(empty_cache, no_network):
@@ -524,18 +520,14 @@ def test_published_short_texts_are_those_of_the_parquet_file_and_have_its_finger
 ):
     served = short_publisher(name)
     corpus, expected = load_dataset(name), take(short_texts, name)
-    assert (
-        corpus.train.texts == expected.train.texts
-        and corpus.train.labels.tolist() == expected.train.labels.tolist()
-        and len(corpus.test) == 0
-    )
-    assert corpus.fingerprint == expected.fingerprint and corpus.source.endswith(
-        f"from {served.url}"
-    )
+    assert corpus.train.texts == expected.train.texts
+    assert corpus.train.labels.tolist() == expected.train.labels.tolist()
+    assert len(corpus.test) == 0
+    assert corpus.fingerprint == expected.fingerprint
+    assert corpus.source.endswith(f"from {served.url}")
     assert sorted(path.name for path in files_under(empty_cache)) == sorted(served.files)
-    assert load_dataset(name).source.endswith("from the cache") and served.requests == len(
-        served.files
-    )
+    assert load_dataset(name).source.endswith("from the cache")
+    assert served.requests == len(served.files)
 
 
 def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(

@@ -326,11 +326,9 @@ def test_a_repeated_document_is_encoded_once_and_given_wherever_it_stands(small)
     texts = ["wet rain", "a cat", "wet rain", "Wet, rain!", "a cat", "rain wet"]
     for _ in range(2):  # encoded, then from the store
         found = embed(texts, "infersent-random")
-        assert (
-            np.array_equal(found[0], found[2])
-            and np.array_equal(found[0], found[3])
-            and np.array_equal(found[1], found[4])
-        )
+        assert np.array_equal(found[0], found[2])
+        assert np.array_equal(found[0], found[3])
+        assert np.array_equal(found[1], found[4])
         assert not np.array_equal(found[0], found[5]), "another order is another document"
     assert small == [3]
 
@@ -467,9 +465,8 @@ def test_pairs_keep_stop_words_and_lose_words_without_a_vector_and_what_is_left_
 ):
     pairs, vocabulary = nli.pairs_as_rows(), words.vocabulary()
     premises, hypotheses, labels = pairs["train"]
-    assert labels.tolist() == [0, 1, 2] and labels.dtype == np.int64, (
-        "the pairs with a sentence of unknown words are gone"
-    )
+    assert labels.tolist() == [0, 1, 2]
+    assert labels.dtype == np.int64, "the pairs with a sentence of unknown words are gone"
     for rows, text in ((premises[0], "it rains on the cat"), (hypotheses[2], "nobody is here")):
         expected = np.array([vocabulary.get_vector(word) for word in text.split()])
         np.testing.assert_array_equal(words.word_vectors()[rows], expected)
@@ -484,10 +481,8 @@ def test_infersent_nli_is_trained_once_and_kept_with_its_scores(few_pairs, small
         f"nli-{key}.pt",
     ]
     facts = draws.encoder_scores("infersent-nli")
-    assert (
-        facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
-        and draws.encoder_scores("infersent-random") == {}
-    )
+    assert facts.keys() == {"nli_dev_acc", "nli_test_acc", "nli_epoch"}
+    assert draws.encoder_scores("infersent-random") == {}
     next(own_cache.glob("embeddings/*/*.npz")).unlink()
     np.testing.assert_array_equal(embed(["wet rain", "a cat"], "infersent-nli"), first)
     assert len(few_pairs) == 1, "trained again, though the weights are there"

@@ -148,11 +148,9 @@ def test_an_encoder_is_read_back_to_the_last_bit_with_its_own_size(encoder, tabl
     path = tmp_path / "a" / "encoder.pt"
     save_encoder(encoder, path)
     found = load_encoder(path)
-    assert (
-        not found.training
-        and found.enc_lstm.hidden_size == UNITS
-        and found.enc_lstm.input_size == SIZE
-    )
+    assert not found.training
+    assert found.enc_lstm.hidden_size == UNITS
+    assert found.enc_lstm.input_size == SIZE
     texts = documents([1, 2, 3], [4])
     assert np.array_equal(vectors(found, texts, table), vectors(encoder, texts, table))
     assert [file.name for file in path.parent.iterdir()] == ["encoder.pt"], (
@@ -258,9 +256,8 @@ def test_the_epoch_with_the_best_dev_accuracy_is_kept(task):
             break
     else:
         pytest.fail("none of the cases is the one meant")
-    assert scores["nli_epoch"] == best and scores["nli_dev_acc"] == pytest.approx(
-        dev[best], abs=5e-4
-    )
+    assert scores["nli_epoch"] == best
+    assert scores["nli_dev_acc"] == pytest.approx(dev[best], abs=5e-4)
     stopped, same = train_nli(pairs, table, epochs=best + 1, **SMALL)  # a training that ends there
     assert same == scores
     assert all(
@@ -278,7 +275,8 @@ def test_training_gives_the_same_bits_for_a_seed_and_leaves_all_else_as_it_was(t
     torch.manual_seed(9)
     second, again = train_nli(pairs, table, epochs=1, **SMALL)
     other, _ = train_nli(pairs, table, epochs=1, seed=43, **SMALL)
-    assert scores == again and all(
+    assert scores == again
+    assert all(
         torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items()
     )
     assert not torch.equal(first.enc_lstm.weight_hh_l0, other.enc_lstm.weight_hh_l0)

@@ -113,10 +113,8 @@ def test_corpus_vectors_are_what_counting_pair_by_pair_and_a_dense_decomposition
     expected = left[:, :48] * np.sqrt(sizes[:48])
     vectors = corpus_vectors(documents)
     known = information.any(axis=1)
-    assert (
-        list(vectors) == [word for word, is_known in zip(words, known, strict=True) if is_known]
-        and known.sum() > 300
-    )
+    assert list(vectors) == [word for word, is_known in zip(words, known, strict=True) if is_known]
+    assert known.sum() > 300
     found = np.stack(list(vectors.values()))
     np.testing.assert_allclose(
         found @ found.T, (expected @ expected.T)[known][:, known], rtol=0, atol=1e-8

@@ -178,11 +178,8 @@ def test_pixels_are_divided_by_255_and_keep_their_row_and_their_label(loaded, pi
         assert x.shape == (size, 784) and x.dtype == np.float32 and len(set(rows)) == size
         np.testing.assert_allclose(x, split.pixels[rows].astype(np.float64) / 255, rtol=1e-6)
         assert np.array_equal(y, split.labels[rows])
-    assert (found.classes, found.empty_train, found.empty_test) == (
-        4,
-        0,
-        0,
-    ) and found.train_x.max() == 1
+    assert (found.classes, found.empty_train, found.empty_test) == (4, 0, 0)
+    assert found.train_x.max() == 1
 
 
 def test_images_are_drawn_by_the_seed_and_fewer_are_the_first_of_more(loaded):
@@ -190,12 +187,10 @@ def test_images_are_drawn_by_the_seed_and_fewer_are_the_first_of_more(loaded):
         experiments.load_task("mnist", "pixels", *arguments)
         for arguments in ((42, 300, 200), (73, 300, 200), (42, 100, None))
     )
-    assert set(found.train_rows) != set(other.train_rows) and set(found.test_rows) != set(
-        other.test_rows
-    )
-    assert np.array_equal(few.train_x, found.train_x[:100]) and np.array_equal(
-        few.train_rows, found.train_rows[:100]
-    )
+    assert set(found.train_rows) != set(other.train_rows)
+    assert set(found.test_rows) != set(other.test_rows)
+    assert np.array_equal(few.train_x, found.train_x[:100])
+    assert np.array_equal(few.train_rows, found.train_rows[:100])
     assert np.array_equal(few.test_rows, np.arange(260)), "all test images, in their order"
     assert len(experiments.load_task("mnist", "pixels", 42, 1_000_000, None).train_x) == 500, (
         "more than there are means all"
@@ -321,14 +316,8 @@ def test_readings_take_the_steps_that_they_name(every_epoch, monkeypatch):
 def test_the_loss_is_at_the_runs_own_temperature_and_beside_it_at_1(every_epoch, temperature):
     outcome = moving(temperature, epochs=4)
     curve = outcome.curve
-    assert list(curve.columns) == [
-        "epoch",
-        "temperature",
-        "loss",
-        "common",
-        "neighbours",
-        "sil",
-    ] and curve["epoch"].tolist() == [0, 1, 2, 3, 4]
+    assert list(curve.columns) == ["epoch", "temperature", "loss", "common", "neighbours", "sil"]
+    assert curve["epoch"].tolist() == [0, 1, 2, 3, 4]
     own = [(1 + epoch) ** -0.55 if temperature == "annealed" else 0.5 for epoch in range(5)]
     assert curve["temperature"].tolist() == pytest.approx(own)
     for epoch in range(5):
@@ -355,10 +344,8 @@ def test_the_first_epoch_of_pure_neighbourhoods_is_found_and_scores_are_those_of
     assert outcome.metrics.keys() == set(EXPERIMENTS["annealing"].metrics)
     for name in ("loss", "common", "neighbours", "sil"):
         assert outcome.metrics[name] == curve[name].iloc[-1]
-    assert (
-        curve["common"].iloc[-1] < 0.6 * curve["common"].iloc[0]
-        and curve["sil"].iloc[-1] > curve["sil"].iloc[0]
-    )
+    assert curve["common"].iloc[-1] < 0.6 * curve["common"].iloc[0]
+    assert curve["sil"].iloc[-1] > curve["sil"].iloc[0]
     assert math.isnan(moving(epochs=1).metrics["epochs_to_pure"]), "never reached"
 
 
@@ -375,9 +362,8 @@ def test_points_are_recorded_in_four_epochs_as_they_then_are():
             outcome.curve["neighbours"].iloc[epoch], abs=2e-3
         )
     shorter = moving(epochs=10)
-    assert sorted(set(shorter.points["epoch"])) == [0, 10] and np.array_equal(
-        shown(shorter, 10)[0], shown(outcome, 10)[0]
-    )
+    assert sorted(set(shorter.points["epoch"])) == [0, 10]
+    assert np.array_equal(shown(shorter, 10)[0], shown(outcome, 10)[0])
 
 
 @pytest.mark.filterwarnings("ignore:overflow|invalid value:RuntimeWarning")
@@ -385,11 +371,9 @@ def test_points_that_run_away_are_reported_as_diverged():
     spec = replace(specs("annealing", "tiny", "auto", 42)[0])
     settings = dict(spec.settings) | {"learning_rate": 1e38}
     record = experiments.run(replace(spec, settings=tuple(sorted(settings.items()))), "cpu")
-    assert (
-        record.status == "diverged"
-        and record.reason == f"a point was not finite in epoch {len(record.curve)}"
-        and len(record.curve) < 3
-    )
+    assert record.status == "diverged"
+    assert record.reason == f"a point was not finite in epoch {len(record.curve)}"
+    assert len(record.curve) < 3
 
 
 # ---------------------------------------------------------------- every cell and its run
@@ -452,10 +436,8 @@ def test_every_cell_is_carried_out_and_every_setting_of_it_looked_at(
         else:
             assert (record.n_train, record.n_test) == drawn
         assert ("clusters_used" in record.metrics) == (spec.model in ("dec", "idec", "vade"))
-        assert (
-            1 <= record.metrics.get("clusters_used", 1) <= 4
-            and record.metrics.get("clusters_used", 1) % 1 == 0
-        )
+        assert 1 <= record.metrics.get("clusters_used", 1) <= 4
+        assert record.metrics.get("clusters_used", 1) % 1 == 0
         chance = {"images": 0.25, "labels": 0.25}.get(experiment)
         if chance and spec.model not in DEEP:
             assert record.metrics["acc"] > 0.5, (str(spec), "patterns that lie apart")
@@ -468,9 +450,8 @@ def test_the_projector_has_the_encoder_of_the_autoencoder_of_its_seed_and_no_dec
     model, autoencoder = build_projector(784, 42), build(Autoencoder, 784, seed=42)
     for part in ("encoder", "code"):
         ours, theirs = (getattr(network, part).state_dict() for network in (model, autoencoder))
-        assert ours.keys() == theirs.keys() and all(
-            torch.equal(ours[name], theirs[name]) for name in ours
-        )
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert {name.split(".")[0] for name in model.state_dict()} == {"encoder", "code", "output"}
     assert not torch.equal(model.code.weight, build_projector(784, 73).code.weight)
     output, hidden = model(torch.rand(5, 784))
@@ -505,12 +486,10 @@ def test_the_contrastive_rival_clusters_the_code_and_throws_the_projection_away(
         "no loss of hidden layers beside it"
     )
     found = scored[0][0]
-    assert found.shape == (200, 128) and np.array_equal(
-        found, forward(training.model, task.test_x, layer="code")
-    )
-    assert (
-        outcome.curve["epoch"].tolist() == [0, 1] and outcome.curve["loss"].is_monotonic_decreasing
-    )
+    assert found.shape == (200, 128)
+    assert np.array_equal(found, forward(training.model, task.test_x, layer="code"))
+    assert outcome.curve["epoch"].tolist() == [0, 1]
+    assert outcome.curve["loss"].is_monotonic_decreasing
 
 
 @pytest.mark.parametrize("model", ["ae", "ae-d", "supcon"])
@@ -526,11 +505,9 @@ def test_labels_reach_the_codes_of_test_images_in_training_alone_and_those_of_te
     ):
         run_images(spec, changed, "cpu", None)
     (found, clusters, labels), (same, again, other), (retrained, _, _) = scored
-    assert (
-        np.array_equal(found, same)
-        and np.array_equal(clusters, again)
-        and not np.array_equal(labels, other)
-    )
+    assert np.array_equal(found, same)
+    assert np.array_equal(clusters, again)
+    assert not np.array_equal(labels, other)
     assert np.array_equal(found, retrained) == (model == "ae")
 
 
@@ -566,21 +543,17 @@ def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
     normalize = "dec" in models
     first, curve, seconds = shared(tiny(models[0]), task)
     (path,) = kept(loaded)
-    assert (
-        path.parent == loaded / "pretrained"
-        and path.name.startswith("mnist-")
-        and path.suffix == ".bin"
-    )
+    assert path.parent == loaded / "pretrained"
+    assert path.name.startswith("mnist-")
+    assert path.suffix == ".bin"
     trained, again = deep_clustering.pretrain(
         task.train_x, 10, epochs=2, seed=42, normalize=normalize
     )
-    assert (
-        torch.equal(weights(first), weights(trained))
-        and curve.equals(again.curve)
-        and first.unit_range is trained.unit_range is not normalize
-        and first.scale == trained.scale
-        and (first.scale is not None) == normalize
-    )
+    assert torch.equal(weights(first), weights(trained))
+    assert curve.equals(again.curve)
+    assert first.unit_range is trained.unit_range is not normalize
+    assert first.scale == trained.scale
+    assert (first.scale is not None) == normalize
 
     def refused(*args, **settings):
         raise AssertionError("it was trained again")
@@ -588,16 +561,13 @@ def test_the_second_run_takes_the_autoencoder_of_the_first_from_the_cache(
     monkeypatch.setattr("snnl_lib.training.train", refused)
     for model in models:  # whichever method asks
         second, other, took = shared(tiny(model), task)
-        assert (
-            torch.equal(weights(first), weights(second))
-            and second.unit_range is not normalize
-            and second.scale == first.scale
-            and not second.training
-        )
+        assert torch.equal(weights(first), weights(second))
+        assert second.unit_range is not normalize
+        assert second.scale == first.scale
+        assert not second.training
         assert other.equals(curve) and took == seconds > 0
-    assert np.array_equal(forward(second, task.test_x), forward(first, task.test_x)) and kept(
-        loaded
-    ) == [path]
+    assert np.array_equal(forward(second, task.test_x), forward(first, task.test_x))
+    assert kept(loaded) == [path]
 
 
 def test_features_beyond_0_to_1_keep_their_kind_of_reconstruction_in_the_cache(task):
@@ -669,11 +639,9 @@ def test_where_deep_clustering_starts_is_k_means_on_the_shared_autoencoder(task,
     model, curve, seconds = shared(tiny("vade"), task)
     expected = forward(model, task.test_x, layer="code")
     ((found, clusters, labels),) = scored
-    assert (
-        expected.shape == (200, 10)
-        and np.array_equal(found, expected)
-        and np.array_equal(labels, task.test_y)
-    )
+    assert expected.shape == (200, 10)
+    assert np.array_equal(found, expected)
+    assert np.array_equal(labels, task.test_y)
     assert np.array_equal(
         clusters, KMeans(4, n_init=2, random_state=named_seed(42, "kmeans")).fit_predict(expected)
     )
@@ -695,21 +663,16 @@ def test_a_method_is_fitted_to_the_training_images_without_labels_and_scored_on_
     outcome = run_deep(tiny(model), task, "cpu", None)
     assert len(fitted) == (1 if model == "vade" else 2), "and where DEC and IDEC start"
     method, features, start = fitted[0]
-    assert features is task.train_x and torch.equal(
-        weights(start), weights(shared(tiny(model), task)[0])
-    ), "left as it was"
-    assert (method.k, method.seed) == (4, 42) and (
-        method.epochs if model == "vade" else method.max_steps
-    ) == {"vade": 2}.get(model, 4)
+    assert features is task.train_x
+    assert torch.equal(weights(start), weights(shared(tiny(model), task)[0])), "left as it was"
+    assert (method.k, method.seed) == (4, 42)
+    assert (method.epochs if model == "vade" else method.max_steps) == {"vade": 2}.get(model, 4)
     ((found, clusters, labels),) = scored
-    assert (
-        np.array_equal(found, method.transform(task.test_x))
-        and np.array_equal(clusters, method.predict(task.test_x))
-        and labels is task.test_y
-    )
-    assert outcome.curve.equals(method.curve) and outcome.metrics["clusters_used"] == len(
-        set(clusters)
-    )
+    assert np.array_equal(found, method.transform(task.test_x))
+    assert np.array_equal(clusters, method.predict(task.test_x))
+    assert labels is task.test_y
+    assert outcome.curve.equals(method.curve)
+    assert outcome.metrics["clusters_used"] == len(set(clusters))
     assert outcome.metrics["snn"] == entanglement(found, task.test_y)
     assert outcome.shared_seconds == shared(tiny(model), task)[2]
     pretrained_scores = {"pretrained_acc", "pretrained_nmi"} & set(outcome.metrics)
@@ -775,15 +738,13 @@ def test_n2d_maps_and_clusters_the_codes_of_the_test_images(task, scored, monkey
     monkeypatch.setattr(methods, "N2D", StandIn)
     outcome = run_deep(tiny("n2d"), task, "cpu", None)
     ((own, features, start),) = fitted
-    assert (
-        own == (4, 42, "cpu")
-        and features is task.test_x
-        and torch.equal(start, weights(shared(tiny("n2d"), task)[0]))
-    )
+    assert own == (4, 42, "cpu")
+    assert features is task.test_x
+    assert torch.equal(start, weights(shared(tiny("n2d"), task)[0]))
     ((found, clusters, labels),) = scored
-    assert (
-        found.shape == (200, 4) and clusters[:4].tolist() == [0, 1, 2, 0] and labels is task.test_y
-    )
+    assert found.shape == (200, 4)
+    assert clusters[:4].tolist() == [0, 1, 2, 0]
+    assert labels is task.test_y
     assert outcome.metrics["clusters_used"] == 3 and outcome.curve is None
 
 
@@ -817,10 +778,8 @@ def test_a_map_has_as_many_coordinates_as_dimensions_and_its_neighbourhoods_are_
     points = outcome.points
     assert list(points.columns) == ["row", "label", *"xyz"]
     share = nearest_share(points[[*"xyz"]].to_numpy().astype(float), points["label"].to_numpy())
-    assert (
-        outcome.metrics["neighbours"] == pytest.approx(share, abs=5e-3)
-        and outcome.metrics["kl"] > 0
-    )
+    assert outcome.metrics["neighbours"] == pytest.approx(share, abs=5e-3)
+    assert outcome.metrics["kl"] > 0
     assert (
         points["label"].tolist()
         == task.test_y[[task.test_rows.tolist().index(row) for row in points["row"]]].tolist()
@@ -832,11 +791,9 @@ def test_a_map_shows_so_many_test_images_the_same_for_every_model_and_number_of_
         mapped(task, model, dimensions=dimensions).points["row"].tolist()
         for model, dimensions in (("original", 2), ("original", 3), ("ae-d", 2))
     )
-    assert (
-        len(set(first)) == 120
-        and all(rows == first for rows in others)
-        and set(first) <= set(task.test_rows)
-    )
+    assert len(set(first)) == 120
+    assert all(rows == first for rows in others)
+    assert set(first) <= set(task.test_rows)
     assert first[:3] != task.test_rows[:3].tolist(), "drawn, not the first"
     assert mapped(task, seed=73).points["row"].tolist() != first
     assert len(mapped(task, points=2000).points) == 200, "more than there are means all"
@@ -848,11 +805,8 @@ def test_a_map_shows_images_of_so_many_classes_that_the_seed_draws(task):
         seed: set(mapped(task, seed=seed, shown_classes=2, points=60).points["label"])
         for seed in (42, 73, 1, 2, 3)
     }
-    assert {len(classes) for classes in found.values()} == {2} and len(
-        set(map(frozenset, found.values()))
-    ) > 1
+    assert {len(classes) for classes in found.values()} == {2}
+    assert len(set(map(frozenset, found.values()))) > 1
     points = mapped(task, shown_classes=2, points=2000).points
-    assert (
-        set(points["label"]) == found[42]
-        and len(points) == np.isin(task.test_y, list(found[42])).sum()
-    ), "all images of theirs"
+    assert set(points["label"]) == found[42]
+    assert len(points) == np.isin(task.test_y, list(found[42])).sum(), "all images of theirs"

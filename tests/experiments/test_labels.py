@@ -104,9 +104,8 @@ def test_short_training_on_images_is_the_long_one_without_its_number_of_steps():
 
 def test_fewer_labels_are_the_first_of_more(packages):
     few, more = (load_task("newsgroups4", "spacy", 42, n_train, 200) for n_train in (100, 300))
-    assert np.array_equal(few.train_rows, more.train_rows[:100]) and np.array_equal(
-        few.train_x, more.train_x[:100]
-    )
+    assert np.array_equal(few.train_rows, more.train_rows[:100])
+    assert np.array_equal(few.train_x, more.train_x[:100])
     assert np.array_equal(few.test_rows, more.test_rows)
 
 

@@ -49,11 +49,11 @@ def test_words_are_scored_apart_those_trained_on_and_those_held_out():
     found = carried_out(run_lexicon, made_up("original", shown=20), task).metrics
     assert found.keys() == {"acc", "neighbours", "train_acc", "train_neighbours"}
     assert found["train_acc"] == found["train_neighbours"] == 1
-    assert (
-        found["neighbours"] == pytest.approx(nearest_share(task.test_x.astype(float), task.test_y))
-        and found["neighbours"] < 0.65
-        and found["acc"] < 0.65
+    assert found["neighbours"] == pytest.approx(
+        nearest_share(task.test_x.astype(float), task.test_y)
     )
+    assert found["neighbours"] < 0.65
+    assert found["acc"] < 0.65
 
 
 @pytest.mark.parametrize("model", ["original", "ae-d"])
@@ -61,9 +61,10 @@ def test_the_points_are_as_many_words_of_each_polarity_with_the_places_of_the_ri
     task = words_task()
     outcome = carried_out(run_lexicon, made_up(model, 100, shown=20), task)
     points = outcome.points
-    assert list(points.columns) == ["row", "label", "held_out", "x", "y"] and points.groupby(
-        ["held_out", "label"]
-    ).size().to_dict() == dict.fromkeys(itertools.product((0, 1), repeat=2), 10)
+    assert list(points.columns) == ["row", "label", "held_out", "x", "y"]
+    assert points.groupby(["held_out", "label"]).size().to_dict() == dict.fromkeys(
+        itertools.product((0, 1), repeat=2), 10
+    )
     assert (outcome.curve is None) == (model == "original")
     for held_out, rows, labels, features in (
         (0, task.train_rows, task.train_y, task.train_x),
@@ -118,9 +119,8 @@ def test_other_seeds_show_other_words_and_all_models_of_a_seed_the_same():
             .points["row"]
             .tolist()
         )
-    assert shown[42, "original"] == shown[42, "ae-d"] and set(shown[42, "original"]) != set(
-        shown[73, "original"]
-    )
+    assert shown[42, "original"] == shown[42, "ae-d"]
+    assert set(shown[42, "original"]) != set(shown[73, "original"])
 
 
 # ---------------------------------------------------------------- t-SNE
@@ -137,18 +137,14 @@ def on_a_plane(model, alpha=0, **settings):
 
 def test_the_map_keeps_classes_apart_and_is_scored_on_the_plane(clouds):
     outcome = carried_out(run_tsne, on_a_plane("original"), clouds)
-    assert (
-        outcome.metrics.keys() == {"kl", "neighbours"}
-        and outcome.metrics["kl"] > 0
-        and outcome.curve is None
-        and outcome.status == "ok"
-    )
+    assert outcome.metrics.keys() == {"kl", "neighbours"}
+    assert outcome.metrics["kl"] > 0
+    assert outcome.curve is None
+    assert outcome.status == "ok"
     points = outcome.points
     assert list(points.columns) == ["row", "label", "x", "y"]
-    assert (
-        points["row"].tolist() == clouds.test_rows.tolist()
-        and points["label"].tolist() == clouds.test_y.tolist()
-    )
+    assert points["row"].tolist() == clouds.test_rows.tolist()
+    assert points["label"].tolist() == clouds.test_y.tolist()
     assert outcome.metrics["neighbours"] > 0.98
     overlapping = made_up_task(spread=1.2)
     found = carried_out(run_tsne, on_a_plane("original"), overlapping)
@@ -156,14 +152,12 @@ def test_the_map_keeps_classes_apart_and_is_scored_on_the_plane(clouds):
         nearest_share(np.asarray(x, dtype=float), overlapping.test_y)
         for x in (found.points[["x", "y"]], overlapping.test_x)
     )
-    assert (
-        found.metrics["neighbours"] == pytest.approx(share, abs=1e-3) and abs(share - before) > 0.02
-    )
+    assert found.metrics["neighbours"] == pytest.approx(share, abs=1e-3)
+    assert abs(share - before) > 0.02
     mixed = replace(clouds, test_y=np.random.default_rng(0).permutation(clouds.test_y))
     again = carried_out(run_tsne, on_a_plane("original"), mixed)
-    assert (
-        again.points[["x", "y"]].equals(points[["x", "y"]]) and again.metrics["neighbours"] < 0.4
-    ), "labels have no say in the map"
+    assert again.points[["x", "y"]].equals(points[["x", "y"]])
+    assert again.metrics["neighbours"] < 0.4, "labels have no say in the map"
 
 
 def test_a_collapsed_code_has_no_map_for_the_map_of_one_point_breaks_python_down(clouds):

@@ -383,11 +383,9 @@ def test_the_recorded_orig_row_comes_out_again():
     recorded = recorded.set_index("metric")["value"]
     found = run(spec, "cpu").metrics
     assert found == pytest.approx(recorded.to_dict(), rel=1e-3)
-    assert (
-        found["acc"] == pytest.approx(0.78, abs=0.015)
-        and found["sil"] == pytest.approx(0.10, abs=0.015)
-        and found["dbi"] == pytest.approx(2.72, abs=0.1)
-    )
+    assert found["acc"] == pytest.approx(0.78, abs=0.015)
+    assert found["sil"] == pytest.approx(0.10, abs=0.015)
+    assert found["dbi"] == pytest.approx(2.72, abs=0.1)
 
 
 # ---------------------------------------------------------------- what chapters make

@@ -167,9 +167,8 @@ def test_no_test_document_is_trained_on_and_none_is_drawn_twice(drawn, newsgroup
     _, train, test = drawn(42)
     assert len(train) == 300 and len(test) == 200
     # Counters, for the corpus itself repeats a few documents.
-    assert Counter(train) <= Counter(newsgroups4.train.texts) and Counter(test) <= Counter(
-        newsgroups4.test.texts
-    )
+    assert Counter(train) <= Counter(newsgroups4.train.texts)
+    assert Counter(test) <= Counter(newsgroups4.test.texts)
     assert not set(train) & set(test)
 
 
@@ -232,16 +231,12 @@ def test_what_reads_texts_gets_those_of_a_corpus_none_left_out_in_the_order_of_t
         invented_task(monkeypatch, 5, None),
     )
     assert (task.empty_train, task.empty_test, task.classes) == (0, 0, 2)
-    assert sorted(task.train_x) == [
-        "dogs bark",
-        "of the",
-        "rain and sun",
-        "the cat",
-        "xyzzyplugh",
-    ] and task.test_x.tolist() == ["", "wet rain", "a dog", "!!"]
+    assert sorted(task.train_x) == ["dogs bark", "of the", "rain and sun", "the cat", "xyzzyplugh"]
+    assert task.test_x.tolist() == ["", "wet rain", "a dog", "!!"]
     assert [
         {"rain and sun": 0, "xyzzyplugh": 0}.get(text, 1) for text in task.train_x
-    ] == task.train_y.tolist() and task.test_y.tolist() == [1, 0, 1, 0]
+    ] == task.train_y.tolist()
+    assert task.test_y.tolist() == [1, 0, 1, 0]
     known = np.isin(task.train_rows, vectors.train_rows)
     np.testing.assert_array_equal(
         embeddings.embed(task.train_x[known].tolist(), "spacy"), vectors.train_x

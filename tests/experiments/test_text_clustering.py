@@ -323,11 +323,9 @@ def test_a_linear_code_is_clustered_as_it_is(clouds, scored, fitted):
     spec = made_up("ae", linear_code=True)
     carried_out(run_codes, spec, clouds)
     ((codes, _, _),) = scored
-    assert (
-        codes.min() < 0
-        and np.array_equal(codes, codes_of(spec, clouds))
-        and np.array_equal(fitted[0], codes)
-    )
+    assert codes.min() < 0
+    assert np.array_equal(codes, codes_of(spec, clouds))
+    assert np.array_equal(fitted[0], codes)
 
 
 def test_k_means_sees_all_units_of_the_code_or_the_first_ones_if_so_asked(clouds, scored, fitted):
@@ -360,11 +358,9 @@ def test_labels_of_test_documents_say_nothing_but_the_score(clouds, scored, mode
         run_codes, spec, replace(clouds, test_y=np.random.default_rng(0).permutation(clouds.test_y))
     )
     (codes, clusters, labels), (same, again, other) = scored
-    assert (
-        np.array_equal(codes, same)
-        and np.array_equal(clusters, again)
-        and not np.array_equal(labels, other)
-    )
+    assert np.array_equal(codes, same)
+    assert np.array_equal(clusters, again)
+    assert not np.array_equal(labels, other)
 
 
 def test_training_labels_reach_the_codes_through_the_loss_alone(clouds, scored):
@@ -424,11 +420,9 @@ def test_rows_of_zeros_and_fewer_directions_than_clusters_do_no_harm(clouds):
     points[::10] = 0
     said = np.arange(len(points)) % 10 > 0
     found = spherical_kmeans(points, 4)
-    assert (
-        found.shape == (200,)
-        and np.issubdtype(found.dtype, np.integer)
-        and set(found) <= {0, 1, 2, 3}
-    )
+    assert found.shape == (200,)
+    assert np.issubdtype(found.dtype, np.integer)
+    assert set(found) <= {0, 1, 2, 3}
     assert metrics.clustering_accuracy(clouds.test_y[said], found[said]) == 1
     assert len(set(spherical_kmeans(np.array([[1.0, 0], [2, 0], [0, 1], [0, 3]]), 3))) == 2
     assert set(spherical_kmeans(np.zeros((5, 2)), 2)) == {0}
@@ -445,10 +439,8 @@ EACH = [
 @pytest.mark.parametrize("model", EACH)
 def test_every_rival_finds_classes_that_lie_apart(clouds, scored, model):
     outcome = carried_out(run_rival, made_up(model, experiment="clustering-rivals"), clouds)
-    assert (
-        outcome.metrics.keys() == {"dbi", "sil", "chs", "nmi", "ari", "acc"}
-        and outcome.metrics["acc"] > 0.98
-    )
+    assert outcome.metrics.keys() == {"dbi", "sil", "chs", "nmi", "ari", "acc"}
+    assert outcome.metrics["acc"] > 0.98
     assert (outcome.status, outcome.reason, outcome.curve, outcome.points) == ("ok", "", None, None)
     assert outcome.metrics["sil"] > 0.4 and len(scored) == 1
     again = carried_out(run_rival, made_up(model, experiment="clustering-rivals"), clouds)
@@ -554,9 +546,8 @@ def test_umap_and_the_mixture_are_set_up_as_the_choices_say(clouds, monkeypatch)
     }
     (classes,), settings = seen["gmm"]
     assert (classes, settings["n_init"], settings.get("covariance_type", "full")) == (4, 3, "full")
-    assert isinstance(seen["umap"][1]["random_state"], int) and isinstance(
-        settings["random_state"], int
-    )
+    assert isinstance(seen["umap"][1]["random_state"], int)
+    assert isinstance(settings["random_state"], int)
 
 
 def accuracies(task, *models, **settings):

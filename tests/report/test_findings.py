@@ -39,9 +39,8 @@ def test_every_use_of_labels_is_in_the_right_group_with_its_number_of_labels(dat
     assert (runs.loc[runs["group"] == findings.NONE, "labels"] == 0).all()
     assert (runs.loc[runs["group"] != findings.NONE, "labels"] >= 100).all()
     of_100 = runs.query("method == 'AE(D)' and labels == 100")
-    assert (
-        of_100["key"].str.contains("-n100-").all() and len(of_100) == of_100["seed"].nunique() >= 5
-    )
+    assert of_100["key"].str.contains("-n100-").all()
+    assert len(of_100) == of_100["seed"].nunique() >= 5
 
 
 def test_an_unlabelled_clustering_keeps_the_name_of_its_vectors():

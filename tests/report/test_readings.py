@@ -34,9 +34,8 @@ def test_the_nearest_reading_stands_first_with_what_it_matches_and_where_it_is_n
     wide = row("AE(D), wide", (1.0,) * 6, spread=0.5)
     records = pd.concat([row("AE(D)", main, 0.001), row("AE(D), near", near, 0.001), wide])
     table = report.nearest_reading(records).set_index("reading")
-    assert list(table.index) == ["wide", "near", "main setting"] and set(table["model"]) == {
-        "AE(D)"
-    }
+    assert list(table.index) == ["wide", "near", "main setting"]
+    assert set(table["model"]) == {"AE(D)"}
     assert table["distance"].round(3).tolist() == [0.0, 0.083, 0.417]
     assert table.loc["near", ["internal", "external"]].round(3).tolist() == [0.0, 0.167]
     assert table["matches"].tolist() == [0, 5, 1]  # a wide interval matches nothing

@@ -353,19 +353,15 @@ def test_every_row_of_a_table_says_which_records_are_behind_it():
         [runs("A", [0.8, 0.9]), runs("B", [0.7, 0.6]), runs("B", [3.0, 4.0], "dbi")]
     )
     one, both = "trial/A-0 trial/A-1", "trial/A-0 trial/A-1 trial/B-0 trial/B-1"
-    assert (
-        report.behind(records[records["label"] == "A"]) == one
-        and report.behind(records.iloc[:0]) == ""
-    )
+    assert report.behind(records[records["label"] == "A"]) == one
+    assert report.behind(records.iloc[:0]) == ""
     assert report.means(records, ["acc"])["records"].tolist() == [one, "trial/B-0 trial/B-1"]
     assert report.compare(records, [("A", "B")])["records"].tolist() == [both]
     compared = report.compare(records, [("A", "B"), ("C", "A")])
     assert compared["records"].tolist() == [both, one]  # there is no C
     paper = report.beside_paper(4, runs("Orig.", [0.78])).set_index(["model", "metric"])
-    assert (
-        paper.loc[("Orig.", "acc"), "records"] == "trial/Orig.-0"
-        and paper.loc[("AE", "acc"), "records"] == ""
-    )
+    assert paper.loc[("Orig.", "acc"), "records"] == "trial/Orig.-0"
+    assert paper.loc[("AE", "acc"), "records"] == ""
     assert report.behind(compared) == both  # of a table: of all its rows, each once
     assert report.behind(pd.DataFrame(columns=["experiment", "key"], dtype=float)) == ""
     assert "records" not in report.show_table(compared, "compared", "A caption.").html

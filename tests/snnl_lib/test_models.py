@@ -148,9 +148,8 @@ def test_the_rest_of_the_convolutional_network_is_the_feed_forward_one():
     model, x = ConvNet(300, 4, (10, 7)), torch.randn(3, 300)
     logits, hidden = model(x)
     same, layers = model.dense(hidden["conv"])
-    assert torch.equal(logits, same) and all(
-        torch.equal(hidden[name], values) for name, values in layers.items()
-    )
+    assert torch.equal(logits, same)
+    assert all(torch.equal(hidden[name], values) for name, values in layers.items())
 
 
 def test_every_feature_moves_the_output_of_the_convolution_the_last_one_too():
@@ -187,7 +186,8 @@ def test_a_linear_code_is_not_bounded_and_is_what_the_decoder_sees():
         build(Autoencoder, 6, (5, 4), 3, linear_code=flag, seed=1) for flag in (False, True)
     )
     (output, hidden), (other, values) = bounded(x), linear(x)
-    assert list(values) == list(hidden) and torch.equal(values["encoder2"], hidden["encoder2"]), (
+    assert list(values) == list(hidden)
+    assert torch.equal(values["encoder2"], hidden["encoder2"]), (
         "the same weights, the same way to the code"
     )
     torch.testing.assert_close(torch.sigmoid(values["code"]), hidden["code"])
@@ -277,9 +277,8 @@ def test_output_layers_start_from_xavier_uniform_weights(model):
         unit = layer.weight / math.sqrt(
             6 / (layer.in_features + layer.out_features)
         )  # uniform on [-1, 1]
-        assert (
-            unit.abs().max().item() == pytest.approx(1, abs=1e-3) and unit.abs().max() <= 1 + 1e-6
-        )
+        assert unit.abs().max().item() == pytest.approx(1, abs=1e-3)
+        assert unit.abs().max() <= 1 + 1e-6
         assert unit.std().item() == pytest.approx(1 / math.sqrt(3), rel=0.01)
         assert unit.mean().item() == pytest.approx(0, abs=0.01)
 
