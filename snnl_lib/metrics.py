@@ -145,31 +145,23 @@ def classification_scores(labels, predictions):
     }
 
 
-def retrieval_scores(queries):
-    """Return the mean average precision and mean reciprocal rank of rankings, each in (0, 1].
-
-    These are the scores of Sec. 4.4 of the ClusterBERT paper, over the whole ranking of each query.
-    ``queries`` is an iterable with a pair of arrays [C] for the C candidates of each query: their
-    similarities to the query (larger is closer), and whether they are relevant (bool). The order of
-    equally similar candidates is arbitrary, so each score is the mean over all their orders
-    (McSherry and Najork, 2008).
-
-    The result is a dict of ``map`` and ``mrr``. Raises ValueError if there is no query, the two
-    arrays of a query differ in length, a similarity is not finite, or a query lacks relevant or
-    irrelevant candidates. Beforehand, remove queries that lack either, as is usual for the data
-    sets TREC-QA and AskUbuntu.
-
-    >>> retrieval_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
-    {'map': 0.6666666666666666, 'mrr': 0.625}
-    """
-    return {name: float(np.mean(values)) for name, values in query_scores(queries).items()}
-
-
 def query_scores(queries):
-    """Return the scores of each query; ``retrieval_scores`` returns their means.
+    """Return the average precision and the reciprocal rank of each ranking, in (0, 1].
+
+    Their means are the scores of Sec. 4.4 of the ClusterBERT paper (MAP and MRR), over the whole
+    ranking of each query. ``queries`` is an iterable with a pair of arrays [C] for the C candidates
+    of each query: their similarities to the query (larger is closer), and whether they are relevant
+    (bool). The order of equally similar candidates is arbitrary, so each score is the mean over all
+    their orders (McSherry and Najork, 2008).
 
     The result is a dict of two lists with one float per query: ``map`` holds the average precision,
-    and ``mrr`` the reciprocal rank (1 / rank of the first relevant candidate).
+    and ``mrr`` the reciprocal rank (1 / rank of the first relevant candidate). Raises ValueError if
+    there is no query, the two arrays of a query differ in length, a similarity is not finite, or a
+    query lacks relevant or irrelevant candidates. Beforehand, remove queries that lack either, as
+    is usual for the data sets TREC-QA and AskUbuntu.
+
+    >>> query_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])
+    {'map': [0.5833333333333333, 0.75], 'mrr': [0.5, 0.75]}
     """
     scores = [
         _ranking_scores(np.asarray(similarities, dtype=float), np.asarray(relevant))

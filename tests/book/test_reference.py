@@ -53,7 +53,7 @@ INTERNALS = {
         trained_weights vocabulary whole_characters word_rows word_vectors write_rounded
     """,
     "library": """
-        check_points external_scores query_scores output_layer
+        check_points external_scores output_layer
         take_step batches progress_bar squared_error_of_logistic warn_caller
     """,
     "methods": """

@@ -20,7 +20,7 @@ from snnl_book.data import DataError, Retrieval, catalogue, load_retrieval
 from snnl_book.methods import retrieval
 from snnl_book.methods.retrieval import delete_words, denoise, evaluate
 from snnl_lib import SnnlError
-from snnl_lib.metrics import retrieval_scores
+from snnl_lib.metrics import query_scores
 
 trecqa_at_hand = pytest.mark.skipif(
     data.locate("trecqa") is None, reason="TREC-QA is not on this machine: set SNNL_DATA"
@@ -318,8 +318,8 @@ def test_equal_vectors_are_equal_though_a_matrix_product_may_round_them_differen
         def vectors(texts, pair=pair):
             return np.array([pair[text == "q"] for text in texts])
 
-        expected = retrieval_scores([(np.zeros(count), np.isin(np.arange(count), relevant))])
-        assert scored(task, vectors) == expected
+        expected = query_scores([(np.zeros(count), np.isin(np.arange(count), relevant))])
+        assert evaluate(task, vectors) == expected
 
 
 def test_a_text_without_a_vector_is_like_no_other():
