@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from snnl_lib.losses import composite_loss
 from snnl_lib.models import Autoencoder, ConvNet, FeedForwardNet, hidden_layers
-from snnl_lib.training import build
+from snnl_lib.training import binary_cross_entropy, build
 
 torch.set_num_threads(1)
 
@@ -120,28 +120,19 @@ def test_before_relu_hands_out_what_goes_into_it_and_leaves_the_output_as_it_is(
 def test_convolution_is_a_sliding_product_with_each_filter_then_the_relu():
     model, x = ConvNet(11, 3, (5,), filters=2, positions=4), torch.randn(6, 11)
     torch.nn.init.normal_(model.conv.bias)  # a zero bias would hide a layer that forgets its own
-    _, hidden = model(x)
-    windows = x.unfold(
-        1, 5, 2
-    )  # stride 11 // 4 = 2, and from 3 * 2 to the end there are 5 features
-    expected = (
-        torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]) + model.conv.bias[:, None]
-    )
+    # Stride 11 // 4 = 2; from 3 * 2 to the end there are 5 features.
+    windows, weight = x.unfold(1, 5, 2), model.conv.weight[:, 0]
+    expected = torch.einsum("bpk,fk->bfp", windows, weight) + model.conv.bias[:, None]
     assert expected.shape == (6, 2, 4) and (expected < 0).any()
-    torch.testing.assert_close(hidden["conv"], expected.clamp(min=0).flatten(1))
+    torch.testing.assert_close(model(x)[1]["conv"], expected.clamp(min=0).flatten(1))
 
 
 def test_pooling_takes_the_largest_of_each_stretch_of_the_padded_convolution():
     model, x = ConvNet(12, 3, (5,), filters=2, positions=4, kernel=3), torch.randn(6, 12)
-    _, hidden = model(x)
     windows = F.pad(x, (1, 1)).unfold(1, 3, 1)
-    expected = (
-        torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0])
-        .clamp(min=0)
-        .unflatten(2, (4, 3))
-        .amax(dim=3)
-    )
-    torch.testing.assert_close(hidden["conv"], expected.flatten(1))
+    expected = torch.einsum("bpk,fk->bfp", windows, model.conv.weight[:, 0]).clamp(min=0)
+    expected = expected.unflatten(2, (4, 3)).amax(dim=3)
+    torch.testing.assert_close(model(x)[1]["conv"], expected.flatten(1))
 
 
 def test_the_rest_of_the_convolutional_network_is_the_feed_forward_one():
@@ -239,46 +230,37 @@ def hidden_and_output_layers(model):
         return list(model.hidden), [model.output]
     if isinstance(model, ConvNet):
         return [model.conv, *model.dense.hidden], [model.dense.output]
-    return [*model.encoder, *model.decoder], [
-        model.code,
-        model.output,
-    ]  # Sec. 2.3: encoder and decoder each have an output layer
+    # Sec. 2.3: encoder and decoder each have an output layer.
+    return [*model.encoder, *model.decoder], [model.code, model.output]
 
 
 @pytest.fixture(scope="module", params=["classifier", "autoencoder", "convolution"])
 def model(request):
-    if (
-        request.param == "convolution"
-    ):  # filters and kernel so large that there are enough weights to look at
-        return build(ConvNet, 500, 400, (600, 400), filters=500, positions=2, seed=3)
-    return (
-        build(FeedForwardNet, 400, 100, seed=3)
-        if request.param == "classifier"
-        else build(Autoencoder, 400, seed=3)
-    )
+    if request.param == "classifier":
+        return build(FeedForwardNet, 400, 100, seed=3)
+    if request.param == "autoencoder":
+        return build(Autoencoder, 400, seed=3)
+    # So many filters and so wide a kernel that there are enough weights to look at.
+    return build(ConvNet, 500, 400, (600, 400), filters=500, positions=2, seed=3)
 
 
 def test_hidden_layers_start_from_kaiming_normal_weights(model):
     for layer in hidden_and_output_layers(model)[0]:
-        standard = layer.weight / math.sqrt(
-            2 / layer.weight[0].numel()
-        )  # standard normal, if He et al. were followed
+        # Standard normal, if He et al. were followed.
+        standard = layer.weight / math.sqrt(2 / layer.weight[0].numel())
         assert layer.weight.numel() >= 100_000
         assert standard.mean().item() == pytest.approx(0, abs=0.01)
         assert standard.std().item() == pytest.approx(1, rel=0.01)
-        assert (standard.abs() < 1).float().mean().item() == pytest.approx(
-            0.6827, abs=0.01
-        )  # normal, not uniform: that would give 0.577
+        within_1 = (standard.abs() < 1).float().mean().item()
+        assert within_1 == pytest.approx(0.6827, abs=0.01)  # a uniform one would give 0.577
         assert standard.abs().max() > 3.5
 
 
 def test_output_layers_start_from_xavier_uniform_weights(model):
     for layer in hidden_and_output_layers(model)[1]:
-        unit = layer.weight / math.sqrt(
-            6 / (layer.in_features + layer.out_features)
-        )  # uniform on [-1, 1]
-        assert unit.abs().max().item() == pytest.approx(1, abs=1e-3)
-        assert unit.abs().max() <= 1 + 1e-6
+        # Uniform on [-1, 1].
+        unit = layer.weight / math.sqrt(6 / (layer.in_features + layer.out_features))
+        assert 1 - 1e-3 <= unit.abs().max().item() <= 1 + 1e-6
         assert unit.std().item() == pytest.approx(1 / math.sqrt(3), rel=0.01)
         assert unit.mean().item() == pytest.approx(0, abs=0.01)
 
@@ -366,10 +348,9 @@ def test_a_convolution_refuses_too_few_features_and_an_input_of_another_width():
 def test_output_of_the_autoencoder_fits_binary_cross_entropy_of_equation_3():
     model, x = Autoencoder(6, (5,), 2), torch.rand(4, 6)
     output, _ = model(x)
-    by_hand = -(
-        x * torch.sigmoid(output).log() + (1 - x) * (1 - torch.sigmoid(output)).log()
-    ).mean()
-    torch.testing.assert_close(F.binary_cross_entropy_with_logits(output, x), by_hand)
+    p = torch.sigmoid(output)
+    by_hand = -(x * p.log() + (1 - x) * (1 - p).log()).mean()
+    torch.testing.assert_close(binary_cross_entropy(output, x, None), by_hand)
 
 
 # ---------------------------------------------------------------- hidden layers of any module
