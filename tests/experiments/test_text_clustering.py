@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sklearn.cluster
 import torch
-from by_hand import carried_out, described, grid, made_up, made_up_task, training_of
+from by_hand import carried_out, grid, made_up, made_up_task, training_of
 from sklearn import metrics as sk
 from sklearn.decomposition import PCA
 
@@ -21,7 +21,6 @@ from snnl_book.experiments.text_clustering import (
     run_rival,
     shared_directions,
     spherical_kmeans,
-    table_cells,
 )
 from snnl_lib import metrics
 from snnl_lib.losses import supervised_contrastive_loss
@@ -36,76 +35,9 @@ from snnl_lib.training import (
 # ---------------------------------------------------------------- cells
 
 
-CHANGED = {
-    "inputs not scaled": {"scaling": "none"},
-    "one scale for all features": {"scaling": "global"},
-    "squared error": {"reconstruction": "squared error"},
-    "squared error, inputs not scaled": {
-        "reconstruction": "squared error",
-        "scaling": "none",
-    },  # one thing more than "inputs not scaled"
-    "squared error, inputs not scaled, logistic output": {
-        "reconstruction": "squared error",
-        "scaling": "none",
-        "logistic_output": True,
-    },
-    "weight divided by the falling T": {"temperature": "1.0", "weight": "over T"},
-    "weight times the falling T": {"weight": "times T"},
-    "linear code": {"linear_code": True},
-    "alpha 1": {"alpha": 1},
-    "alpha 10": {"alpha": 10},
-    "alpha 1000": {"alpha": 1000},
-    "fixed temperature 0.15": {"temperature": "0.15"},
-    "fixed temperature 0.3": {"temperature": "0.3"},
-    "fixed temperature 0.5": {"temperature": "0.5"},
-    "fixed temperature 1": {"temperature": "1.0"},
-    "before the nonlinearity": {"before_nonlinearity": True},
-    "k-means on the 100 units only": {"clustered": 100},
-    "k-means fitted on training codes": {"fitted_on": "train"},
-    "normalised codes": {"normalized": True},
-    "Gaussian mixture": {"clusterer": "gmm"},
-    "as many directions as LDA": {"directions_of_lda": True},
-    "loss on the code only": {"layers": "code"},
-    "squared error, inputs not scaled, loss on the code only": {
-        "reconstruction": "squared error",
-        "scaling": "none",
-        "layers": "code",
-    },
-    "loss in the first half only": {"loss_epochs": (0, 15)},
-    "loss in the second half only": {"loss_epochs": (15, 30)},
-    "squared error, inputs not scaled, as many directions as LDA": {
-        "reconstruction": "squared error",
-        "scaling": "none",
-        "directions_of_lda": True,
-    },
-    "squared error, inputs not scaled, Gaussian mixture": {
-        "reconstruction": "squared error",
-        "scaling": "none",
-        "clusterer": "gmm",
-    },
-    "squared error, inputs not scaled, normalised codes": {
-        "reconstruction": "squared error",
-        "scaling": "none",
-        "normalized": True,
-    },
-}
-
-
-def test_a_reading_differs_from_the_main_setting_in_exactly_what_its_name_says():
-    full = PROFILES["full"]
-    main = {(cell.embedding, cell.model): described(cell) for cell in table_cells(full)}
-    seen = set()
-    for cell in reading_cells(full):
-        own, setting = described(cell), main[cell.embedding, cell.model]
-        reading = own.pop("reading")
-        assert {
-            name: own.get(name)
-            for name in own.keys() | setting.keys()
-            if own.get(name) != setting.get(name)
-        } == CHANGED[reading]
+def test_readings_on_vectors_of_the_encoder_trained_here_say_what_they_cost():
+    for cell in reading_cells(PROFILES["full"]):
         assert (cell.embedding == "infersent-nli") == bool(cell.needs)
-        seen.add(reading)
-    assert seen == set(CHANGED)
 
 
 def test_codes_are_normalised_before_k_means_only_where_the_reading_says_so(monkeypatch):
@@ -315,8 +247,9 @@ def codes_of(spec, task):
     return forward(model, test_x, layer="code")
 
 
-def scaled(task):
-    return scale_to_unit(task.train_x, task.test_x)[0], task.train_y
+def with_other_labels(task, part):
+    """A task whose labels of one part, ``train_y`` or ``test_y``, are in another order."""
+    return replace(task, **{part: np.random.default_rng(0).permutation(getattr(task, part))})
 
 
 def test_a_linear_code_is_clustered_as_it_is(clouds, scored, fitted):
@@ -353,10 +286,8 @@ def test_clusters_of_the_training_codes_are_carried_over_to_the_test_documents_w
 @pytest.mark.parametrize("model", ["pca", "ae-d"])
 def test_labels_of_test_documents_say_nothing_but_the_score(clouds, scored, model):
     spec = made_up(model, 100 if model.endswith("d") else 0)
-    carried_out(run_codes, spec, clouds)
-    carried_out(
-        run_codes, spec, replace(clouds, test_y=np.random.default_rng(0).permutation(clouds.test_y))
-    )
+    for task in (clouds, with_other_labels(clouds, "test_y")):
+        carried_out(run_codes, spec, task)
     (codes, clusters, labels), (same, again, other) = scored
     assert np.array_equal(codes, same)
     assert np.array_equal(clusters, again)
@@ -364,10 +295,9 @@ def test_labels_of_test_documents_say_nothing_but_the_score(clouds, scored, mode
 
 
 def test_training_labels_reach_the_codes_through_the_loss_alone(clouds, scored):
-    other = replace(clouds, train_y=np.random.default_rng(0).permutation(clouds.train_y))
     for model, alpha in (("ae", 0), ("lc-d", 100), ("ae-d", 100)):
         del scored[:]
-        for task in (clouds, other):
+        for task in (clouds, with_other_labels(clouds, "train_y")):
             carried_out(run_codes, made_up(model, alpha), task)
         assert np.array_equal(scored[0][0], scored[1][0]) == (alpha == 0)
 
@@ -388,30 +318,21 @@ def spherical_objective(points, clusters):
 
 @pytest.mark.parametrize(("seed", "k"), [(0, 2), (1, 2), (1, 3)])
 def test_the_best_of_all_clusterings_is_found_on_a_small_case(seed, k):
-    points = np.random.default_rng(seed).normal(size=(8, 3)) * np.random.default_rng(
-        seed + 100
-    ).uniform(0.1, 10, size=(8, 1))
-    best = max(
-        itertools.product(range(k), repeat=8),
-        key=lambda clusters: spherical_objective(points, np.array(clusters)),
-    )
+    lengths = np.random.default_rng(seed + 100).uniform(0.1, 10, size=(8, 1))
+    points = np.random.default_rng(seed).normal(size=(8, 3)) * lengths
+    every = map(np.array, itertools.product(range(k), repeat=8))
+    best = max(every, key=lambda clusters: spherical_objective(points, clusters))
     found = spherical_kmeans(points, k, starts=50, seed=seed)
-    assert spherical_objective(points, found) == pytest.approx(
-        spherical_objective(points, np.array(best)), rel=1e-12
-    )
-    assert metrics.clustering_accuracy(np.array(best), found) == 1
-    plain = sklearn.cluster.KMeans(k, n_init=50, random_state=seed).fit_predict(points)
-    assert spherical_objective(points, plain) <= spherical_objective(points, found) + 1e-12
+    highest = spherical_objective(points, best)
+    assert spherical_objective(points, found) == pytest.approx(highest, rel=1e-12)
+    assert metrics.clustering_accuracy(best, found) == 1
 
 
 def test_directions_are_all_that_counts():
     points = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
-    lengths = 2.0 ** np.random.default_rng(1).integers(
-        -20, 20, size=(200, 1)
-    )  # powers of two change no digit
-    assert np.array_equal(
-        spherical_kmeans(points, 4), spherical_kmeans((points * lengths).astype(np.float32), 4)
-    )
+    powers = np.random.default_rng(1).integers(-20, 20, size=(200, 1))
+    other = (points * 2.0**powers).astype(np.float32)  # powers of two change no digit
+    assert np.array_equal(spherical_kmeans(points, 4), spherical_kmeans(other, 4))
 
 
 @pytest.mark.filterwarnings("error")
@@ -420,9 +341,8 @@ def test_rows_of_zeros_and_fewer_directions_than_clusters_do_no_harm(clouds):
     points[::10] = 0
     said = np.arange(len(points)) % 10 > 0
     found = spherical_kmeans(points, 4)
-    assert found.shape == (200,)
+    assert found.shape == (200,) and set(found) <= {0, 1, 2, 3}
     assert np.issubdtype(found.dtype, np.integer)
-    assert set(found) <= {0, 1, 2, 3}
     assert metrics.clustering_accuracy(clouds.test_y[said], found[said]) == 1
     assert len(set(spherical_kmeans(np.array([[1.0, 0], [2, 0], [0, 1], [0, 3]]), 3))) == 2
     assert set(spherical_kmeans(np.zeros((5, 2)), 2)) == {0}
@@ -431,32 +351,23 @@ def test_rows_of_zeros_and_fewer_directions_than_clusters_do_no_harm(clouds):
 # ---------------------------------------------------------------- rivals
 
 WITH_LABELS, WITHOUT = (CLASSIFIERS, ("kmeans", "spherical-kmeans", "umap", "gmm"))
-EACH = [
-    pytest.param(model, marks=[pytest.mark.slow] * (model == "umap")) for model in RIVALS
-]  # umap compiles itself for half a minute
+# umap compiles itself for half a minute.
+EACH = [pytest.param(model, marks=[pytest.mark.slow] * (model == "umap")) for model in RIVALS]
 
 
 @pytest.mark.parametrize("model", EACH)
-def test_every_rival_finds_classes_that_lie_apart(clouds, scored, model):
-    outcome = carried_out(run_rival, made_up(model, experiment="clustering-rivals"), clouds)
+def test_every_rival_finds_classes_that_lie_apart_and_labels_of_test_documents_only_score_it(
+    clouds, scored, model
+):
+    spec = made_up(model, experiment="clustering-rivals")
+    outcome = carried_out(run_rival, spec, clouds)
     assert outcome.metrics.keys() == {"dbi", "sil", "chs", "nmi", "ari", "acc"}
     assert outcome.metrics["acc"] > 0.98
     assert (outcome.status, outcome.reason, outcome.curve, outcome.points) == ("ok", "", None, None)
-    assert outcome.metrics["sil"] > 0.4 and len(scored) == 1
-    again = carried_out(run_rival, made_up(model, experiment="clustering-rivals"), clouds)
-    assert again.metrics == outcome.metrics, "the same seed"
-
-
-@pytest.mark.parametrize("model", EACH)
-def test_labels_of_test_documents_say_nothing_but_the_score_of_a_rival(clouds, scored, model):
-    carried_out(run_rival, made_up(model), clouds)
-    carried_out(
-        run_rival,
-        made_up(model),
-        replace(clouds, test_y=np.random.default_rng(0).permutation(clouds.test_y)),
-    )
+    assert outcome.metrics["sil"] > 0.4
+    carried_out(run_rival, spec, with_other_labels(clouds, "test_y"))
     (codes, clusters, labels), (same, again, other) = scored
-    assert np.array_equal(codes, same) and np.array_equal(clusters, again)
+    assert np.array_equal(codes, same) and np.array_equal(clusters, again), "the same seed"
     assert np.array_equal(labels, clouds.test_y) and not np.array_equal(labels, other)
 
 
@@ -464,34 +375,24 @@ def test_labels_of_test_documents_say_nothing_but_the_score_of_a_rival(clouds, s
 def test_rivals_without_labels_do_not_see_the_training_labels_nor_the_training_documents(
     clouds, model
 ):
-    random = np.random.default_rng(0)
     expected = carried_out(run_rival, made_up(model), clouds).metrics
-    assert (
-        carried_out(
-            run_rival, made_up(model), replace(clouds, train_y=random.permutation(clouds.train_y))
-        ).metrics
-        == expected
-    )
+    others = [with_other_labels(clouds, "train_y")]
     # Its principal components are those of the training documents, as in the row beside it.
     if model != "gmm":
-        other = replace(clouds, train_x=random.normal(size=clouds.train_x.shape).astype(np.float32))
-        assert carried_out(run_rival, made_up(model), other).metrics == expected
+        drawn = np.random.default_rng(0).normal(size=clouds.train_x.shape)
+        others.append(replace(clouds, train_x=drawn.astype(np.float32)))
+    for task in others:
+        assert carried_out(run_rival, made_up(model), task).metrics == expected
 
 
 @pytest.mark.parametrize("model", WITH_LABELS)
 def test_rivals_with_labels_learn_from_the_training_documents_alone(clouds, scored, model):
-    carried_out(run_rival, made_up(model), clouds)
     few = replace(clouds, test_x=np.concatenate([clouds.test_x[:50], -clouds.test_x[50:]]))
-    carried_out(run_rival, made_up(model), few)
-    np.testing.assert_allclose(
-        scored[0][0][:50], scored[1][0][:50], rtol=1e-6
-    )  # the other test documents do not matter
-    carried_out(
-        run_rival,
-        made_up(model),
-        replace(clouds, train_y=np.random.default_rng(0).permutation(clouds.train_y)),
-    )
-    assert np.abs(scored[0][0][:50] - scored[2][0][:50]).max() > 0.3, "and the labels do"
+    for task in (clouds, few, with_other_labels(clouds, "train_y")):
+        carried_out(run_rival, made_up(model), task)
+    first, of_few, of_others = (codes[:50] for codes, *_ in scored)
+    np.testing.assert_allclose(first, of_few, rtol=1e-6, err_msg="other test documents matter")
+    assert np.abs(first - of_others).max() > 0.3, "and the labels do"
 
 
 @pytest.mark.parametrize("model", EACH)
@@ -537,30 +438,19 @@ def test_umap_and_the_mixture_are_set_up_as_the_choices_say(clouds, monkeypatch)
     for model in ("umap", "gmm"):
         with pytest.raises(RuntimeError, match="far enough"):
             carried_out(run_rival, made_up(model), clouds)
-    assert {name: value for name, value in seen["umap"][1].items() if name != "random_state"} == {
-        "n_components": 4,
-        "n_neighbors": 20,
-        "min_dist": 0,
-        "metric": "cosine",
-        "n_jobs": 1,
-    }
+        assert isinstance(seen[model][1].pop("random_state"), int)
+    settings = {"n_components": 4, "n_neighbors": 20, "min_dist": 0, "metric": "cosine"}
+    assert seen["umap"][1] == settings | {"n_jobs": 1}
     (classes,), settings = seen["gmm"]
     assert (classes, settings["n_init"], settings.get("covariance_type", "full")) == (4, 3, "full")
-    assert isinstance(seen["umap"][1]["random_state"], int)
-    assert isinstance(settings["random_state"], int)
-
-
-def accuracies(task, *models, **settings):
-    return [
-        carried_out(run_rival, made_up(model, **settings), task).metrics["acc"] for model in models
-    ]
 
 
 def test_rivals_are_standardised_where_the_spec_says_so(clouds):
     loud = np.array([1] * 19 + [60], np.float32)
     task = replace(clouds, train_x=clouds.train_x * loud, test_x=clouds.test_x * loud)
     as_it_is, standardised = (
-        accuracies(task, "spherical-kmeans", standardize=flag)[0] for flag in (False, True)
+        carried_out(run_rival, made_up("spherical-kmeans", standardize=flag), task).metrics["acc"]
+        for flag in (False, True)
     )
     assert as_it_is < 0.6 < 0.9 < standardised
 
