@@ -1,6 +1,7 @@
 """ClusterBERT: each equation by hand, what the decoder can see, the stages, and resuming."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,36 +52,18 @@ def all_words(encoder, count):
 def test_the_clustering_loss_is_equation_3_of_equation_2():
     logits = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     targets = torch.tensor([[0.9, 0.1], [0.0, 1.0]])
-    p = [
-        [math.e / (math.e + 1), 1 / (math.e + 1)],
-        [1 / (1 + math.e**2), math.e**2 / (1 + math.e**2)],
-    ]
-    by_hand = -(0.9 * math.log(p[0][0]) + 0.1 * math.log(p[0][1]) + math.log(p[1][1])) / 2
+    first = [math.e / (math.e + 1), 1 / (math.e + 1)]
+    second = math.e**2 / (1 + math.e**2)
+    by_hand = -(0.9 * math.log(first[0]) + 0.1 * math.log(first[1]) + math.log(second)) / 2
     assert clustering_loss(logits, targets).item() == pytest.approx(by_hand, rel=1e-6)
 
 
-def test_the_hardening_targets_are_equation_5():
-    p = np.array([[0.8, 0.2], [0.5, 0.5], [0.3, 0.7]])
-    f = p.sum(axis=0)
-    by_hand = np.array(
-        [
-            [row[j] ** 2 / f[j] / sum(row[i] ** 2 / f[i] for i in range(2)) for j in range(2)]
-            for row in p
-        ]
-    )
-    np.testing.assert_allclose(target_distribution(torch.tensor(p)).numpy(), by_hand)
-
-
 def test_equation_4_weighs_the_two_losses(roberta, monkeypatch):
-    monkeypatch.setattr(
-        ClusterBERT,
-        "_losses",
-        lambda *_: (torch.tensor(3.0, requires_grad=True), torch.tensor(5.0, requires_grad=True)),
-    )
+    losses = lambda *_: tuple(torch.tensor(v, requires_grad=True) for v in (3.0, 5.0))  # noqa: E731
+    monkeypatch.setattr(ClusterBERT, "_losses", losses)
     totals, backward = [], torch.Tensor.backward
-    monkeypatch.setattr(
-        torch.Tensor, "backward", lambda total: (totals.append(total.item()), backward(total))[0]
-    )
+    noting = lambda total: totals.append(total.item()) or backward(total)  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "backward", noting)
     monkeypatch.setattr(torch.optim.Adam, "step", lambda *_: None)
     fit(roberta)
     assert totals == pytest.approx([3.0] * 4 + [0.8 * 5 + 0.2 * 3] * 4 + [0.75 * 5 + 0.25 * 3] * 2)
@@ -127,18 +110,14 @@ def test_a_pass_sees_each_text_once_in_batches_of_like_length_and_another_order_
 def test_each_stage_leaves_its_embeddings_and_the_losses_it_trains(roberta):
     found = fit(roberta, others=["another file", "a list of lists"])
     assert tuple(found.embeddings) == STAGES
-    assert all(
-        values.shape == (10, 32) and np.isfinite(values).all()
-        for values in found.embeddings.values()
-    )
-    assert found.clusters.shape == (8,)
-    assert set(found.clusters) <= {0, 1}
+    for values in found.embeddings.values():
+        assert values.shape == (10, 32) and np.isfinite(values).all()
+    assert found.clusters.shape == (8,) and set(found.clusters) <= {0, 1}
     assert found.curve["stage"].tolist() == [1, 1, 2, 2, 3]
     assert found.curve["epoch"].tolist() == [-1, 0, 0, 1, 0]
     assert found.curve["clustering"].isna().tolist() == [True, True, False, False, False]
-    np.testing.assert_allclose(
-        found.embeddings["hardening"][:8], found.transform(TITLES), atol=1e-6
-    )
+    hardened = found.embeddings["hardening"][:8]
+    np.testing.assert_allclose(hardened, found.transform(TITLES), atol=1e-6)
 
 
 def test_the_warm_up_leaves_the_encoder_as_it_is(roberta):
@@ -167,8 +146,7 @@ def test_frozen_layers_and_the_embeddings_under_them_stay_and_the_others_learn(r
     )
     after |= {WORDS: all_words(found.encoder, len(before[WORDS]))}
     moved = {path for path in before if not torch.equal(before[path], after[path])}
-    assert moved
-    assert all(path.startswith("encoder.layer.1.") for path in moved)
+    assert moved and all(path.startswith("encoder.layer.1.") for path in moved)
 
 
 def test_words_that_no_text_has_stay_and_texts_that_have_them_can_be_embedded(roberta):
@@ -285,26 +263,25 @@ def test_the_encoder_reads_the_noisy_text_and_the_decoder_writes_the_clean_one(
 ):
     model, read, written = built(roberta, Recipe(deletion=1.0)), [], []
     encoder, decoder = type(model.encoder).forward, Decoder.forward
-    monkeypatch.setattr(
-        type(model.encoder),
-        "forward",
-        lambda self, ids, mask: (read.append(ids), encoder(self, ids, mask))[1],
-    )
-    monkeypatch.setattr(
-        Decoder,
-        "forward",
-        lambda self, z, ids, mask: (written.append(ids), decoder(self, z, ids, mask))[1],
-    )
+
+    def reading(self, ids, mask):
+        read.append(ids)
+        return encoder(self, ids, mask)
+
+    def writing(self, z, ids, mask):
+        written.append(ids)
+        return decoder(self, z, ids, mask)
+
+    monkeypatch.setattr(type(model.encoder), "forward", reading)
+    monkeypatch.setattr(Decoder, "forward", writing)
     with model._sources("clustering"):
         model._losses(np.arange(8), 0.5, torch.full((8, 3), 1 / 3))
-    assert torch.equal(written[0], model.pieces.batch(model.pieces.ids)[0])
-    for row, ids, words in zip(read[0], model.pieces.ids, model.pieces.words, strict=True):
-        rest = row[
-            (row != model.pieces.pad) & (row != model.pieces.start) & (row != model.pieces.end)
-        ].tolist()
-        assert rest in [
-            ids[words == word].tolist() for word in range(words[-1] + 1)
-        ]  # one word is left
+    pieces = model.pieces
+    assert torch.equal(written[0], pieces.batch(pieces.ids)[0])
+    for row, ids, words in zip(read[0].tolist(), pieces.ids, pieces.words, strict=True):
+        rest = [own for own in row if own not in (pieces.pad, pieces.start, pieces.end)]
+        # One word is left.
+        assert rest in [ids[words == word].tolist() for word in range(words[-1] + 1)]
 
 
 def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_clean_texts_by_then(
@@ -333,36 +310,31 @@ def test_each_epoch_of_hardening_aims_at_equation_5_of_what_the_head_says_of_cle
 
 def test_each_clustering_aims_at_k_means_of_its_time_numbered_as_before(roberta, monkeypatch):
     model, aims = built(roberta), []
-    monkeypatch.setattr(
-        ClusterBERT,
-        "_epoch",
-        lambda self, stage, number, weight, targets, *checkpoint: aims.append(
-            targets.argmax(dim=1).tolist()
-        ),
-    )
+
+    def epoch(self, stage, number, weight, targets, *checkpoint):
+        aims.append(targets.argmax(dim=1).tolist())
+
+    monkeypatch.setattr(ClusterBERT, "_epoch", epoch)
     monkeypatch.setattr(clusterbert, "match_clusters", lambda clusters, before, k: (before + 1) % k)
     with model._sources("clustering"):
         model._train_stage(2)
     first, second = aims
     assert set(first) == {0, 1, 2}
-    assert second == [
-        (cluster + 1) % 3 for cluster in first
-    ]  # what the matching says, and nothing else
-    assert (
-        model.head(torch.as_tensor(model.transform(TITLES))).argmax(dim=1).tolist() == first
-    )  # the head starts from the first centroids
+    # What the matching says, and nothing else.
+    assert second == [(cluster + 1) % 3 for cluster in first]
+    # The head starts from the first centroids.
+    logits = model.head(torch.as_tensor(model.transform(TITLES)))
+    assert logits.argmax(dim=1).tolist() == first
 
 
 def test_what_is_new_learns_at_a_rate_of_its_own(roberta):
     model = built(roberta, Recipe(learning_rate=1e-5, new_rate=1e-2))
     with model._sources("clustering"):
-        rates = {
-            own: group["lr"] for group in model._optimizer.param_groups for own in group["params"]
-        }
+        groups = model._optimizer.param_groups
+    rates = {own: group["lr"] for group in groups for own in group["params"]}
+    new = (*model.decoder.new_parameters.values(), *model.head.parameters())
     assert {rates[own] for own in model.encoder.parameters()} == {1e-5}
-    assert {
-        rates[own] for own in (*model.decoder.new_parameters.values(), *model.head.parameters())
-    } == {1e-2}
+    assert {rates[own] for own in new} == {1e-2}
 
 
 # ---------------------------------------------------------------- same bits, and going on after
@@ -413,24 +385,17 @@ def test_recipes_that_differ_later_share_the_first_stage_and_a_finished_run_is_n
 ):
     first = fit(roberta, folder=tmp_path)
     assert sorted(path.name[-10:-3] for path in tmp_path.iterdir()) == ["stage-1", "stage-3"]
-    train_stage = ClusterBERT._train_stage
+    stages, train_stage = [], ClusterBERT._train_stage
 
-    def none_before(number):
-        def checked(self, stage):
-            assert stage >= number, f"stage {stage} was carried out again"
-            return train_stage(self, stage)
+    def noting(self, stage):
+        stages.append(stage)
+        return train_stage(self, stage)
 
-        monkeypatch.setattr(ClusterBERT, "_train_stage", checked)
-
-    none_before(2)
-    fit(
-        roberta,
-        Recipe(**(vars(BRIEF) | {"clustering_weight": 1, "hardening_weight": 1})),
-        folder=tmp_path,
-    )
-    assert len(list(tmp_path.iterdir())) == 3
-    none_before(4)
+    monkeypatch.setattr(ClusterBERT, "_train_stage", noting)
+    fit(roberta, replace(BRIEF, clustering_weight=1, hardening_weight=1), folder=tmp_path)
+    assert stages == [2, 3] and len(list(tmp_path.iterdir())) == 3
     again = fit(roberta, folder=tmp_path)
+    assert stages == [2, 3]
     np.testing.assert_array_equal(first.clusters, again.clusters)
     np.testing.assert_array_equal(first.transform(TEXTS), again.transform(TEXTS))
 
