@@ -23,46 +23,33 @@ from test_kill import KILLS, ROOT, finish, kill_after, moments, start  # noqa: F
 
 from snnl_book import experiments, results
 
-RUNS = (
-    "results",
-    "--config",
-    "profile=tiny",
-    "dataset=newsgroups4",
-    "experiments=clustering",
-    "device=cpu",
-)
+RUNS = "results --config profile=tiny dataset=newsgroups4 experiments=clustering device=cpu".split()
 LOG = "clustering-newsgroups4-spacy-all.txt"  # of the group of these runs
 BOOK = ("book", "--config", "profile=tiny", "dataset=newsgroups4", "device=cpu")
+CHECKED = "from snnl_book import experiments\n\nrun = experiments.parameters(globals())\nprint(run)"
 CELLS = (
     ("markdown", "# A chapter of the small book", []),
     ("code", 'profile = "quick"\nseeds = [42]\ndataset = "auto"\ndevice = "auto"', ["parameters"]),
-    (
-        "code",
-        "from snnl_book import experiments\n\nrun = experiments.parameters(globals())\nprint(run)",
-        [],
-    ),
+    ("code", CHECKED, []),
     ("code", "import time\n\ntime.sleep(1)\nsum(range(10))", []),
 )
 
 
 def write_chapter(path, extra=""):
-    cells = [
-        {
-            "cell_type": kind,
-            "id": f"cell-{i}",
-            "metadata": {"tags": tags},
-            "source": text + extra * (i == 0),
-        }
-        for i, (kind, text, tags) in enumerate(CELLS)
-    ]
-    cells = [
-        cell | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
-        for cell in cells
-    ]
+    cells = []
+    for i, (kind, text, tags) in enumerate(CELLS):
+        cell = {"cell_type": kind, "id": f"cell-{i}", "metadata": {"tags": tags}}
+        code = {"outputs": [], "execution_count": None} if kind == "code" else {}
+        cells.append(cell | {"source": text + extra * (i == 0)} | code)
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    path.write_text(
-        json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
-    )
+    made = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(made))
+
+
+COPIED = """Snakefile _config.yml pyproject.toml requirements/lock.txt requirements/data.txt
+    book/_tools/build.py book/_tools/claims_picture.py book/_tools/pages.py
+    book/_tools/rendered.py book/_tools/run_pages.py book/equations.csv book/references.bib
+    results/bench/chapters-cpu.csv""".split()
 
 
 @pytest.fixture
@@ -71,21 +58,7 @@ def small_book(packages, tmp_path, results_folder):
     place = tmp_path / "project"
     for name in ("snnl_lib", "snnl_book", "profiles", "book/_tools/_ext"):
         shutil.copytree(ROOT / name, place / name)  # with its byte code
-    for name in (
-        "Snakefile",
-        "_config.yml",
-        "pyproject.toml",
-        "requirements/lock.txt",
-        "requirements/data.txt",
-        "book/_tools/build.py",
-        "book/_tools/claims_picture.py",
-        "book/_tools/pages.py",
-        "book/_tools/rendered.py",
-        "book/_tools/run_pages.py",
-        "book/equations.csv",
-        "results/bench/chapters-cpu.csv",
-        "book/references.bib",
-    ):
+    for name in COPIED:
         (place / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copyfile(ROOT / name, place / name)
     (place / "book" / "index.md").write_text("# A small book\n")
@@ -243,10 +216,8 @@ def finished_chapters(built):
     """The executed chapters whose job had come to its end, with the times at which they were
     written.
     """
-    unfinished = {
-        base64.b64decode(path.name).decode()
-        for path in (built / ".snakemake" / "incomplete").glob("*")
-    }
+    incomplete = (built / ".snakemake" / "incomplete").glob("*")
+    unfinished = {base64.b64decode(path.name).decode() for path in incomplete}
     return {
         path: path.stat().st_mtime_ns
         for path in (built / "executed").glob("*.ipynb")
@@ -321,21 +292,13 @@ def test_runs_that_take_long_are_a_group_for_each_seed(packages, results_folder)
     asked = {"seeds": "42,73", "dataset": "newsgroups4", "device": "cpu"}
     names = ["clustering", "annealing"]
     grouped = build.groups(names, profile="full", **asked)
-    assert [*grouped] == [
-        ("clustering", "newsgroups4", "spacy", 42),
-        ("clustering", "newsgroups4", "infersent-random", 42),
-        ("clustering", "newsgroups4", "spacy", 73),
-        ("clustering", "newsgroups4", "infersent-random", 73),
-        ("annealing", "gaussian", "points", 42),
-        ("annealing", "gaussian", "points", 73),
-    ]
+    embeddings = ("spacy", "infersent-random")
+    expected = [("clustering", "newsgroups4", own, seed) for seed in (42, 73) for own in embeddings]
+    expected += [("annealing", "gaussian", "points", seed) for seed in (42, 73)]
+    assert [*grouped] == expected
     found = [key for keys in grouped.values() for key in keys]
-    rows = [
-        row
-        for name in names
-        for row in experiments.status(name, "full", "newsgroups4", "42,73", "cpu")
-    ]
-    wanted = [experiments.key(row.spec) for row in rows if not row.unmet]
+    of_names = (experiments.status(name, "full", "newsgroups4", "42,73", "cpu") for name in names)
+    wanted = [experiments.key(row.spec) for rows in of_names for row in rows if not row.unmet]
     assert sorted(found) == sorted(wanted) and len({*found}) == len(found)
 
 
@@ -361,13 +324,7 @@ def snapshot(place):
     ("wrong", "sentence"),
     [
         ("profile=fast", "there is no profile 'fast': choose one of tiny, quick, full"),
-        (
-            "sedes=42",
-            (
-                "there is no setting 'sedes': --config takes profile, seeds, dataset, device,"
-                " experiments"
-            ),
-        ),
+        ("sedes=42", "there is no setting 'sedes': --config takes profile, seeds, dataset, device"),
         ("dataset=mnist experiments=clustering", "no runs of clustering are on mnist: leave"),
     ],
 )
@@ -379,17 +336,6 @@ def test_a_wrong_setting_is_one_sentence_before_anything_starts(small_book, wron
 
 
 def test_a_profile_can_be_read(small_book):
-    said = finish(
-        start(
-            "-m",
-            "snakemake",
-            "results",
-            "-n",
-            "--profile",
-            "profiles/local",
-            *RUNS[1:],
-            cwd=small_book,
-            PYTHONPATH=str(small_book),
-        )
-    )
+    asked = ("-m", "snakemake", "results", "-n", "--profile", "profiles/local", *RUNS[1:])
+    said = finish(start(*asked, cwd=small_book, PYTHONPATH=str(small_book)))
     assert done(said, "run") == 1

@@ -62,12 +62,9 @@ def asked(wheel):
 
 def of_extra(wheel, extra):
     """The requirements that an extra adds, or with an empty name those of every installation."""
-    return [
-        own
-        for own in asked(wheel)
-        if (own.marker is None) == (not extra)
-        and (own.marker is None or own.marker.evaluate({"extra": extra}))
-    ]
+    if not extra:
+        return [own for own in asked(wheel) if own.marker is None]
+    return [own for own in asked(wheel) if own.marker and own.marker.evaluate({"extra": extra})]
 
 
 def brought(requirements):
@@ -111,44 +108,28 @@ def imported(text):
 
 def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_else(wheel):
     suffixes = {".py", ".csv", ".toml", ".md", ".txt", ".html"}
-    expected = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.suffix in suffixes
-    }
-    assert {
-        "snnl_lib/losses.py",
-        "snnl_book/data/catalogue.toml",
-        "snnl_book/paper/table1.csv",
-    } <= (expected)
-    expected |= {
-        f"snnl_book/{path.relative_to(ROOT)}" for path in (ROOT / "results").rglob("*.csv")
-    } | {"snnl_book/requirements-data.txt"}
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
+    expected = {str(path.relative_to(ROOT)) for path in paths if path.suffix in suffixes}
+    assert {"snnl_lib/losses.py", "snnl_book/data/catalogue.toml"} <= expected
+    assert "snnl_book/paper/table1.csv" in expected
+    records = (ROOT / "results").rglob("*.csv")
+    expected |= {f"snnl_book/{path.relative_to(ROOT)}" for path in records}
     with zipfile.ZipFile(wheel) as archive:
-        found = {
-            info.filename: info.file_size
-            for info in archive.infolist()
-            if ".dist-info/" not in info.filename
-        }
-    assert set(found) == expected
-    assert (
-        len([name for name in found if name.startswith("snnl_book/results/classification/")]) > 50
-    )
+        every = {info.filename: info.file_size for info in archive.infolist()}
+    found = {name: size for name, size in every.items() if ".dist-info/" not in name}
+    assert set(found) == expected | {"snnl_book/requirements-data.txt"}
+    assert sum(name.startswith("snnl_book/results/classification/") for name in found) > 50
     assert max(found.values()) < 5e5, "no data set is as small"
     assert wheel.stat().st_size < 40e6, "the records of about 4,000 runs, with their predictions"
 
 
 def test_the_wheel_asks_for_the_minimal_packages_and_has_six_extras(wheel):
     assert {own.name for own in of_extra(wheel, "")} == MINIMAL
-    extras = {
-        own.marker and re.search(r'extra == "(\w+)"', str(own.marker))[1] for own in asked(wheel)
-    }
-    assert extras == {None, "data", "text", "excel", "transformers", "book", "batch"}
-    assert {str(own).partition(";")[0].strip() for own in of_extra(wheel, "batch")} == {
-        "papermill>=2.7",
-        "snakemake==9.27.1",
-    }
+    markers = [str(own.marker) for own in asked(wheel) if own.marker]
+    extras = {re.search(r'extra == "(\w+)"', marker)[1] for marker in markers}
+    assert extras == {"data", "text", "excel", "transformers", "book", "batch"}
+    batch = {str(own).partition(";")[0].strip() for own in of_extra(wheel, "batch")}
+    assert batch == {"papermill>=2.7", "snakemake==9.27.1"}
 
 
 def test_what_the_wheel_asks_for_is_pinned_at_a_version_that_it_takes(wheel):
@@ -170,10 +151,8 @@ def test_each_module_that_is_imported_comes_with_the_minimal_packages_or_with_it
     sources = (path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     modules = set.union(*map(imported, sources))
     names = {module: distributions(module) for module in modules | set(EXTRAS)}
-    assert {module for module in modules if not names[module] & brought(of_extra(wheel, ""))} <= {
-        *EXTRAS,
-        *OF_DATA,
-    }
+    minimal = brought(of_extra(wheel, ""))
+    assert {module for module in modules if not names[module] & minimal} <= {*EXTRAS, *OF_DATA}
     assert brought(of_extra(wheel, "data")) >= OF_DATA
     for module, (package, extra) in EXTRAS.items():
         assert canonicalize_name(package) in names[module] & brought(of_extra(wheel, extra)), module
@@ -183,27 +162,20 @@ EXCEL = {"openpyxl"}  # for files of the user, which no chapter reads
 
 
 def test_what_chapters_import_comes_with_what_their_first_cell_asks_for(wheel):
-    cells = [
-        cell
-        for path in (ROOT / "book").glob("*.ipynb")
-        for cell in json.loads(path.read_text())["cells"]
-        if cell["cell_type"] == "code"
-    ]
-    modules = set.union(*(imported("".join(cell["source"])) for cell in cells))
+    chapters = (json.loads(path.read_text()) for path in (ROOT / "book").glob("*.ipynb"))
+    cells = [cell for chapter in chapters for cell in chapter["cells"]]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    modules = set.union(*map(imported, code))
     assert {"torch", "matplotlib", "sklearn", "sentence_transformers"} <= modules
-    code = runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"]
-    named, more = re.search(
-        r'^_needed = "(.*)"$.*_needed.split\(\), "(.*?)"\)', code, re.M | re.S
-    ).groups()
-    looked_for = [*named.split(), more]
-    needed = set.union(*map(distributions, set(looked_for) - {"snnl_book"}))
+    first = runpy.run_path(str(ROOT / "book" / "_tools" / "bootstrap.py"))["CODE"]
+    pattern = r'^_needed = "(.*)"$.*_needed.split\(\), "(.*?)"\)'
+    named, more = re.search(pattern, first, re.M | re.S).groups()
+    needed = set.union(*map(distributions, {*named.split(), more} - {"snnl_book"}))
     there = brought([*of_extra(wheel, ""), *map(Requirement, needed)])
-    assert not {
-        module for module in modules | set(EXTRAS) - EXCEL if not there & distributions(module)
-    }
-    assert needed <= set.union(
-        *(brought(of_extra(wheel, extra)) for extra in ("text", "transformers", "book"))
-    )
+    asked_for = modules | set(EXTRAS) - EXCEL
+    assert not {module for module in asked_for if not there & distributions(module)}
+    extras = (of_extra(wheel, extra) for extra in ("text", "transformers", "book"))
+    assert needed <= set.union(*map(brought, extras))
 
 
 # ---------------------------------------------------------------- with the minimal packages alone
@@ -223,57 +195,38 @@ def minimal(wheel, unpacked_wheel, tmp_path_factory):
         for top in {PurePath(file).parts[0] for file in distribution.files} - {"..", "__pycache__"}:
             if not (site / top).exists():  # several may share a folder
                 (site / top).symlink_to(distribution.locate_file(top))
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SNNL_", "PYTHON"))
-    }
-    environment |= {
-        "PYTHONPATH": f"{unpacked_wheel}{os.pathsep}{site}",
-        "SNNL_CACHE": str(here / "cache"),
-    }
+    environment = without_our_variables() | {"SNNL_CACHE": str(here / "cache")}
+    environment["PYTHONPATH"] = f"{unpacked_wheel}{os.pathsep}{site}"
 
     def run(*arguments):
-        command = [
-            sys.executable,
-            "-S",
-            "-P",
-            *arguments,
-        ]  # without the site-packages of this Python
-        done = subprocess.run(
-            command,
-            cwd=here,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        # Without the site-packages of this Python.
+        command = [sys.executable, "-S", "-P", *arguments]
+        options = {"cwd": here, "env": environment, "stdin": subprocess.DEVNULL, "timeout": 300}
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         return done.returncode, done.stdout, done.stderr
 
     run.here = here
     return run
 
 
+def without_our_variables():
+    names = ("SNNL_", "PYTHON")
+    return {name: value for name, value in os.environ.items() if not name.startswith(names)}
+
+
 def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
     minimal, unpacked_wheel
 ):
-    paths = [
-        path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")
-    ]
-    modules = sorted(
-        ".".join(path.parent.parts if path.stem == "__init__" else path.with_suffix("").parts)
-        for path in paths
-        if path.stem != "__main__"
-    )
-    absent = (
-        f"import importlib.util\nassert not [name for name in {list(EXTRAS)} if"
-        " importlib.util.find_spec(name)]"
-    )
-    code = (
-        f"{absent}\nimport {', '.join(modules)}\nassert"
-        f" snnl_lib.__file__.startswith({str(unpacked_wheel)!r})\n{TRAINS}"
-    )
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    names = (path.relative_to(ROOT).with_suffix("").parts for path in paths)
+    modules = {".".join(parts).removesuffix(".__init__") for parts in names}
+    modules = ", ".join(sorted(name for name in modules if not name.endswith("__main__")))
+    code = f"""
+import importlib.util
+assert not [name for name in {list(EXTRAS)} if importlib.util.find_spec(name)]
+import {modules}
+assert snnl_lib.__file__.startswith({str(unpacked_wheel)!r})
+{TRAINS}"""
     assert minimal("-c", code) == (0, "", "")
 
 
@@ -281,25 +234,15 @@ def test_with_the_minimal_packages_the_command_line_lists_runs_and_records(minim
     status, said, error = minimal("-m", "snnl_book", "list")
     assert (status, error) == (0, "")
     assert all(f"\n{name}: " in f"\n{said}" for name in experiments.EXPERIMENTS)
-    status, said, error = minimal(
-        "-m",
-        "snnl_book",
-        "run",
-        "annealing",
-        "--profile",
-        "tiny",
-        "--seeds",
-        "42",
-        "--device",
-        "cpu",
-    )
+    status, said, error = minimal(*TINY_RUN.split())
     assert (status, error) == (0, "") and ": ok, " in said
-    records = [
-        path
-        for path in (minimal.here / "_build" / "results" / "tiny" / "annealing").glob("*.csv")
-        if not path.name.endswith((".curve.csv", ".points.csv"))
-    ]
+    beside = (".curve.csv", ".points.csv")
+    paths = (minimal.here / "_build" / "results" / "tiny" / "annealing").glob("*.csv")
+    records = [path for path in paths if not path.name.endswith(beside)]
     assert records and said.startswith(f"runs to do: {len(records)}, recorded: 0\n")
+
+
+TINY_RUN = "-m snnl_book run annealing --profile tiny --seeds 42 --device cpu"
 
 
 def test_with_the_minimal_packages_a_run_that_needs_more_says_which_extra(minimal):
@@ -362,29 +305,12 @@ def test_pip_installs_the_wheel_into_an_empty_environment_where_it_trains(wheel,
     venv.create(tmp_path / "env", with_pip=True)
     python = next((tmp_path / "env").glob("*/python"))
     pins = [f"{name}=={PINS[name]}" for name in sorted(MINIMAL)]
-    subprocess.run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel, *pins],
-        check=True,
-        cwd=tmp_path,
-    )
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SNNL_", "PYTHON"))
-    }
-    for arguments in (
-        ("-c", TRAINS),
-        ("-m", "snnl_book", "list"),
-        ("-m", "snnl_book", "run", "annealing", "--profile", "tiny", "--seeds", "42"),
-    ):
-        done = subprocess.run(
-            [python, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "-q", wheel, *pins], check=True, cwd=tmp_path)
+    here = {"cwd": tmp_path, "env": without_our_variables()}
+    for arguments in (("-c", TRAINS), ("-m", "snnl_book", "list"), TINY_RUN.split()):
+        done = subprocess.run([python, *arguments], **here, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
     assert list((tmp_path / "_build" / "results" / "tiny" / "annealing").glob("*.csv"))
-    assert (
-        snnl_lib.__version__
-        in subprocess.run(
-            [python, "-m", "pip", "show", "snnl-book"], capture_output=True, text=True
-        ).stdout
-    )
+    shown = subprocess.run([*pip, "show", "snnl-book"], capture_output=True, text=True).stdout
+    assert snnl_lib.__version__ in shown
