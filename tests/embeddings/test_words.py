@@ -25,47 +25,29 @@ AXES = {
     "all": np.array([0, 0, 1000.0]),
     "snow": np.array([1.0, 1, 1]),
 }
-FIT = [
-    ["all"],
-    ["rain"],
-    ["wind", "wind"],
-    ["of", "of", "of", "of"],
-]  # eight words, and a component along the third axis
+# Eight words, and a component along the third axis.
+FIT = [["all"], ["rain"], ["wind", "wind"], ["of", "of", "of", "of"]]
 RAIN, WIND = 0.001 / (0.001 + 1 / 8), 0.001 / (0.001 + 2 / 8)
 
 
 def test_a_document_is_the_weighted_mean_of_its_known_words_without_the_common_component_by_hand():
-    documents = [
-        ["rain"],
-        ["wind"],
-        ["rain", "wind"],
-        ["rain", "rain", "wind"],
-        ["all", "rain"],
-        ["rain", "of", "zephyr"],
-        ["all"],
-    ]
-    expected = [
-        [2 * RAIN, 0, 0],
-        [0, 4 * WIND, 0],
-        [RAIN, 2 * WIND, 0],
-        [4 / 3 * RAIN, 4 / 3 * WIND, 0],
-        [RAIN, 0, 0],  # "all" counts as a word, and its part goes
+    documents, expected = zip(
+        (["rain"], [2 * RAIN, 0, 0]),
+        (["wind"], [0, 4 * WIND, 0]),
+        (["rain", "wind"], [RAIN, 2 * WIND, 0]),
+        (["rain", "rain", "wind"], [4 / 3 * RAIN, 4 / 3 * WIND, 0]),
+        (["all", "rain"], [RAIN, 0, 0]),  # "all" counts as a word, and its part goes
         # Words without a vector do not count, though frequencies are shares of all words.
-        [2 * RAIN, 0, 0],
-        [0, 0, 0],
-    ]
-    found = sentence_vectors(documents, AXES, fit_documents=FIT)
-    assert found.dtype == np.float32 and found.shape == (7, 3)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_a_word_that_was_not_counted_has_weight_one():
-    np.testing.assert_allclose(
-        sentence_vectors([["snow"], ["snow", "rain"]], AXES, fit_documents=FIT),
-        [[1, 1, 0], [0.5 + RAIN, 0.5, 0]],
-        rtol=1e-6,
-        atol=1e-9,
+        (["rain", "of", "zephyr"], [2 * RAIN, 0, 0]),
+        (["all"], [0, 0, 0]),
+        # A word that was not counted has weight one.
+        (["snow"], [1, 1, 0]),
+        (["snow", "rain"], [0.5 + RAIN, 0.5, 0]),
+        strict=True,
     )
+    found = sentence_vectors(documents, AXES, fit_documents=FIT)
+    assert found.dtype == np.float32 and found.shape == (9, 3)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_real_documents_are_what_word_by_word_arithmetic_and_a_whole_decomposition_give(documents):
@@ -77,13 +59,9 @@ def test_real_documents_are_what_word_by_word_arithmetic_and_a_whole_decompositi
         for word in known:
             mean += 1e-3 / (1e-3 + counts[word] / sum(counts.values())) * vectors[word] / len(known)
     component = np.linalg.svd(means)[2][0]
-    found = sentence_vectors(documents, vectors)
-    np.testing.assert_allclose(
-        found, means - np.outer(means @ component, component), rtol=0, atol=1e-6
-    )
-    assert np.abs(found @ component).max() < 1e-6 < 0.1 < np.abs(means @ component).max(), (
-        "nothing is left along the component, where there was much"
-    )
+    assert np.abs(means @ component).max() > 0.1
+    expected = means - np.outer(means @ component, component)
+    np.testing.assert_allclose(sentence_vectors(documents, vectors), expected, rtol=0, atol=1e-6)
 
 
 def test_nothing_to_find_the_common_component_in_is_an_error():
@@ -122,11 +100,8 @@ def test_corpus_vectors_are_what_counting_pair_by_pair_and_a_dense_decomposition
 
 
 def test_a_word_that_stands_near_no_other_has_no_vector():
-    assert list(corpus_vectors([["wet", "rain"], ["it"], [], ["cold", "rain"]])) == [
-        "wet",
-        "rain",
-        "cold",
-    ]
+    found = corpus_vectors([["wet", "rain"], ["it"], [], ["cold", "rain"]])
+    assert list(found) == ["wet", "rain", "cold"]
 
 
 def test_a_corpus_without_words_near_each_other_is_an_error():

@@ -54,30 +54,21 @@ def made_up_task(train=300, test=200, width=20, spread=0.2, seed=0):
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(train + test) % 4)
     centres = 2 * np.eye(4, width)[labels]
-    features = (centres + spread * random.normal(size=(train + test, width))).astype(np.float32)
-    rows = random.permutation(10_000)
-    return Task(
-        features[:train],
-        labels[:train],
-        features[train:],
-        labels[train:],
-        4,
-        0,
-        0,
-        rows[:train],
-        rows[-test:],
-    )
+    features = centres + spread * random.normal(size=(train + test, width))
+    return task_of(features, labels, train, random.permutation(10_000))
+
+
+def task_of(features, labels, train, rows):
+    """The task of which the first so many points are trained on; ``rows`` has at least as many."""
+    features, test = features.astype(np.float32), len(labels) - train
+    parts = features[:train], labels[:train], features[train:], labels[train:]
+    return Task(*parts, len(set(labels)), 0, 0, rows[:train], rows[-test:])
 
 
 def made_up(model, alpha=0, experiment="clustering", **settings):
     """The spec of a run that clusters made-up documents."""
-    settings = {
-        "kmeans_starts": 3,
-        "components": 128,
-        "epochs": 2,
-        "scaling": "feature",
-        "n_test": None,
-    } | settings
+    usual = {"kmeans_starts": 3, "components": 128, "epochs": 2, "scaling": "feature"}
+    settings = usual | {"n_test": None} | settings
     temperature = "annealed" if alpha else "none"
     names = experiment, "tiny", "made-up", "spacy", model, alpha, temperature, 42, 300, 1
     return results.Spec(*names, tuple(sorted(settings.items())))

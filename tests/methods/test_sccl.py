@@ -18,57 +18,50 @@ from snnl_lib.training import named_seed
 
 
 def test_the_contrastive_loss_is_equations_1_and_2_by_hand():
-    random = np.random.default_rng(0)
-    first, second = random.normal(size=(2, 3, 4))
+    first, second = np.random.default_rng(0).normal(size=(2, 3, 4))
     views = [v / np.linalg.norm(v) for v in (*first, *second)]
     total = 0
     for i in range(6):
-        partner = (i + 3) % 6
-        own = math.exp(views[i] @ views[partner] / 0.5)
-        total -= math.log(
-            own / sum(math.exp(views[i] @ views[j] / 0.5) for j in range(6) if j != i)
-        )
-    assert contrastive_loss(torch.tensor(first), torch.tensor(second)).item() == pytest.approx(
-        total / 6
-    )
+        near = [math.exp(views[i] @ view / 0.5) for view in views]
+        total -= math.log(near[(i + 3) % 6] / (sum(near) - near[i]))
+    found = contrastive_loss(torch.tensor(first), torch.tensor(second))
+    assert found.item() == pytest.approx(total / 6)
 
 
 def fit(name, k=2, **settings):
-    return SCCL(
-        k, name, **({"steps": 6, "batch_size": 4, "seed": 7, "learning_rate": 1e-3} | settings)
-    ).fit(TITLES)
+    brief = {"steps": 6, "batch_size": 4, "seed": 7, "learning_rate": 1e-3}
+    return SCCL(k, name, **brief | settings).fit(TITLES)
 
 
-def test_contrast_is_learnt_and_each_text_gets_the_nearest_centroid(packages, monkeypatch):
-    seen, plain = [], sccl.contrastive_loss
-    monkeypatch.setattr(
-        sccl,
-        "contrastive_loss",
-        lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0],
-    )
+@pytest.fixture
+def losses(monkeypatch):
+    """The contrastive loss of each step."""
+    found, plain = [], sccl.contrastive_loss
+
+    def noting(first, second):
+        loss = plain(first, second)
+        found.append(loss.item())
+        return loss
+
+    monkeypatch.setattr(sccl, "contrastive_loss", noting)
+    return found
+
+
+def test_contrast_is_learnt_and_each_text_gets_the_nearest_centroid(packages, losses):
     found = SCCL(2, "minilm", steps=30, batch_size=8, seed=7, learning_rate=1e-4).fit(TITLES)
-    assert np.mean(seen[-5:]) < np.mean(seen[:5]) - 0.1
-    assert (
-        len(set(found.labels_[:4])) == len(set(found.labels_[4:])) == 1
-    )  # titles about files and about lists
-    assert found.labels_[0] != found.labels_[4]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+    files, lists = set(found.labels_[:4]), set(found.labels_[4:])  # titles about each
+    assert len(files) == len(lists) == 1 and files != lists
     assert found.embeddings.shape == (8, 384)
 
 
 def test_the_curve_has_a_row_every_100_steps_and_one_at_the_end_each_the_mean_since_the_one_before(
-    roberta, monkeypatch
+    roberta, losses
 ):
-    seen, plain = [], sccl.contrastive_loss
-    monkeypatch.setattr(
-        sccl,
-        "contrastive_loss",
-        lambda first, second: (loss := plain(first, second), seen.append(loss.item()))[0],
-    )
     curve = fit(roberta, steps=105).curve
     assert curve["step"].tolist() == [100, 105]
-    assert curve["contrastive"].tolist() == pytest.approx(
-        [np.mean(seen[:100]), np.mean(seen[100:])], rel=1e-5
-    )
+    means = [np.mean(losses[:100]), np.mean(losses[100:])]
+    assert curve["contrastive"].tolist() == pytest.approx(means, rel=1e-5)
 
 
 # ---------------------------------------------------------------- what a step reads, aims at and
@@ -131,9 +124,8 @@ def test_two_noisy_views_are_contrasted_where_they_are_projected_and_the_whole_t
     first, second = seen["views"][0]
     assert first.shape == second.shape == (8, sccl.PROJECTION)
     assert not torch.allclose(first, second, atol=1e-4), "each view has its own words deleted"
-    np.testing.assert_allclose(
-        np.sort(seen["clean"][0], axis=0), np.sort(start_of(roberta), axis=0), atol=1e-5
-    )
+    clean, start = (np.sort(rows, axis=0) for rows in (seen["clean"][0], start_of(roberta)))
+    np.testing.assert_allclose(clean, start, atol=1e-5)
 
 
 def test_views_differ_by_dropout_where_nothing_is_deleted(roberta, seen):
@@ -145,9 +137,8 @@ def test_views_differ_by_dropout_where_nothing_is_deleted(roberta, seen):
 def test_assignments_are_drawn_to_their_sharpened_selves_which_stay_where_they_are(roberta, seen):
     found = fit(roberta, steps=1, batch_size=8)
     p, q = seen["targets"][0], seen["q"][0].detach()
-    assert found.curve["clustering"].item() == pytest.approx(
-        (p.detach() * (p.detach() / q).log()).sum().item() / 8, rel=0.05
-    )  # Eqs. 5-6
+    by_hand = (p.detach() * (p.detach() / q).log()).sum().item() / 8  # Eqs. 5-6
+    assert found.curve["clustering"].item() == pytest.approx(by_hand, rel=0.05)
     assert p.grad is None
 
 
@@ -155,24 +146,24 @@ def test_the_backbone_learns_at_its_rate_and_projection_and_centroids_at_theirs(
     roberta, monkeypatch
 ):
     groups, plain = [], torch.optim.Adam
-    monkeypatch.setattr(
-        torch.optim, "Adam", lambda own, **settings: (groups.extend(own), plain(own, **settings))[1]
-    )
+
+    def noting(own, **settings):
+        groups.extend(own)
+        return plain(own, **settings)
+
+    monkeypatch.setattr(torch.optim, "Adam", noting)
     fit(roberta, k=3, learning_rate=1e-5, new_rate=1e-3)
     old, new = groups
     assert (old["lr"], new["lr"]) == (1e-5, 1e-3)
     assert len(old["params"]) == len([*load_encoder(roberta).parameters()])
-    assert sorted(tuple(own.shape) for own in new["params"]) == sorted(
-        [(32, 32), (32,), (sccl.PROJECTION, 32), (sccl.PROJECTION,), (3, 32)]
-    )
+    shapes = [(32, 32), (32,), (sccl.PROJECTION, 32), (sccl.PROJECTION,), (3, 32)]
+    assert sorted(tuple(own.shape) for own in new["params"]) == sorted(shapes)
 
 
 def test_centroids_start_from_k_means_and_a_text_belongs_to_the_nearest(roberta):
     still = fit(roberta, k=3, steps=1, learning_rate=0.0, new_rate=0.0)
-    expected = KMeans(3, n_init=KMEANS_STARTS, random_state=named_seed(7, "centroids")).fit_predict(
-        start_of(roberta)
-    )
-    np.testing.assert_array_equal(still.labels_, expected)
+    kmeans = KMeans(3, n_init=KMEANS_STARTS, random_state=named_seed(7, "centroids"))
+    np.testing.assert_array_equal(still.labels_, kmeans.fit_predict(start_of(roberta)))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(roberta):

@@ -30,15 +30,8 @@ def test_one_word_always_stays_and_each_can_be_the_one():
 
 
 def test_of_a_text_without_words_nothing_can_be_deleted():
-    assert (
-        delete_words(
-            np.array([], dtype=np.int32),
-            np.array([], dtype=np.int32),
-            0.6,
-            np.random.default_rng(0),
-        ).size
-        == 0
-    )
+    nothing = np.array([], dtype=np.int32)
+    assert delete_words(nothing, nothing, 0.6, np.random.default_rng(0)).size == 0
 
 
 # ---------------------------------------------------------------- Eq. 1 by hand
@@ -55,9 +48,8 @@ def test_the_reconstruction_loss_is_equation_1_one_piece_after_the_other(name, r
         logs = []
         for own, z in zip(pieces.ids, embedding, strict=True):
             whole = [pieces.start, *own.tolist(), pieces.end]
-            for place in range(
-                1, len(whole)
-            ):  # the next piece from those before, one text and one place at a time
+            # The next piece from those before, one text and one place at a time.
+            for place in range(1, len(whole)):
                 seen = torch.tensor([whole[:place]])
                 logits = decoder.head(decoder.hidden(z[None], seen, torch.ones_like(seen)))[0, -1]
                 logs.append(-logits.log_softmax(dim=0)[decoder.row_of_piece[whole[place]]].item())
@@ -90,29 +82,25 @@ def test_nothing_but_the_embedding_reaches_the_decoder(decoding):
     encoder, decoder, pieces = decoding
     first, other = (pieces.batch([pieces.ids[i]]) for i in (0, 3))
     embedding, another = encoder(*first), encoder(*other)
-    start = decoder.hidden(embedding, *first)[:, 0]  # what is known before a piece is written
-    torch.testing.assert_close(
-        decoder.hidden(embedding, *other)[:, 0], start, atol=1e-6, rtol=0
-    )  # of two texts with one embedding: the same
-    assert (
-        decoder.hidden(another, *first)[:, 0] - start
-    ).abs().max() > 1e-4  # of one text with two: not
+    # What is known before a piece is written: of two texts with one embedding the same, of one
+    # text with two embeddings not.
+    start, same, different = (
+        decoder.hidden(known, *text)[:, 0]
+        for known, text in ((embedding, first), (embedding, other), (another, first))
+    )
+    torch.testing.assert_close(same, start, atol=1e-6, rtol=0)
+    assert (different - start).abs().max() > 1e-4
 
 
 def test_encoder_and_decoder_share_all_weights_but_the_new_ones(decoding):
     encoder, decoder, _ = decoding
-    shared, own = (
-        dict(encoder.transformer.named_parameters()),
-        dict(decoder.transformer.named_parameters()),
-    )
+    shared, own = (dict(part.transformer.named_parameters()) for part in (encoder, decoder))
     assert all(own[path] is weight for path, weight in shared.items() if path in own)
-    assert all(
-        "crossattention" in path or path.startswith("head")
-        for path in (p.removeprefix("transformer.") for p in decoder.new_parameters)
-    )
-    assert (
-        not encoder.transformer.config.is_decoder
-    )  # the settings are not shared: the encoder reads in both directions
+    for path in decoder.new_parameters:
+        path = path.removeprefix("transformer.")
+        assert "crossattention" in path or path.startswith("head")
+    # The settings are not shared: the encoder reads in both directions.
+    assert not encoder.transformer.config.is_decoder
 
 
 @torch.no_grad()
@@ -123,16 +111,12 @@ def test_the_output_layer_knows_the_pieces_of_the_corpus_alone_and_agrees_with_t
     kept = np.unique(np.concatenate([*pieces.ids, [pieces.end]]))
     ids, mask = pieces.batch(pieces.ids)
     hidden = decoder.hidden(encoder(ids, mask), ids, mask)
-    logits = decoder.head(hidden)
-    assert logits.shape[-1] == len(kept)
     words = encoder.transformer.get_input_embeddings()
     weight = words(torch.arange(len(words.row_of_piece)))  # of the whole vocabulary
-    layers = list(decoder.head.modules())
+    layers, seen = decoder.head.modules(), []
     output = next(layer for layer in layers if isinstance(layer, tsdae._OutputLayer))
-    seen = {}
-    handle = output.register_forward_hook(lambda _, given, __: seen.update(given=given[0]))
-    decoder.head(hidden)
-    handle.remove()
-    torch.testing.assert_close(
-        logits, (seen["given"] @ weight.T)[..., kept], atol=1e-5, rtol=0
-    )  # the biases start at 0
+    with output.register_forward_hook(lambda _, given, __: seen.append(given[0])):
+        logits = decoder.head(hidden)
+    assert logits.shape[-1] == len(kept)
+    # The biases start at 0.
+    torch.testing.assert_close(logits, (seen[0] @ weight.T)[..., kept], atol=1e-5, rtol=0)
