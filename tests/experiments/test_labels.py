@@ -87,16 +87,12 @@ def test_with_few_labels_the_labelled_documents_alone_are_trained_on_for_as_many
 
 def test_short_training_on_images_is_the_long_one_without_its_number_of_steps():
     found = [spec for spec in specs("labels", "full", "mnist", seeds=[42]) if spec.model == "ae-d"]
-    long, short = ([], [])
-    for spec in found:
-        (short if "one pass" in spec.label else long).append(spec)
+    short = [spec for spec in found if "one pass" in spec.label]
+    long = [spec for spec in found if spec not in short]
     assert [spec.n_train for spec in short] == [100, 300, 1000, 3000]
     for one, other in zip(long, short, strict=True):
-        assert (one.n_train, one.alpha, one.temperature) == (
-            other.n_train,
-            other.alpha,
-            other.temperature,
-        )
+        for name in ("n_train", "alpha", "temperature"):
+            assert getattr(one, name) == getattr(other, name)
         ours, theirs = dict(one.settings), dict(other.settings)
         assert ours.pop("steps_per_epoch") == 40
         assert ours | {"reading": theirs["reading"]} == theirs

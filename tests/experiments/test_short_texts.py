@@ -25,7 +25,7 @@ from snnl_book.experiments.short_texts import (
     run_vectors,
     score,
 )
-from snnl_book.methods import clusterbert, deep_clustering
+from snnl_book.methods import deep_clustering
 from snnl_book.methods.clusterbert import ClusterBERT
 from snnl_book.methods.retrieval import denoise, evaluate
 from snnl_book.methods.sccl import SCCL
@@ -35,16 +35,8 @@ from snnl_lib import metrics
 from snnl_lib.training import History, forward, named_seed
 
 TINY = experiments.PROFILES["tiny"]
-TITLES = [
-    "read a file",
-    "write a file",
-    "open a large file",
-    "close the file",
-    "sort a list",
-    "sort a long list",
-    "reverse a list",
-    "join two lists",
-]
+TITLES = ["read a file", "write a file", "open a large file", "close the file"]
+TITLES += ["sort a list", "sort a long list", "reverse a list", "join two lists"]
 LONG = [" ".join(f"w{i}.{j}" for j in range(100)) for i in range(200)]
 
 
@@ -59,19 +51,8 @@ def made_up(
     own = {"clusterer": clusterer, "kmeans_starts": 3, "idec_updates": 2} | settings
     if model in ("tsdae", "clusterbert"):
         own = short_texts.recipe_settings(TINY) | own
-    return Spec(
-        experiment,
-        "tiny",
-        "made up",
-        embedding,
-        model,
-        0,
-        "none",
-        seed,
-        100,
-        1,
-        tuple(sorted(own.items())),
-    )
+    names = experiment, "tiny", "made up", embedding, model, 0, "none", seed, 100, 1
+    return Spec(*names, tuple(sorted(own.items())))
 
 
 def recorded(monkeypatch, spec, task):
@@ -84,31 +65,29 @@ def recorded(monkeypatch, spec, task):
 
 def blobs(classes=3, each=30, width=6):
     random, labels = np.random.default_rng(0), np.repeat(np.arange(classes), each)
-    return (
-        np.eye(classes, width)[labels] * 8 + random.normal(size=(classes * each, width))
-    ).astype(np.float32), labels
+    noise = random.normal(size=(classes * each, width))
+    return (8 * np.eye(classes, width)[labels] + noise).astype(np.float32), labels
+
+
+def task_of(rows, labels, classes, numbers=None):
+    """A corpus that is clustered as a whole: its documents are its own test set."""
+    numbers = np.arange(len(labels)) if numbers is None else numbers
+    return Task(rows, labels, rows, labels, classes, 0, 0, numbers, numbers)
 
 
 def vector_task():
-    vectors, labels = blobs()
-    return Task(
-        vectors, labels, vectors, labels, 3, 0, 0, np.arange(len(labels)), np.arange(len(labels))
-    )
+    return task_of(*blobs(), 3)
 
 
 # ---------------------------------------------------------------- the grid
 
 
 def test_a_specs_recipe_has_the_pooling_of_its_embedding_and_all_else_from_its_settings():
-    full = next(
-        spec for spec in experiments.specs("clusterbert", seeds=[42]) if spec.model == "clusterbert"
-    )
+    full = experiments.specs("clusterbert", seeds=[42])
+    full = next(spec for spec in full if spec.model == "clusterbert")
     assert short_texts.recipe(full) == Recipe()
-    mean = next(
-        spec
-        for spec in experiments.specs("clusterbert-ablation", seeds=[42])
-        if spec.get("reading") == "mean pooling"
-    )
+    mean = experiments.specs("clusterbert-ablation", seeds=[42])
+    mean = next(spec for spec in mean if spec.get("reading") == "mean pooling")
     assert short_texts.recipe(mean) == Recipe(pooling="mean")
 
 
@@ -144,15 +123,15 @@ def test_clusters_that_are_well_apart_are_found_each_way(clusterer):
 
 
 def test_k_means_has_the_runs_seed_and_its_number_of_starts():
-    vectors = np.random.default_rng(0).normal(
-        size=(200, 4)
-    )  # without clusters, so that each start ends elsewhere
+    # Without clusters, so that each start ends elsewhere.
+    vectors = np.random.default_rng(0).normal(size=(200, 4))
     for seed in (3, 4):
-        expected = KMeans(8, n_init=3, random_state=named_seed(seed, "kmeans")).fit_predict(vectors)
-        np.testing.assert_array_equal(cluster(vectors, made_up(seed=seed), 8)[0], expected)
-    assert not np.array_equal(
-        expected, KMeans(8, n_init=1, random_state=named_seed(seed, "kmeans")).fit_predict(vectors)
-    )
+        several, one = (
+            KMeans(8, n_init=n, random_state=named_seed(seed, "kmeans")).fit_predict(vectors)
+            for n in (3, 1)
+        )
+        np.testing.assert_array_equal(cluster(vectors, made_up(seed=seed), 8)[0], several)
+        assert not np.array_equal(several, one)
 
 
 @pytest.fixture
@@ -242,11 +221,9 @@ def test_an_autoencoder_or_idec_that_diverges_is_the_runs_outcome_with_the_curve
 
 def test_equation_6_has_the_geometric_mean():
     vectors, labels = blobs()
-    clusters = np.array(labels) % 2
-    found = score(vectors, clusters, labels)
-    assert found["nmi_geometric"] == pytest.approx(
-        normalized_mutual_info_score(labels, clusters, average_method="geometric")
-    )
+    found = score(vectors, labels % 2, labels)
+    by_scikit = normalized_mutual_info_score(labels, labels % 2, average_method="geometric")
+    assert found["nmi_geometric"] == pytest.approx(by_scikit)
     assert found["nmi_geometric"] != pytest.approx(found["nmi"])
 
 
@@ -306,12 +283,8 @@ def test_where_idec_starts_is_k_means_on_the_codes_of_normalised_vectors():
 
 def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
     random = np.random.default_rng(1)
-    before, after, labels = (
-        random.normal(size=(40, 5)),
-        random.normal(size=(40, 5)),
-        random.integers(3, size=40),
-    )
-    rows = np.arange(100, 140)
+    before, after = random.normal(size=(2, 40, 5))
+    labels, rows = random.integers(3, size=40), np.arange(100, 140)
     found = moved_pairs(before, after, labels, rows)
     assert found["kind"].tolist() == [kind for kind in PAIRS for _ in range(5)]
     for kind, own in found.groupby("kind"):
@@ -323,33 +296,30 @@ def test_pairs_are_chosen_by_the_rule_each_text_once_a_kind():
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit @ unit.T
 
-    change, upper = cosines(after) - cosines(before), np.triu(np.ones((40, 40), dtype=bool), 1)
-    same = labels[:, None] == labels
+    upper, same = np.triu(np.ones((40, 40), dtype=bool), 1), labels[:, None] == labels
+    change, together = cosines(after) - cosines(before), np.minimum(cosines(before), cosines(after))
     first = found.drop_duplicates("kind").set_index("kind")
     gain = first["final"] - first["init"]
     assert gain["joined"] == pytest.approx(change[upper & same].max())
     assert gain["wrongly joined"] == pytest.approx(change[upper & ~same].max())
     assert gain["wrongly parted"] == pytest.approx(change[upper & same].min())
     assert gain["parted"] == pytest.approx(change[upper & ~same].min())
-    together = np.minimum(cosines(before), cosines(after))
-    assert min(first.loc["together", ["init", "final"]]) == pytest.approx(
-        together[upper & same].max()
-    )
+    nearest = first.loc["together", ["init", "final"]].min()
+    assert nearest == pytest.approx(together[upper & same].max())
 
 
 def test_equal_texts_are_no_pair_and_a_kind_can_have_none():
     before = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     found = moved_pairs(before, before[::-1].copy(), np.array([0, 0, 1]), np.arange(3))
-    assert set(found["kind"]) == {"wrongly joined", "parted"}
-    assert len(found) == 2
+    assert sorted(found["kind"]) == ["parted", "wrongly joined"]
 
 
 # ---------------------------------------------------------------- fine-tuned, in small
 
 
-RANKED = denoise(
-    ["read a large file", "sort a file", "join the lists", "java", *TITLES[2:5]], seed=1
-)  # some of them are documents, too
+# Some of them are documents, too.
+RANKED = ["read a large file", "sort a file", "join the lists", "java", *TITLES[2:5]]
+RANKED = denoise(RANKED, seed=1)
 
 
 @pytest.fixture
@@ -358,8 +328,7 @@ def titles(roberta, own_cache, monkeypatch):
     are among them.
     """
     monkeypatch.setattr(short_texts, "rankings", lambda spec, task: {"trecqa": RANKED})
-    texts, labels = np.array(TITLES, dtype=object), np.repeat([0, 1], 4)
-    return Task(texts, labels, texts, labels, 2, 0, 0, np.arange(50, 58), np.arange(50, 58))
+    return task_of(np.array(TITLES, dtype=object), np.repeat([0, 1], 4), 2, np.arange(50, 58))
 
 
 def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_what_retrieval_needs(
@@ -373,29 +342,22 @@ def test_a_full_run_scores_the_corpus_alone_after_each_stage_though_it_embeds_wh
     vectors = [own[:8] for own in model.embeddings.values()]
     for number, own in enumerate(vectors):
         expected = score(own, cluster(own, spec, 2)[0], titles.train_y)
-        assert [outcome.metrics[f"{name}_{number}"] for name in ("acc", "sil", "dunn")] == [
-            expected[name] for name in ("acc", "sil", "dunn")
-        ]
-    assert outcome.metrics["head_acc"] == metrics.clustering_accuracy(
-        titles.train_y, model.clusters
-    )
-    pd.testing.assert_frame_equal(
-        outcome.points, moved_pairs(vectors[1], vectors[3], titles.train_y, titles.train_rows)
-    )
+        for name in ("acc", "sil", "dunn"):
+            assert outcome.metrics[f"{name}_{number}"] == expected[name]
+    head = metrics.clustering_accuracy(titles.train_y, model.clusters)
+    assert outcome.metrics["head_acc"] == head
+    moved = moved_pairs(vectors[1], vectors[3], titles.train_y, titles.train_rows)
+    pd.testing.assert_frame_equal(outcome.points, moved)
 
 
 def test_queries_and_candidates_are_ranked_by_their_own_embeddings(titles):
     spec = made_up("clusterbert", experiment="retrieval", embedding="roberta-base", task="trecqa")
     found = run_retrieval(spec, titles, "cpu", None).metrics
     model, *_ = fine_tune(spec, titles, "cpu", None)
-    for stage, embed in (
-        (0, partial(embed_texts, name="roberta-base", pooling="cls")),
-        (3, model.transform),
-    ):
-        expected = evaluate(RANKED, embed)
-        assert [found[f"map_{stage}"], found[f"mrr_{stage}"]] == pytest.approx(
-            [np.mean(expected["map"]), np.mean(expected["mrr"])]
-        )
+    before = partial(embed_texts, name="roberta-base", pooling="cls")
+    for stage, embed in ((0, before), (3, model.transform)):
+        for name, values in evaluate(RANKED, embed).items():
+            assert found[f"{name}_{stage}"] == pytest.approx(np.mean(values))
     assert (found["map"], found["mrr"]) == (found["map_3"], found["mrr_3"])
     assert found["map_0"] != found["map_3"]
 
@@ -425,9 +387,8 @@ def test_sccls_embeddings_are_made_once_for_each_seed_whatever_clusters_them(tit
 def test_an_sccl_that_diverges_is_not_kept(titles, monkeypatch):
     curve = pd.DataFrame({"step": [100]})
     model = SimpleNamespace(diverged="the loss was nan", curve=curve)
-    monkeypatch.setattr(
-        methods, "SCCL", lambda *args, **settings: SimpleNamespace(fit=lambda texts: model)
-    )
+    untrained = SimpleNamespace(fit=lambda texts: model)
+    monkeypatch.setattr(methods, "SCCL", lambda *args, **settings: untrained)
     for _ in range(2):
         spec = made_up("sccl", embedding="roberta-base", steps=2)
         record = recorded(monkeypatch, spec, titles)
@@ -442,13 +403,10 @@ def test_an_sccl_that_diverges_is_not_kept(titles, monkeypatch):
 @pytest.fixture(scope="module")
 def openings(packages):
     """Eighty real texts that are always at hand."""
-    corpus = data.load_dataset("newsgroups20_openings")
-    rows = np.random.default_rng(0).permutation(len(corpus.train))[:80]
-    texts, labels = (
-        np.array([corpus.train.texts[i] for i in rows], dtype=object),
-        corpus.train.labels[rows],
-    )
-    return Task(texts, labels, texts, labels, 20, 0, 0, rows, rows)
+    corpus = data.load_dataset("newsgroups20_openings").train
+    rows = np.random.default_rng(0).permutation(len(corpus))[:80]
+    texts = np.array([corpus.texts[i] for i in rows], dtype=object)
+    return task_of(texts, corpus.labels[rows], 20, rows)
 
 
 @pytest.fixture(scope="module")
@@ -465,17 +423,21 @@ def trained_once(shared_cache, monkeypatch):
     monkeypatch.setenv("SNNL_CACHE", str(shared_cache))
 
 
+@pytest.fixture
+def trained_no_more(monkeypatch):
+    """From the call on, no stage of ClusterBERT may be trained."""
+    refuse = lambda self, stage: pytest.fail("a stage was carried out again")  # noqa: E731
+    return lambda: monkeypatch.setattr(ClusterBERT, "_train_stage", refuse)
+
+
 def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_runs_left(
-    openings, trained_once, monkeypatch
+    openings, trained_once, trained_no_more
 ):
     tsdae = run_vectors(made_up("tsdae"), openings, "cpu", None)
     assert tsdae.curve["stage"].unique().tolist() == [1]
     outcome = run_vectors(made_up("clusterbert"), openings, "cpu", None)
-    found = outcome.metrics
-    for number in range(4):
-        assert {f"{name}_{number}" for name in ("nmi_geometric", "acc", "sil", "dunn")} <= set(
-            found
-        )
+    found, names = outcome.metrics, ("nmi_geometric", "acc", "sil", "dunn")
+    assert {f"{name}_{number}" for name in names for number in range(4)} <= set(found)
     assert found["acc_1"] == tsdae.metrics["acc"]  # TSDAE is its first stage
     assert found["acc_3"] == found["acc"]
     assert 0 < found["head_acc"] <= 1
@@ -483,11 +445,7 @@ def test_a_run_of_clusterbert_scores_every_stage_and_goes_on_from_what_earlier_r
     assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
     assert set(outcome.points["kind"]) <= set(PAIRS)
     assert set(outcome.points["row"]) <= set(openings.train_rows)
-    monkeypatch.setattr(
-        ClusterBERT,
-        "_train_stage",
-        lambda self, stage: pytest.fail("a stage was carried out again"),
-    )
+    trained_no_more()
     again = run_vectors(made_up("clusterbert", "idec"), openings, "cpu", None)
     assert again.status == "ok"
 
@@ -499,65 +457,53 @@ def test_figure_1_maps_the_same_sentences_after_each_stage_of_one_training(
     specs = experiments.specs("tsne", "tiny", "bbc_sentences", 3)
     assert [spec["reading"] for spec in specs] == list(STAGES)
     trained = short_texts.fine_tune(specs[0], openings, "cpu", None)[0]
-    monkeypatch.setattr(
-        clusterbert.ClusterBERT, "_epoch", None
-    )  # the stages come from the checkpoint
-    found = [maps.run_tsne(spec, openings, "cpu", None) for spec in specs]
-    for outcome, spec, name in zip(found, specs, STAGES, strict=True):
-        wanted = TSNE(
-            max_iter=spec["iterations"], init="pca", random_state=named_seed(3, "t-SNE"), n_jobs=1
-        ).fit_transform(trained.embeddings[name][:80])
+    monkeypatch.setattr(ClusterBERT, "_epoch", None)  # the stages come from the checkpoint
+    settings = {"init": "pca", "random_state": named_seed(3, "t-SNE"), "n_jobs": 1}
+    for spec, name in zip(specs, STAGES, strict=True):
+        outcome = maps.run_tsne(spec, openings, "cpu", None)
+        mapping = TSNE(max_iter=spec["iterations"], **settings)
+        wanted = mapping.fit_transform(trained.embeddings[name][:80])
         np.testing.assert_allclose(outcome.points[["x", "y"]], wanted)
         assert outcome.points["row"].tolist() == openings.test_rows.tolist()
         assert outcome.points["label"].tolist() == openings.test_y.tolist()
 
 
 def test_clusters_of_test_documents_come_from_a_model_that_saw_no_label_and_other_documents(
-    openings, own_cache, monkeypatch
+    openings, own_cache, monkeypatch, trained_no_more
 ):
-    train, test = (
-        openings.train_x[:50],
-        openings.train_x[[*range(50, 80), 60, 3]],
-    )  # one document twice, and one that was trained on
-    labels, spec = (
-        openings.train_y[[*range(50, 80), 60, 3]],
-        made_up("clusterbert", experiment="labels"),
+    # One document twice, and one that was trained on.
+    chosen = [*range(50, 80), 60, 3]
+    train, test, labels = (
+        part[rows]
+        for part, rows in (
+            (openings.train_x, slice(50)),
+            (openings.train_x, chosen),
+            (openings.train_y, chosen),
+        )
     )
-    task, trained = Task(train, None, test, labels, 4, 0, 0), []
-    fit = ClusterBERT.fit
-    monkeypatch.setattr(
-        ClusterBERT,
-        "fit",
-        lambda self, texts, *, others, **rest: (
-            trained.append((texts, others)) or fit(self, texts, others=others, **rest)
-        ),
-    )
+    spec, trained, fit = made_up("clusterbert", experiment="labels"), [], ClusterBERT.fit
+    task = Task(train, None, test, labels, 4, 0, 0)
+
+    def noting(self, texts, *, others, **rest):
+        trained.append((texts, others))
+        return fit(self, texts, others=others, **rest)
+
+    monkeypatch.setattr(ClusterBERT, "fit", noting)
     outcome = run_test_documents(spec, task, "cpu", None)
     assert trained == [(train.tolist(), test[:-2].tolist())]
     assert outcome.curve["stage"].unique().tolist() == [1, 2, 3]
-    found = outcome.metrics
-    assert set(found) == {
-        "dbi",
-        "sil",
-        "chs",
-        "nmi",
-        "ari",
-        "acc",
-        *(f"{name}_{number}" for name in ("acc", "nmi") for number in range(4)),
-    }
+    found, internal = outcome.metrics, {"dbi", "sil", "chs"}
+    of_stages = {f"{name}_{number}" for name in ("acc", "nmi") for number in range(4)}
+    assert set(found) == {*internal, "nmi", "ari", "acc", *of_stages}
     assert (found["acc_3"], found["nmi_3"]) == (found["acc"], found["nmi"])
     start = embeddings.embed(test.tolist(), "minilm-cls")
-    assert found["acc_0"] == metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0]), (
-        "before training it is MiniLM"
-    )
+    before = metrics.clustering_accuracy(labels, cluster(start, spec, 4)[0])
+    assert found["acc_0"] == before, "before training it is MiniLM"
     assert found["nmi"] != found["nmi_0"]
-    monkeypatch.setattr(
-        ClusterBERT, "_train_stage", lambda self, stage: pytest.fail("trained again")
-    )
+    trained_no_more()
     again = run_test_documents(spec, replace(task, test_y=np.arange(32) % 4), "cpu", None).metrics
-    assert {name for name in found if found[name] == again[name]} == {"dbi", "sil", "chs"}, (
-        "labels of test documents say nothing but the score"
-    )
+    # Labels of test documents say nothing but the score.
+    assert {name for name in found if found[name] == again[name]} == internal
 
 
 def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monkeypatch):
@@ -572,28 +518,18 @@ def test_a_run_that_diverges_says_so_and_has_no_scores(openings, own_cache, monk
 
 
 def test_a_full_run_embeds_all_rankings_at_hand_and_another_its_own_alone():
-    task, spec = (
-        Task(np.array(["rain fell", "", "wind"], dtype=object), None, None, None, 2, 0, 0),
-        made_up(experiment="retrieval", task="denoise"),
-    )
+    texts = np.array(["rain fell", "", "wind"], dtype=object)
+    task = Task(texts, None, None, None, 2, 0, 0)
+    spec = made_up(experiment="retrieval", task="denoise")
     assert list(short_texts.rankings(spec, task)) == ["denoise"]
-    noised = {
-        tuple(
-            short_texts.rankings(replace(spec, seed=seed), replace(task, train_x=LONG))[
-                "denoise"
-            ].queries
-        )
-        for seed in (3, 3, 4)
-    }
-    assert len(noised) == 2  # the seed settles them
+    long = replace(task, train_x=LONG)
+    noised = (short_texts.rankings(replace(spec, seed=seed), long) for seed in (3, 3, 4))
+    assert len({tuple(each["denoise"].queries) for each in noised}) == 2  # the seed settles them
     found = short_texts.rankings(replace(spec, profile="full"), task)
-    assert list(found) == [name for name in ("trecqa", "askubuntu") if data.locate(name)] + [
-        "denoise"
-    ]
-    assert found["denoise"].texts == [
-        "rain fell",
-        "wind",
-    ]  # what says nothing has no copy to be found by
+    at_hand = [name for name in ("trecqa", "askubuntu") if data.locate(name)]
+    assert list(found) == [*at_hand, "denoise"]
+    # What says nothing has no copy to be found by.
+    assert found["denoise"].texts == ["rain fell", "wind"]
 
 
 def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
@@ -604,26 +540,20 @@ def test_a_rankings_own_data_tell_the_records_of_its_runs_apart_and_no_others(
     monkeypatch.setattr(data, "locate", lambda name: found[name] if name in found else there(name))
     monkeypatch.setattr(data, "load_retrieval", lambda name: denoise(["rain fell again", "wind"]))
     asked = "retrieval", "tiny", "newsgroups20_openings", 42
-    spec = next(
+    (spec, *_) = (
         spec
         for spec in experiments.specs(*asked)
         if (spec.embedding, spec["task"]) == ("tfidf", "trecqa")
     )
     plain = experiments.fingerprint(spec.dataset, "tfidf")
-    assert (
-        experiments.fingerprint(spec.dataset, "tfidf", "denoise") == plain
-    )  # made of the corpus's own texts
+    # Made of the corpus's own texts.
+    assert experiments.fingerprint(spec.dataset, "tfidf", "denoise") == plain
     record = experiments.run(spec, "cpu")
     assert record.status == "ok" and record.fingerprint == f"{plain}-{form.fingerprint}"
     results.write_record(record)
-
-    def verdicts():
-        return {row.verdict for row in experiments.status(*asked) if row.spec == spec}
-
-    assert verdicts() == {"done"}
-    found["trecqa"] = replace(form, content="another edition"), None, "made up"
-    assert verdicts() == {"missing"}
-    found["trecqa"] = None
-    assert verdicts() == {"done"}, (
-        "where the ranking task is unavailable, a record made elsewhere counts"
-    )
+    # Where the ranking task is unavailable, a record made elsewhere counts.
+    another = replace(form, content="another edition"), None, "made up"
+    for there_is, verdict in ((found["trecqa"], "done"), (another, "missing"), (None, "done")):
+        found["trecqa"] = there_is
+        rows = experiments.status(*asked)
+        assert {row.verdict for row in rows if row.spec == spec} == {verdict}
