@@ -47,17 +47,11 @@ def test_every_chapter_is_in_the_table_of_contents():
 def test_a_chapter_is_committed_without_outputs_and_with_parameters(path):
     cells = code_cells(path)
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
-    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
-    assert len(tagged) == 1
-    assert set(re.findall(r"^(\w+): \w+ = ", "".join(tagged[0]["source"]), re.MULTILINE)) == {
-        "profile",
-        "seeds",
-        "dataset",
-        "device",
-    }
-    assert "experiments.parameters(globals()" in "".join(
-        cells[cells.index(tagged[0]) + 1]["source"]
-    )
+    (tagged,) = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    given = re.findall(r"^(\w+): \w+ = ", "".join(tagged["source"]), re.MULTILINE)
+    assert set(given) == {"profile", "seeds", "dataset", "device"}
+    following = cells[cells.index(tagged) + 1]
+    assert "experiments.parameters(globals()" in "".join(following["source"])
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=names)
@@ -126,27 +120,15 @@ def test_an_equation_has_the_number_that_its_paper_gives_it(tmp_path, monkeypatc
     from sphinx.application import Sphinx
 
     monkeypatch.syspath_prepend(ROOT / "book" / "_tools" / "_ext")
-    (tmp_path / "index.rst").write_text(
-        ".. math:: a\n   :label: eq-19\n\n.. math:: b\n   :label: cb-5\n\n:eq:`cb-5` and"
-        " :eq:`eq-19`\n"
-    )
-    app = Sphinx(
-        tmp_path,
-        None,
-        tmp_path / "out",
-        tmp_path / "doctrees",
-        "html",
-        {"extensions": "book_extension,sphinx.ext.mathjax"},
-        status=None,
-        warning=None,
-    )
-    app.build()
+    equations = ".. math:: a\n   :label: eq-19\n\n.. math:: b\n   :label: cb-5\n\n"
+    (tmp_path / "index.rst").write_text(f"{equations}:eq:`cb-5` and :eq:`eq-19`\n")
+    settings = {"extensions": "book_extension,sphinx.ext.mathjax"}
+    places = tmp_path, None, tmp_path / "out", tmp_path / "doctrees"
+    Sphinx(*places, "html", settings, status=None, warning=None).build()
     page = (tmp_path / "out" / "index.html").read_text()
     assert re.findall(r'class="eqno">\((\d+)\)', page) == ["19", "5"]
-    assert re.findall(r'href="#equation-(\S+)">\((\d+)\)</a>', page) == [
-        ("cb-5", "5"),
-        ("eq-19", "19"),
-    ]
+    references = re.findall(r'href="#equation-(\S+)">\((\d+)\)</a>', page)
+    assert references == [("cb-5", "5"), ("eq-19", "19")]
 
 
 ON_IMAGES = ("11_images", "12_deep_clustering")
@@ -157,56 +139,33 @@ ALWAYS = "09_loss_or_labels"  # test_bootstrap.py always runs another from the w
 
 
 def execute(chapter, output, *parameters, results):
+    """Execute a chapter with the profile tiny."""
     environment = os.environ | {"SNNL_RESULTS": str(results), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        str(ROOT / "book" / f"{chapter}.ipynb"),
-        str(output),
-        "--cwd",
-        str(output.parent),
-    ]
-    return subprocess.run(
-        [*command, "-k", "python3", "--no-progress-bar", *parameters],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    path = ROOT / "book" / f"{chapter}.ipynb"
+    command = [sys.executable, "-m", "papermill", path, output, "--cwd", output.parent]
+    command += ["-k", "python3", "--no-progress-bar", "-p", "profile", "tiny", *parameters]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
     "chapter", [pytest.param(name, marks=[pytest.mark.slow] * (name != ALWAYS)) for name in names]
 )
 def test_a_chapter_runs_with_the_tiny_profile(chapter, tmp_path):
-    (tmp_path / "results").symlink_to(
-        ROOT / "results"
-    )  # read only in this profile: tiny runs go to _build
+    # Read only in this profile: tiny runs go to _build.
+    (tmp_path / "results").symlink_to(ROOT / "results")
     results = tmp_path / "records"
     results.mkdir()
     for folder in (ROOT / "results").iterdir():
         (results / folder.name).symlink_to(folder)
     output = tmp_path / "out.ipynb"
-    dataset = "newsgroups20_openings" if chapter in ON_SHORT_TEXTS else "newsgroups4"
-    dataset = "auto" if chapter in ON_IMAGES else dataset
-    done = execute(
-        chapter,
-        output,
-        "-p",
-        "profile",
-        "tiny",
-        "-p",
-        "dataset",
-        dataset,
-        "-r",
-        "seeds",
-        "42" if chapter in ON_SHORT_TEXTS else "42,73",
-        results=results,
-    )
+    dataset, seeds = "auto" if chapter in ON_IMAGES else "newsgroups4", "42,73"
+    if chapter in ON_SHORT_TEXTS:
+        dataset, seeds = "newsgroups20_openings", "42"
+    parameters = ("-p", "dataset", dataset, "-r", "seeds", seeds)
+    done = execute(chapter, output, *parameters, results=results)
     assert done.returncode == 0, done.stderr[-3000:]
-    errors = [
-        out for cell in code_cells(output) for out in cell["outputs"] if out.get("name") == "stderr"
-    ]
+    shown = (out for cell in code_cells(output) for out in cell["outputs"])
+    errors = [out for out in shown if out.get("name") == "stderr"]
     assert not errors, errors
     shown = {**shown_in(output, TABLE), **shown_in(output, FIGURE)}
     called = re.findall(r"show_(?:table|figure)\(", output.read_text())
@@ -223,35 +182,24 @@ def test_a_wrong_parameter_stops_a_chapter_with_one_clear_sentence(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", ON_SHORT_TEXTS)
 def test_a_chapter_on_short_texts_runs_without_corpora_and_records_and_says_what_is_missing(
-    chapter, packages, tmp_path, monkeypatch
+    chapter, own_cache, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("SNNL_DATA", raising=False)
-    monkeypatch.setenv("SNNL_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "packages").symlink_to(packages.resolve(), target_is_directory=True)
-    (tmp_path / "results").mkdir()
-    done = execute(
-        chapter,
-        tmp_path / "out.ipynb",
-        "-p",
-        "profile",
-        "tiny",
-        "-p",
-        "device",
-        "cpu",
-        results=tmp_path / "results",
-    )
+    output, results = tmp_path / "out.ipynb", tmp_path / "results"
+    results.mkdir()
+    done = execute(chapter, output, "-p", "device", "cpu", results=results)
     assert done.returncode == 0, done.stderr[-3000:]
-    tables = {name: facts["csv"] for name, facts in shown_in(tmp_path / "out.ipynb", TABLE).items()}
-    if chapter == "14_order_of_the_rows":
-        assert "nothing recorded yet" in tables["c14-order-then"]
-        return
+    tables = {name: facts["csv"] for name, facts in shown_in(output, TABLE).items()}
+    empty = {
+        "14_order_of_the_rows": "c14-order-then",
+        "13_clusterbert": "c13-by-stage-table",
+        "15_short_texts": "c15-rows-2000",
+    }
+    assert "nothing recorded yet" in tables[empty[chapter]]
     if chapter == "13_clusterbert":
         assert len(tables["c13-corpora"].splitlines()) == 2  # the embedded default alone
-        assert "nothing recorded yet" in tables["c13-by-stage-table"]
-    else:
-        assert "nothing recorded yet" in tables["c15-rows-2000"]
-    assert "**[Not tested](claims.md" in (tmp_path / "out.ipynb").read_text()
+    if chapter != "14_order_of_the_rows":
+        assert "**[Not tested](claims.md" in output.read_text()
 
 
 @pytest.mark.slow  # what is said where data are missing is tested with the runs
@@ -262,15 +210,12 @@ def test_a_chapter_on_images_says_what_to_do_where_they_are_not_at_hand(
     for name in ("SNNL_DATA", "SNNL_CACHE"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
-    (tmp_path / "results").mkdir()  # nothing is recorded either
-    parameters = ("-p", "profile", "tiny", "-p", "dataset", "emnist_balanced")
-    done = execute(chapter, tmp_path / "out.ipynb", *parameters, results=tmp_path / "results")
+    output, results = tmp_path / "out.ipynb", tmp_path / "results"
+    results.mkdir()  # nothing is recorded either
+    done = execute(chapter, output, "-p", "dataset", "emnist_balanced", results=results)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = "".join(
-        "".join(out.get("text", ""))
-        for cell in code_cells(tmp_path / "out.ipynb")
-        for out in cell["outputs"]
-    )
+    outputs = (out for cell in code_cells(output) for out in cell["outputs"])
+    said = "".join("".join(out.get("text", "")) for out in outputs)
     assert "not on this machine: python -m snnl_book data fetch emnist_balanced" in said
     told = build.ran_on("emnist_balanced")  # what the page on the status says of it
     assert told == "digits, as emnist_balanced is not on this machine"

@@ -73,23 +73,21 @@ def test_solutions_and_details_are_folded_in_jupyterlab_and_colab(path):
 
 
 def test_writing_the_cell_again_changes_nothing_and_a_new_address_changes_it_alone(tmp_path):
+    chapter = Path("book") / CHAPTERS[0].name
     (tmp_path / "book" / "_tools").mkdir(parents=True)
-    (tmp_path / "book" / "_tools" / "bootstrap.py").write_bytes(
-        (ROOT / "book" / "_tools" / "bootstrap.py").read_bytes()
-    )
-    (tmp_path / "_config.yml").write_bytes((ROOT / "_config.yml").read_bytes())
-    (copy,) = [tmp_path / "book" / path.name for path in CHAPTERS[:1]]
-    copy.write_bytes(CHAPTERS[0].read_bytes())
+    for name in ("book/_tools/bootstrap.py", "_config.yml", chapter):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     write = [sys.executable, str(tmp_path / "book" / "_tools" / "bootstrap.py")]
     subprocess.run(write, check=True)
-    assert copy.read_bytes() == CHAPTERS[0].read_bytes()
-    (tmp_path / "_config.yml").write_text(
-        "repository: {url: https://github.com/someone/some-book/}"
-    )
+    assert (tmp_path / chapter).read_bytes() == CHAPTERS[0].read_bytes()
+    address = "https://github.com/someone/some-book"
+    (tmp_path / "_config.yml").write_text(f"repository: {{url: {address}/}}")
     subprocess.run(write, check=True)
-    cells, others = (json.loads(path.read_text())["cells"] for path in (copy, CHAPTERS[0]))
+    cells, others = (
+        json.loads((place / chapter).read_text())["cells"] for place in (tmp_path, ROOT)
+    )
     (changed,) = [cell for cell, other in zip(cells, others, strict=True) if cell != other]
-    assert '"git+https://github.com/someone/some-book"' in "".join(changed["source"])
+    assert f'"git+{address}"' in "".join(changed["source"])
 
 
 def test_where_all_is_installed_the_cell_does_nothing_and_leaves_no_name_that_a_parameter_could_be(
@@ -148,29 +146,28 @@ def test_a_chapter_goes_on_where_only_an_extra_is_out_of_reach(bare, monkeypatch
 
 def test_a_chapter_has_a_button_for_colab_and_never_shows_the_cell(tmp_path):
     address = "https://github.com/someone/some-book"
-    (tmp_path / "book" / "_tools").mkdir(parents=True)
-    (tmp_path / "book" / "_tools" / "_ext").symlink_to(ROOT / "book" / "_tools" / "_ext")
-    (tmp_path / "book" / "references.bib").write_text("")
-    (tmp_path / "_config.yml").write_text(
-        (ROOT / "_config.yml").read_text().replace('  url: ""', f'  url: "{address}"')
-    )
-    (tmp_path / "_toc.yml").write_text(
-        "format: jb-book\nroot: index\nchapters:\n- file: book/chapter\n"
-    )
-    (tmp_path / "index.md").write_text("# Title\n")
+    book = tmp_path / "book"
+    (book / "_tools").mkdir(parents=True)
+    (book / "_tools" / "_ext").symlink_to(ROOT / "book" / "_tools" / "_ext")
+    config = (ROOT / "_config.yml").read_text().replace('  url: ""', f'  url: "{address}"')
     title = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": ["# A chapter"]}
     notebook = json.loads(CHAPTERS[0].read_text()) | {"cells": [title, BOOTSTRAP["cell"](address)]}
-    (tmp_path / "book" / "chapter.ipynb").write_text(json.dumps(notebook))
-    done = subprocess.run(
-        [Path(sys.executable).parent / "jupyter-book", "build", tmp_path, "-W", "-q"],
-        capture_output=True,
-        text=True,
-    )
+    for name, text in {
+        "_config.yml": config,
+        "_toc.yml": "format: jb-book\nroot: index\nchapters:\n- file: book/chapter\n",
+        "index.md": "# Title\n",
+        "book/references.bib": "",
+        "book/chapter.ipynb": json.dumps(notebook),
+    }.items():
+        (tmp_path / name).write_text(text)
+    build = [Path(sys.executable).parent / "jupyter-book", "build", tmp_path, "-W", "-q"]
+    done = subprocess.run(build, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     page = (tmp_path / "_build" / "html" / "book" / "chapter.html").read_text()
-    assert re.findall(r'href="(https://colab[^"]*)"', page) == [
+    on_colab = (
         f"https://colab.research.google.com/github/{address[19:]}/blob/main/book/chapter.ipynb"
-    ]
+    )
+    assert re.findall(r'href="(https://colab[^"]*)"', page) == [on_colab]
     assert "A chapter" in page and "SNNL_SOURCE" not in page
 
 
@@ -180,40 +177,24 @@ def test_a_chapter_has_a_button_for_colab_and_never_shows_the_cell(tmp_path):
 def papermill(python, chapter, folder, **environment):
     """Execute a chapter in a folder outside of the checkout, with the profile tiny."""
     folder.mkdir(exist_ok=True)
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("SNNL_DATA", "SNNL_RESULTS", "PYTHONPATH")
-    }
+    ours = ("SNNL_DATA", "SNNL_RESULTS", "PYTHONPATH")
+    inherited = {name: value for name, value in os.environ.items() if name not in ours}
     given = ["-p", "profile", "tiny", "-p", "device", "cpu", "-k", "python3", "--no-progress-bar"]
-    command = [
-        python,
-        "-m",
-        "papermill",
-        str(ROOT / "book" / f"{chapter}.ipynb"),
-        str(folder / "out.ipynb"),
-        *given,
-    ]
-    return subprocess.run(
-        command, cwd=folder, env=inherited | environment, capture_output=True, text=True
-    )
+    path = ROOT / "book" / f"{chapter}.ipynb"
+    command = [python, "-m", "papermill", path, folder / "out.ipynb", *given]
+    environment = inherited | environment
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_a_chapter_runs_from_the_wheel_outside_of_a_checkout_and_shows_the_records_in_it(
     unpacked_wheel, packages, tmp_path
 ):
-    done = papermill(
-        sys.executable,
-        "07_text_classification",
-        tmp_path / "here",
-        PYTHONPATH=str(unpacked_wheel),
-        SNNL_SOURCE="",
-    )
+    from_wheel = {"PYTHONPATH": str(unpacked_wheel), "SNNL_SOURCE": ""}
+    done = papermill(sys.executable, "07_text_classification", tmp_path / "here", **from_wheel)
     assert done.returncode == 0, done.stderr[-3000:]
     told = (tmp_path / "here" / "out.ipynb").read_text()
     assert "<table" in told and "nothing recorded" not in told
-    said = json.loads((tmp_path / "here" / "out.ipynb").read_text())["cells"][1]["outputs"]
-    assert said == []
+    assert json.loads(told)["cells"][1]["outputs"] == []
 
 
 @pytest.fixture(scope="session")
@@ -224,13 +205,10 @@ def bare_environment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare") / "env"
     venv.create(folder, with_pip=True)
     (python,) = folder.glob("*/python")
-    packages = [
-        f"{name}=={metadata.version(name).partition('+')[0]}"
-        for name in (*PINNED, "ipykernel", "papermill")
-    ]
-    subprocess.run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages], check=True
-    )
+    names = (*PINNED, "ipykernel", "papermill")
+    pins = [f"{name}=={metadata.version(name).partition('+')[0]}" for name in names]
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, *pins], check=True)
     return python
 
 

@@ -28,6 +28,11 @@ def records():
     return results.load_results()
 
 
+@pytest.fixture(scope="module")
+def clustering(records):
+    return records[records["experiment"] == "clustering"]
+
+
 # ---------------------------------------------------------------- a table that leads to its runs
 
 
@@ -43,23 +48,11 @@ def rendered(
     table.to_csv(folder / "tables" / "shown.csv", index=False)
     for name, text in {"index": f"# Title\n\n{page}", **others}.items():
         (folder / f"{name}.md").write_text(f"---\norphan: true\n---\n{text}")
-    warned = io.StringIO()
+    warned, places = io.StringIO(), (folder, None, folder / "out", folder / "trees")
     settings = {"extensions": ["myst_parser", "book_extension"], "nitpicky": True}
-    Sphinx(
-        folder,
-        None,
-        folder / "out",
-        folder / "trees",
-        "html",
-        settings,
-        status=None,
-        warning=warned,
-    ).build()
-    said = [
-        line
-        for line in warned.getvalue().splitlines()
-        if line and not re.search("already registered|unsupported theme option", line)
-    ]
+    Sphinx(*places, "html", settings, status=None, warning=warned).build()
+    usual = "already registered|unsupported theme option"
+    said = [line for line in warned.getvalue().splitlines() if line and not re.search(usual, line)]
     return (folder / "out" / "index.html").read_text(), said
 
 
@@ -70,43 +63,36 @@ def extension(monkeypatch):
 
 KEYS = [f"clustering/ag_news-spacy-ae-a0-tnone-s{seed}-n20000-0123abcd" for seed in (42, 73)]
 OTHER = "clustering/ag_news-spacy-pca-a0-tnone-s42-n20000-0123abce"
+LABELS = [book_extension.label_of(book_extension.groups(name)[0]) for name in (KEYS[0], OTHER)]
+RUNS = "# Runs\n\n" + "\n\n".join(f"({label})=\n\nA setting." for label in LABELS)
 
 
 def test_a_row_leads_to_its_runs_and_says_where_there_is_none(tmp_path, extension):
-    table = pd.DataFrame(
-        {"model": ["AE *", "both", "quoted", "none"], "runs": ["2, stale", 3, "–", 0]}
-    )
+    names, counts = ["AE *", "both", "quoted", "none"], ["2, stale", 3, "–", 0]
+    table = pd.DataFrame({"model": names, "runs": counts})
     table["records"] = [" ".join(KEYS), " ".join([*KEYS, OTHER]), report.QUOTED, ""]
-    labels = [book_extension.label_of(book_extension.groups(name)[0]) for name in (KEYS[0], OTHER)]
-    runs = "# Runs\n\n" + "\n\n".join(f"({label})=\n\nA setting." for label in labels)
-    html, warned = rendered(tmp_path, table, runs=runs)
+    html, warned = rendered(tmp_path, table, runs=RUNS)
     assert not warned
-    cells = [
-        re.findall(r"<td>(.*?)</td>", row, re.DOTALL)
-        for row in re.findall(r"<tr.*?</tr>", html, re.DOTALL)[1:]
-    ]
+    _, *rows = re.findall(r"<tr.*?</tr>", html, re.DOTALL)
+    cells = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in rows]
     assert "AE *" in cells[0][0] and "records" not in html and "A <em>caption</em>." in html
-    assert re.search(rf'href="runs.html#{labels[0]}".*2, stale', cells[0][1], re.DOTALL)
-    assert "<summary>3</summary>" in cells[1][1] and all(
-        f"runs.html#{label}" in cells[1][1] for label in labels
-    )
+    assert re.search(rf'href="runs.html#{LABELS[0]}".*2, stale', cells[0][1], re.DOTALL)
+    assert "<summary>3</summary>" in cells[1][1]
+    assert all(f"runs.html#{label}" in cells[1][1] for label in LABELS)
     assert "quoted" in cells[2][1] and "href" not in cells[2][1] and "href" not in cells[3][1]
     (download,) = re.findall(r'href="(_downloads/\w+/shown.csv)"', html)
-    assert (tmp_path / "out" / download).read_bytes() == (
-        tmp_path / "tables" / "shown.csv"
-    ).read_bytes()
+    written = (tmp_path / "tables" / "shown.csv").read_bytes()
+    assert (tmp_path / "out" / download).read_bytes() == written
 
 
 def test_runs_that_are_behind_all_rows_are_linked_once_below_the_table(tmp_path, extension):
     table = pd.DataFrame({"model": ["AE", "both"], "records": [" ".join([*KEYS, OTHER])] * 2})
-    labels = [book_extension.label_of(book_extension.groups(name)[0]) for name in (KEYS[0], OTHER)]
-    runs = "# Runs\n\n" + "\n\n".join(f"({label})=\n\nA setting." for label in labels)
-    html, warned = rendered(tmp_path, table, runs=runs)
+    html, warned = rendered(tmp_path, table, runs=RUNS)
     assert not warned
     assert len(re.findall("<th ", html)) == 1  # no column for runs
     below = html.partition("</table>")[2]
     assert below.count("<summary>runs (3)</summary>") == html.count("<summary>") == 1
-    assert all(below.count(f"runs.html#{label}") == 1 for label in labels)
+    assert all(below.count(f"runs.html#{label}") == 1 for label in LABELS)
 
 
 def test_a_cell_is_shown_as_it_is_written(tmp_path, extension):
@@ -120,17 +106,12 @@ def test_a_cell_is_shown_as_it_is_written(tmp_path, extension):
 
 def test_a_link_to_runs_that_have_no_page_stops_the_build(tmp_path, extension):
     (warned,) = rendered(tmp_path, pd.DataFrame({"model": ["AE"], "records": [KEYS[0]]}))[1]
-    assert (
-        "undefined label: 'runs-clustering-ag-news-spacy-ae-a0-tnone-sall-n20000-0123abcd'"
-        in warned
-    )
+    assert f"undefined label: '{LABELS[0]}'" in warned
 
 
 def test_where_all_rows_are_computed_on_the_page_it_is_said_below_the_table(tmp_path, extension):
-    html, _ = rendered(
-        tmp_path,
-        pd.DataFrame({"n": [1, 2], "page": ["index", "index"], "records": [report.COMPUTED] * 2}),
-    )
+    table = pd.DataFrame({"n": [1, 2], "page": "index", "records": report.COMPUTED})
+    html, _ = rendered(tmp_path, table)
     assert len(re.findall("<th ", html)) == 2 and html.count("computed on this page") == 1
     assert len(re.findall(r'href="#"[^>]*>.*?Title', html)) >= 2  # the column page
 
@@ -345,70 +326,52 @@ def test_an_equation_without_a_counterpart_stops_the_build(
 
 
 def test_each_run_has_its_line_with_its_seed_its_device_and_the_command_that_makes_it_again(
-    tmp_path, records, monkeypatch
+    tmp_path, records, clustering
 ):
-    old = records[records["experiment"] == "lexicon"].assign(
-        revision=experiments.EXPERIMENTS["lexicon"].revision - 1
-    )
-    made = pages.runs_made(
-        tmp_path, [], pd.concat([records[records["experiment"] == "clustering"], old])
-    )["runs"].set_index("page")
+    revision = experiments.EXPERIMENTS["lexicon"].revision
+    old = records[records["experiment"] == "lexicon"].assign(revision=revision - 1)
+    made = pages.runs_made(tmp_path, [], pd.concat([clustering, old]))["runs"].set_index("page")
     page = (tmp_path / "runs" / "clustering.md").read_text()
-    runs = records[records["experiment"] == "clustering"].drop_duplicates("key")
-    assert (
-        page.count("<tr>") - page.count("<thead>")
-        == len(runs)
-        == int(made.loc["runs/clustering", "recorded"])
-    )
+    runs = clustering.drop_duplicates("key")
+    assert page.count("<tr>") - page.count("<thead>") == len(runs)
+    assert len(runs) == int(made.loc["runs/clustering", "recorded"])
     assert made.loc["runs/lexicon", "stale"] > 0
     assert "stale: made by revision" in (tmp_path / "runs" / "lexicon.md").read_text()
     assert made.loc["runs/tsne", "recorded"] == "0" and (tmp_path / "runs" / "tsne.md").exists()
     for run in runs.itertuples():
-        assert run.commit in page
-        assert run.versions in page
-        assert run.device in page
-        assert f"<td>{run.seed}</td>" in page
-    whole = pd.read_csv(
-        tmp_path / "runs" / "tables" / "clustering.csv", dtype=str, keep_default_na=False
-    )
+        for told in (run.commit, run.versions, run.device, f"<td>{run.seed}</td>"):
+            assert told in page
+    path = tmp_path / "runs" / "tables" / "clustering.csv"
+    whole = pd.read_csv(path, dtype=str, keep_default_na=False)
     assert set(whole["key"]) == set(runs["key"])
 
 
-def test_the_command_of_a_group_names_its_runs_and_no_others(
-    tmp_path, records, capsys, monkeypatch
-):
+def test_the_command_of_a_group_names_its_runs_and_no_others(tmp_path, clustering, monkeypatch):
     from snnl_book import __main__
 
-    pages.runs_made(tmp_path, [], records[records["experiment"] == "clustering"])
-    commands = re.findall(
-        r"<code>python -m snnl_book (run clustering .*--again) --keys '(.*)'</code>",
-        (tmp_path / "runs" / "clustering.md").read_text(),
-    )
-    own = records[records["experiment"] == "clustering"]
-    assert len(commands) == len(own.groupby(["embedding", "model", "fingerprint"])) > 8
+    pages.runs_made(tmp_path, [], clustering)
+    page = (tmp_path / "runs" / "clustering.md").read_text()
+    command = r"<code>python -m snnl_book (run clustering .*--again) --keys '(.*)'</code>"
+    commands = re.findall(command, page)
+    assert len(commands) == len(clustering.groupby(["embedding", "model", "fingerprint"])) > 8
     asked = []
-    monkeypatch.setattr(
-        __main__, "_run_all", lambda specs, *_: asked.extend(map(experiments.key, specs)) or 0
-    )
+    noting = lambda specs, *_: asked.extend(map(experiments.key, specs)) or 0  # noqa: E731
+    monkeypatch.setattr(__main__, "_run_all", noting)
     monkeypatch.setattr(__main__.experiments, "runnable", lambda specs, *_: specs)
-    monkeypatch.setattr(__main__.experiments, "key", keyed(records))
+    monkeypatch.setattr(__main__.experiments, "key", keyed(clustering))
     for options, key in commands:
         assert __main__.main([*options.split(), "--keys", key]) == 0
-    assert sorted(name for name in asked if name) == sorted(
-        records[records["experiment"] == "clustering"]["key"].unique()
-    )
+    assert sorted(filter(None, asked)) == sorted(clustering["key"].unique())
 
 
-def test_a_row_of_the_book_leads_to_its_part_of_the_table_of_runs(tmp_path, records, extension):
-    own = records[records["experiment"] == "clustering"].head(400)
+def test_a_row_of_the_book_leads_to_its_part_of_the_table_of_runs(tmp_path, clustering, extension):
+    own = clustering.head(400)
     pages.runs_made(tmp_path / "made", [], own)
     page = (tmp_path / "made" / "runs" / "clustering.md").read_text()
     key = f"clustering/{own['key'].iloc[0]}"
-    html, warned = rendered(
-        tmp_path / "book",
-        pd.DataFrame({"model": ["AE"], "records": [key]}),
-        runs=page.partition(":::\n")[0].partition("\n\n")[0] + page.rpartition(":::\n")[2],
-    )
+    table = pd.DataFrame({"model": ["AE"], "records": [key]})
+    runs = page.partition(":::\n")[0].partition("\n\n")[0] + page.rpartition(":::\n")[2]
+    html, warned = rendered(tmp_path / "book", table, runs=runs)
     assert not warned
     (group,) = book_extension.groups(key)
     label = book_extension.label_of(group)
@@ -432,9 +395,9 @@ def keyed(records):
     """Name a run's record by its identity alone, as the data it was made from may not be on this
     machine.
     """
-    own = records[records["experiment"] == "clustering"].drop_duplicates("key")
     names = {
-        (row.embedding, row.model, row.seed, row.settings): row.key for row in own.itertuples()
+        (row.embedding, row.model, row.seed, row.settings): row.key
+        for row in records.drop_duplicates("key").itertuples()
     }
     return lambda spec: names.get((spec.embedding, spec.model, spec.seed, spec.settings_text))
 
