@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from snnl_book.experiments.cells import MORE_SEEDS, NEW_SEEDS, PAPER_SEEDS
 from snnl_book.paper import Claim, ClaimError, Contrast, Reading, registered_claims
 from snnl_book.report import claims, documents, judged_claims
 from snnl_book.report.rows import Book, named_cells
-from snnl_book.results import Outcome, Record, write_record
+from snnl_book.results import Record, write_record
 
 TEXTS = {"experiment": "clustering", "dataset": "ag_news", "embedding": "spacy"}
 AED, AE, PCA = (TEXTS | {"model": model} for model in ("ae-d", "ae", "pca"))
@@ -37,16 +38,10 @@ def made(row, values, metric="nmi", dataset=None, seeds=MORE_SEEDS, broken=None,
     facts |= {"embedding": spec.embedding, "model": spec.model, "alpha": float(spec.alpha)}
     facts |= {"temperature": str(spec.temperature), "settings": settings, "metric": metric}
     facts |= {"n_train": spec.n_train, "n_test": 10**9, "fingerprint": "ab-cd", "stale": False}
-    rows = [
-        {
-            "seed": seed,
-            "value": value,
-            "key": f"{spec.dataset}-{spec.model}-s{seed}",
-            "status": (broken or {}).get(place, "ok"),
-        }
-        for place, (seed, value) in enumerate(zip(seeds, values, strict=False))
-    ]
-    return pd.DataFrame(rows).assign(**facts | changes)
+    rows = pd.DataFrame(list(zip(seeds, values, strict=False)), columns=["seed", "value"])
+    keys = [f"{spec.dataset}-{spec.model}-s{seed}" for seed in rows["seed"]]
+    states = [(broken or {}).get(place, "ok") for place in rows.index]
+    return rows.assign(key=keys, status=states, **facts | changes)
 
 
 def contrast(*cells, test="> 0", metric="nmi", **facts):
@@ -89,12 +84,6 @@ def test_all_recorded_seeds_count_that_every_row_has():
     assert judged([more, BASE], BEATS)["contrasts"][0]["units"] == 5
     both = [more, made(AE, [0.0] * 7)]
     assert judged(both, BEATS)["contrasts"][0]["units"] == 7
-
-
-def test_lower_is_better_is_turned_by_the_library():
-    rows = [made(AED, [1, 1.1, 1.2], "dbi"), made(AE, [2, 2, 2], "dbi")]
-    found = judged(rows, contrast((1, AED), (-1, AE), metric="dbi"))
-    assert found["kind"] == "holds" and found["contrasts"][0]["mean"] > 0
 
 
 def test_deeper_gains_more_is_a_contrast_of_contrasts_by_weights():
@@ -186,20 +175,17 @@ def test_a_spread_near_zero_is_no_evidence():
 
 
 def test_a_score_of_a_curve_is_read_at_its_epoch(results_folder):
-    rows = {}
-    for temperature in ("annealed", "1.0"):
-        cell = {"experiment": "annealing", "dataset": "gaussian", "temperature": temperature}
-        rows[temperature] = cell
-        (spec,) = named_cells(cell)
+    cell = {"experiment": "annealing", "dataset": "gaussian"}
+    rows = [cell | {"temperature": temperature} for temperature in ("annealed", "1.0")]
+    for row in rows:
+        (spec,) = named_cells(row)
         for place, seed in enumerate(MORE_SEEDS[:4]):
-            gain = (temperature == "annealed") * (0.1 + 0.01 * place)
-            neighbours = [0.2, 0.5 + gain, 0.9]
-            curve = pd.DataFrame({"epoch": [0, 20, 50], "neighbours": neighbours})
-            outcome = Outcome({"neighbours": 0.9}, curve)
-            facts = {"metrics": outcome.metrics, "n_train": 300, "n_test": 0, "seconds": 1.0}
+            gain = (row["temperature"] == "annealed") * (0.1 + 0.01 * place)
+            curve = pd.DataFrame({"epoch": [0, 20, 50], "neighbours": [0.2, 0.5 + gain, 0.9]})
+            facts = {"metrics": {"neighbours": 0.9}, "n_train": 300, "n_test": 0, "seconds": 1.0}
             facts |= {"device": "CPU", "curve": curve, "commit": "abc"}
             write_record(Record(replace(spec, seed=seed), "drawn", **facts))
-    cells = ((1, rows["annealed"]), (-1, rows["1.0"]))
+    cells = ((1, rows[0]), (-1, rows[1]))
     declared = [claim(contrast(*cells, metric=f"neighbours@{epoch}")) for epoch in (20, 50)]
     table = claims.judge(claims=declared)
     assert table["kind"].tolist() == ["holds", "open"]
@@ -357,17 +343,17 @@ def test_all_runs_count_the_collapsed_ones_too():
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_row_most_of_whose_runs_collapsed_is_no_fair_test_neither_winner_nor_rival(place):
-    states = dict.fromkeys(range(3), "collapsed")
-    broken = [states if place == each else None for each in (0, 1)]
-    rows = [made(AED, UP, broken=broken[0]), made(AE, [0.0] * 5, broken=broken[1])]
-    found = judged(rows, BEATS)
+    def with_collapsed(count):
+        states = [None, None]
+        states[place] = dict.fromkeys(range(count), "collapsed")
+        rows = [made(AED, UP, broken=states[0]), made(AE, [0.0] * 5, broken=states[1])]
+        return judged(rows, BEATS)
+
+    found = with_collapsed(3)
     assert found["kind"] == "open" and found["seeds"] == "–"
     (unfair,) = found["contrasts"]  # it is shown with its runs, and decides nothing
     assert (unfair["direction"], unfair["size"], unfair["units"]) == ("unfair", "", 5)
-    two = dict.fromkeys(range(2), "collapsed")
-    broken = [two if place == each else None for each in (0, 1)]
-    rows = [made(AED, UP, broken=broken[0]), made(AE, [0.0] * 5, broken=broken[1])]
-    assert judged(rows, BEATS)["kind"] == "holds"
+    assert with_collapsed(2)["kind"] == "holds"
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
@@ -382,11 +368,13 @@ def test_a_diverged_or_failed_winner_is_a_loss_never_a_dropped_pair(status):
     assert judged(rows, BEATS)["kind"] == "fails"
 
 
-def test_a_failed_winner_where_lower_is_better_is_a_loss_too():
-    rows = [made(AED, [1, 1.1, 1.2, np.nan], "dbi", broken={3: "failed"})]
-    rows += [made(AE, [2, 2, 2, 2], "dbi")]
-    found = judged(rows, contrast((1, AED), (-1, AE), metric="dbi"))
-    assert found["kind"] == "open"
+def test_where_lower_is_better_the_sign_is_turned_and_a_failed_winner_is_a_loss_too():
+    rows = [made(AED, [1, 1.1, 1.2], "dbi"), made(AE, [2, 2, 2, 2], "dbi")]
+    lower = contrast((1, AED), (-1, AE), metric="dbi")
+    found = judged(rows, lower)
+    assert found["kind"] == "holds" and found["contrasts"][0]["mean"] > 0
+    rows[0] = made(AED, [1, 1.1, 1.2, np.nan], "dbi", broken={3: "failed"})
+    assert judged(rows, lower)["kind"] == "open"
 
 
 def test_a_failed_run_is_never_the_best_score_where_a_level_is_asked():
@@ -579,30 +567,14 @@ def test_a_row_of_a_contrast_has_its_test_numbers_units_verdict_and_runs():
     level = contrast((1, PCA), metric="chs", test="at least v", value=1000)
     table = claims.tested(claims.judge(pd.concat(rows), claims=[claim(sharply, level)]))
     first, second = table.drop(columns="records").to_dict("records")
-    assert first == {
-        "claim": "words",
-        "comparison": "by a wide margin",
-        "test": "> 0 sharply",
-        "ours": "+0.120 (nmi)",
-        "95 % interval": "+0.100 to +0.140",
-        "the paper": "–",
-        "over": "5 seeds",
-        "direction": "holds",
-        "size": "",
-        "adjusted p": "0.000",
-    }
-    assert second == {
-        "claim": "words",
-        "comparison": "a against b",
-        "test": "at least v",
-        "ours": "0.60 (chs)",  # no fraction: two digits
-        "95 % interval": "0.35 to 0.85",
-        "the paper": "1,000.00",
-        "over": "3 seeds",
-        "size": "",
-        "adjusted p": "–",
-        "direction": "fails",
-    }
+    same = {"claim": "words", "size": ""}
+    told = {"comparison": "by a wide margin", "test": "> 0 sharply", "ours": "+0.120 (nmi)"}
+    told |= {"95 % interval": "+0.100 to +0.140", "the paper": "–", "over": "5 seeds"}
+    assert first == same | told | {"direction": "holds", "adjusted p": "0.000"}
+    # No fraction: two digits.
+    told = {"comparison": "a against b", "test": "at least v", "ours": "0.60 (chs)"}
+    told |= {"95 % interval": "0.35 to 0.85", "the paper": "1,000.00", "over": "3 seeds"}
+    assert second == same | told | {"direction": "fails", "adjusted p": "–"}
     records = table["records"][1].split()
     assert records == [f"clustering/ag_news-pca-s{seed}" for seed in PAPER_SEEDS[:3]]
     assert [*table.columns][-1] == "records" and len(table["records"][0].split()) == 10
@@ -851,22 +823,14 @@ def test_a_claim_says_what_was_seen_before(tmp_path):
     assert (plain.after_seeing, plain.seeds, plain.runs) == ("", "", None)
 
 
-def test_every_declared_row_names_one_cell_of_the_plan():
+def test_every_declared_row_and_every_row_of_a_reading_names_one_cell_of_the_plan():
     for each in registered_claims():
-        for one in each.contrasts:
+        of_readings = (map(reading.applied, each.contrasts) for reading in each.readings)
+        for one in chain(each.contrasts, *of_readings):
             for corpus in one.corpora or (None,):
                 assert corpus != "newsgroups20_openings"
                 for _, row in one.cells:
                     named_cells(row, corpus)
-
-
-def test_every_row_of_a_reading_names_one_cell_of_the_plan():
-    for each in registered_claims():
-        for reading in each.readings:
-            for one in map(reading.applied, each.contrasts):
-                for corpus in one.corpora or (None,):
-                    for _, row in one.cells:
-                        named_cells(row, corpus)
 
 
 # ---------------------------------------------------------------- the command
