@@ -25,11 +25,10 @@ def test_the_usual_formula_and_ncaloss_are_equation_4():
     random = torch.Generator().manual_seed(0)
     x, y = torch.randn(40, 6, generator=random), torch.arange(40) % 4
     expected = soft_nearest_neighbor_loss(x, y, 0.5).item()
-    assert rivals.LOSSES["usual formula"](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
-    assert rivals.LOSSES["NCALoss"](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
-    assert (
-        rivals.LOSSES["SupConLoss"](x, y, 0.5).item() > expected
-    )  # the mean outside of the logarithm is never smaller
+    for name in ("usual formula", "NCALoss"):
+        assert rivals.LOSSES[name](x, y, 0.5).item() == pytest.approx(expected, rel=1e-5)
+    # The mean outside of the logarithm is never smaller.
+    assert rivals.LOSSES["SupConLoss"](x, y, 0.5).item() > expected
 
 
 def test_all_sides_take_turns_in_an_order_drawn_by_lot():
@@ -43,28 +42,15 @@ def test_all_sides_take_turns_in_an_order_drawn_by_lot():
 
 @pytest.mark.slow  # its parts are tested one by one
 def test_a_small_benchmark_writes_times_and_memory_of_all_sides(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        "loss",
-        "--sizes",
-        "64",
-        "--features",
-        "16",
-        "--turns",
-        "2",
-        "--out",
-        str(tmp_path),
-    ]
+    small = "-m benchmarks loss --sizes 64 --features 16 --turns 2 --out".split()
+    command = [sys.executable, *small, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("B 64, D 16: bound ")
     table = pd.read_csv(tmp_path / "loss-cpu.csv")
     assert set(table["loss"]) == {"bound", "ours", "usual formula", "NCALoss", "SupConLoss"}
     assert (table["seconds"] > 0).all()
-    assert (table["turns"] == 2).all()
-    assert (table["threads"] == 1).all()
+    assert (table["turns"] == 2).all() and (table["threads"] == 1).all()
     assert table.set_index("loss")["memory"].drop("bound").notna().all()
     assert table["device"].str.startswith("CPU").all()
     assert [path.name for path in tmp_path.iterdir()] == ["loss-cpu.csv"]
@@ -94,24 +80,17 @@ def test_a_rival_that_is_not_installed_is_said_to_be_so(monkeypatch):
 
 @pytest.mark.slow  # executes a chapter
 def test_the_cost_of_a_chapter_is_measured_by_executing_it_and_others_keep_their_rows(tmp_path):
-    (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / "chapters-cpu.csv").write_text(
-        "chapter,seconds\n06_clustering_metrics,1\n09_loss_or_labels,2\n"
-    )
+    path = tmp_path / "bench" / "chapters-cpu.csv"
+    path.parent.mkdir()
+    path.write_text("chapter,seconds\n06_clustering_metrics,1\n09_loss_or_labels,2\n")
+    command = [sys.executable, "-m", "benchmarks.chapters", "06_clustering_metrics"]
     environment = os.environ | {"SNNL_RESULTS": str(tmp_path)}
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.chapters", "06_clustering_metrics"],
-        cwd=ROOT,
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
-    found = pd.read_csv(tmp_path / "bench" / "chapters-cpu.csv").set_index("chapter")
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    found = pd.read_csv(path).set_index("chapter")
     assert set(found.index) == {"06_clustering_metrics", "09_loss_or_labels"}
     assert found.loc["09_loss_or_labels", "seconds"] == 2
-    assert found.loc["06_clustering_metrics", "seconds"] > 2
-    assert found.loc["06_clustering_metrics", "memory"] > 100
-    assert found.loc["06_clustering_metrics", "commit"]
+    measured = found.loc["06_clustering_metrics"]
+    assert measured["seconds"] > 2 and measured["memory"] > 100 and measured["commit"]
 
 
 @pytest.mark.parametrize(

@@ -39,36 +39,23 @@ def records():
 
 
 def test_every_model_and_embedding_of_the_grids_has_its_name_in_the_notation():
-    cells = [
-        cell for experiment in EXPERIMENTS.values() for cell in experiment.cells(PROFILES["full"])
-    ]
-    assert {cell.model for cell in cells} - {"points"} <= in_code(
-        section("equations", "Names of models")
-    )
+    grids = (experiment.cells(PROFILES["full"]) for experiment in EXPERIMENTS.values())
+    cells = [cell for grid in grids for cell in grid]
+    models = in_code(section("equations", "Names of models"))
+    assert {cell.model for cell in cells} - {"points"} <= models
     named = in_code(section("equations", "Names of embeddings"))
     assert {cell.embedding for cell in cells} - {TEXTS} <= named
-    assert {
-        method for method in embeddings.METHODS if not method.endswith(("-cls", "-mean"))
-    } <= named
+    assert {name for name in embeddings.METHODS if not name.endswith(("-cls", "-mean"))} <= named
 
 
 def test_every_score_of_a_record_has_its_name_in_the_notation(records):
-    named = in_code(section("equations", "Names of scores")) | in_code(
-        section("equations", "Other columns")
-    )
+    parts = ("Names of scores", "Other columns")
+    named = set().union(*(in_code(section("equations", part)) for part in parts))
     places = r"train|head|pretrained|predictions|hidden[1-4](_normalized|_neighbours)?"
     about = rf"^({places})_|_[0-3]$"
     scores = {re.sub(about, "", name) for name in records["metric"].unique()}
-    assert (
-        scores
-        | {
-            name
-            for experiment in EXPERIMENTS.values()
-            for name in experiment.metrics
-            if not name.startswith("train_")
-        }
-        <= named
-    )
+    planned = {name for experiment in EXPERIMENTS.values() for name in experiment.metrics}
+    assert scores | {name for name in planned if not name.startswith("train_")} <= named
     assert set(STATUSES) <= named
 
 
@@ -76,24 +63,16 @@ def test_every_score_of_a_record_has_its_name_in_the_notation(records):
 
 
 def test_the_table_of_data_sets_is_that_of_the_catalogue():
-    rows = re.findall(
-        r"^\| `(\w+)` \| ([a-z ]+) \| (.*) \| *(\d*) *\| (.*) \|$",
-        section("data", "At a glance"),
-        re.MULTILINE,
-    )
+    pattern = r"^\| `(\w+)` \| ([a-z ]+) \| (.*) \| *(\d*) *\| (.*) \|$"
+    rows = re.findall(pattern, section("data", "At a glance"), re.MULTILINE)
     assert [name for name, *_ in rows] == data.available_datasets()
     for name, kind, documents, classes, terms in rows:
         entry = data.describe(name)
-        published = {
-            tuple(f"{count:,}" for count in form.documents if count) for form in entry.forms
-        }
+        counts = (form.documents for form in entry.forms)
+        published = {tuple(f"{count:,}" for count in form if count) for form in counts}
         told = {tuple(re.findall(r"[\d,]*\d", part)) for part in documents.split("; official: ")}
-        assert (kind, classes, terms, told) == (
-            entry.kind,
-            str(len(entry.class_names) or ""),
-            entry.terms,
-            published,
-        ), name
+        assert (kind, terms, told) == (entry.kind, entry.terms, published), name
+        assert classes == str(len(entry.class_names) or ""), name
 
 
 def test_the_data_packages_are_named_with_their_versions():
@@ -161,15 +140,10 @@ def test_the_commands_for_what_is_left_are_ones_that_there_are():
     assert len(commands) == 7
     for command in commands:
         asked = _parser().parse_args(shlex.split(command))
-        rows = (
-            EXPERIMENTS.values() if asked.experiment == "all" else [EXPERIMENTS[asked.experiment]]
-        )
-        cells = [cell for experiment in rows for cell in experiment.cells(PROFILES["full"])]
-        for wanted, known in (
-            (asked.models, {cell.model for cell in cells}),
-            (asked.embeddings, {cell.embedding for cell in cells}),
-        ):
-            assert {*(wanted or ())} <= known, command
+        names = EXPERIMENTS if asked.experiment == "all" else [asked.experiment]
+        cells = [cell for name in names for cell in EXPERIMENTS[name].cells(PROFILES["full"])]
+        assert {*(asked.models or ())} <= {cell.model for cell in cells}, command
+        assert {*(asked.embeddings or ())} <= {cell.embedding for cell in cells}, command
 
 
 def test_the_checklist_has_sixteen_questions_each_with_an_answer():

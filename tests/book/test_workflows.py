@@ -28,15 +28,14 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 def test_the_workflows_are_what_github_takes():
     assert set(WORKFLOWS) == {"test", "book", "weekly"}
-    command = [
+    check = [
         sys.executable,
         "-m",
         "check_jsonschema",
         "--builtin-schema",
         "vendor.github-workflows",
-        *WORKFLOWS.values(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([*check, *WORKFLOWS.values()], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -46,21 +45,17 @@ def test_a_workflow_runs_make_with_targets_and_variables_that_there_are():
     for command in commands:
         target, *variables = command.split()[1:]
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
-        assert all(
-            re.search(rf"^{variable.partition('=')[0]} \?=", MAKEFILE, re.MULTILINE)
-            for variable in variables
-        )
+        for variable in variables:
+            name = variable.partition("=")[0]
+            assert re.search(rf"^{name} \?=", MAKEFILE, re.MULTILINE)
 
 
 def test_tests_run_on_the_oldest_and_the_newest_python_that_the_project_takes():
-    takes = SpecifierSet(
-        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
-    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    takes = SpecifierSet(project["requires-python"])
     versions = [f"3.{minor}" for minor in range(30) if takes.contains(f"3.{minor}")]
-    assert LOADED["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == [
-        versions[0],
-        versions[-1],
-    ]
+    matrix = LOADED["test"]["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == [versions[0], versions[-1]]
     others = {
         step["with"]["python-version"]
         for name, step in STEPS
@@ -72,27 +67,18 @@ def test_tests_run_on_the_oldest_and_the_newest_python_that_the_project_takes():
 
 def commands_of_env(*variables):
     """What `make env` would run in a fresh checkout."""
-    always = ["--always-make", "--dry-run", f"PYTHON3={sys.executable}"]
-    return subprocess.run(
-        ["make", *always, "env", *variables],
-        cwd=ROOT,
-        env=outside_of_make(),
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    always = ["make", "--always-make", "--dry-run", f"PYTHON3={sys.executable}", "env", *variables]
+    options = {"cwd": ROOT, "env": outside_of_make(), "capture_output": True, "text": True}
+    return subprocess.run(always, check=True, **options).stdout
 
 
 def test_an_empty_lock_takes_the_newest_of_everything_and_otherwise_all_is_pinned():
-    assert "-r requirements.txt -c requirements/lock.txt\n" in commands_of_env()
-    assert "newest" not in commands_of_env()
-    newest = commands_of_env("LOCK=")
+    locked, newest = commands_of_env(), commands_of_env("LOCK=")
+    assert "-r requirements.txt -c requirements/lock.txt\n" in locked and "newest" not in locked
     assert "requirements/lock.txt" not in newest
     assert "-r .venv/newest.txt -e '.[text,transformers,book,batch]'\n" in newest
     (pins,) = re.findall(r"^(sed -E '.+' requirements\.txt) >", newest, re.MULTILINE)
-    left = subprocess.run(
-        pins, shell=True, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    left = subprocess.check_output(pins, shell=True, cwd=ROOT, text=True)
     names = re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
     assert re.findall(r"^([\w-]+) +#", left, re.MULTILINE) == names and "==" not in left
 
