@@ -28,19 +28,9 @@ from snnl_book.results import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-SPEC = Spec(
-    "clustering",
-    "full",
-    "newsgroups4",
-    "spacy",
-    "lc-d",
-    100,
-    "annealed",
-    42,
-    300,
-    3,
-    (("epochs", 2), ("hidden_sizes", (500, 500)), ("n_test", None)),
-)
+SETTINGS = (("epochs", 2), ("hidden_sizes", (500, 500)), ("n_test", None))
+CELL = ("clustering", "full", "newsgroups4", "spacy", "lc-d", 100, "annealed")
+SPEC = Spec(*CELL, 42, 300, 3, SETTINGS)
 PRINT = "06bd3138-c2b55dcb"
 METRICS = {"acc": 0.1 + 0.2, "dbi": float("nan"), "chs": 1234567.891234567, "tiny": 1e-300}
 CURVE = pd.DataFrame({"epoch": [0, 1], "temperature": [1.0, 0.68], "loss": [1.5, float("nan")]})

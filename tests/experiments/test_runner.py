@@ -345,10 +345,8 @@ def test_the_fingerprint_tells_apart_data_sets_and_embeddings(packages):
         for method in ("spacy", "tfidf", "sif-corpus")
     }
     assert len(found) == 6 and None not in found
-    assert (
-        experiments.fingerprint("newsgroups4", "spacy")
-        == f"{data.describe('newsgroups4').forms[0].fingerprint}-c2b55dcb"
-    )
+    corpus = data.describe("newsgroups4").forms[0].fingerprint
+    assert experiments.fingerprint("newsgroups4", "spacy") == f"{corpus}-c2b55dcb"
 
 
 @pytest.mark.slow
@@ -439,10 +437,7 @@ def test_what_cannot_be_made_for_a_chapter_is_counted_with_its_reason(
     monkeypatch.setattr(plan, "runnable", lambda *asked: [])
     asked = experiments.Parameters("tiny", (5, 6), "newsgroups4", "cpu")
     experiments.make_missing(asked, "annealing")
-    more = {"by_chapters": True}
-    assert given == [("annealing", "tiny", "newsgroups4", (5, 6), "cpu", more)], (
-        "what it costs there"
-    )
-    assert capsys.readouterr().out == (
-        "annealing: 2 runs with these seeds cannot be carried out here: no room\n"
-    )
+    # What it costs there.
+    assert given == [("annealing", "tiny", "newsgroups4", (5, 6), "cpu", {"by_chapters": True})]
+    said = "annealing: 2 runs with these seeds cannot be carried out here: no room\n"
+    assert capsys.readouterr().out == said

@@ -15,19 +15,11 @@ pytestmark = pytest.mark.usefixtures("without_answers")
 
 
 def runs(label, values, metric="acc", status="ok"):
-    rows = [
-        {
-            "label": label,
-            "metric": metric,
-            "seed": seed,
-            "value": value,
-            "status": status,
-            "key": f"{label}-{seed}",
-        }
-        for seed, value in enumerate(values)
-    ]
+    keys = [f"{label}-{seed}" for seed in range(len(values))]
     facts = {"experiment": "trial", "stale": False, "n_train": 20_000, "n_test": 10**9}
-    return pd.DataFrame(rows).assign(**facts, fingerprint="ab-cd")
+    facts |= {"label": label, "metric": metric, "status": status, "fingerprint": "ab-cd"}
+    made = pd.DataFrame({"seed": range(len(values)), "value": values, "key": keys})
+    return made.assign(**facts)
 
 
 def test_the_interval_is_students():
@@ -47,46 +39,31 @@ def test_an_interval_ends_where_the_metric_does(metric, least, most):
 
 
 def test_every_row_of_the_papers_tables_of_short_texts_is_one_of_our_grid():
-    paper = report.paper_short_texts()
-    ours = {
-        (spec.embedding, spec.model, spec["clusterer"], spec.dataset)
-        for spec in experiments.specs("clusterbert")
-    }
-    theirs = set(
-        paper[["embedding", "model", "clusterer", "dataset"]].itertuples(index=False, name=None)
-    )
+    paper, row = report.paper_short_texts(), ["embedding", "model", "clusterer", "dataset"]
+    specs = experiments.specs("clusterbert")
+    ours = {(spec.embedding, spec.model, spec["clusterer"], spec.dataset) for spec in specs}
+    theirs = set(paper[row].itertuples(index=False, name=None))
     assert theirs <= ours
     assert {(model, embedding) for embedding, model, *_ in theirs} <= set(report.SHORT_LABELS)
     # Table 3 has 29 rows and two metrics of six corpora
     assert len(paper) == 29 * 2 * 6
-    assert not paper.duplicated(["embedding", "model", "clusterer", "dataset", "metric"]).any()
+    assert not paper.duplicated([*row, "metric"]).any()
 
 
 def test_records_on_short_texts_say_method_way_of_clustering_and_documents_asked_for(
-    tmp_path, monkeypatch
+    results_folder,
 ):
-    monkeypatch.setenv("SNNL_RESULTS", str(tmp_path))
     wanted = {("TF-IDF", "kmeans"): 80, ("ClusterBERT", "kmeans"): 60, ("TSDAE", "umap-idec"): 60}
     for spec in experiments.specs("clusterbert", "tiny", "newsgroups20_openings", 42):
         asked = wanted.get((report.SHORT_LABELS[spec.model, spec.embedding], spec["clusterer"]))
         if spec.n_train == asked:
-            results.write_record(
-                results.Record(spec, "00000000-0", {"acc": 0.5}, 59, 59, 1.0, "CPU")
-            )
+            facts = ({"acc": 0.5}, 59, 59, 1.0, "CPU")
+            results.write_record(results.Record(spec, "00000000-0", *facts))
     found = report.short_texts(profile="tiny")
-    assert (
-        dict(
-            zip(zip(found["method"], found["clusterer"], strict=True), found["asked"], strict=True)
-        )
-        == wanted
-    )
-    assert (found["n_train"] == 59).all()
-    assert found.set_index("method")["reading"].to_dict() == {
-        "TF-IDF": None,
-        "ClusterBERT": None,
-        "TSDAE": "UMAP + IDEC",
-    }
-    assert not found["stale"].any()
+    assert found.set_index(["method", "clusterer"])["asked"].to_dict() == wanted
+    assert (found["n_train"] == 59).all() and not found["stale"].any()
+    readings = {"TF-IDF": None, "ClusterBERT": None, "TSDAE": "UMAP + IDEC"}
+    assert found.set_index("method")["reading"].to_dict() == readings
 
 
 def test_one_run_has_no_interval():
@@ -133,12 +110,8 @@ def test_lower_is_better_turns_the_sign():
 
 
 def test_a_seed_that_only_one_side_has_is_left_out():
-    assert (
-        report.paired(
-            pd.concat([runs("A", [0.2, 0.5, 0.8]), runs("B", [0.1, 0.4])]), "acc", "A", "B"
-        )["seeds"]
-        == 2
-    )
+    both = pd.concat([runs("A", [0.2, 0.5, 0.8]), runs("B", [0.1, 0.4])])
+    assert report.paired(both, "acc", "A", "B")["seeds"] == 2
 
 
 def direction(value, values, metric="acc", **facts):
@@ -391,22 +364,18 @@ def test_rows_on_all_embeddings_are_each_taken_with_the_most_documents_of_their_
         ("infersent-random", "cnn", ALL): (42,),
     }
     for spec in experiments.specs("classification", dataset="ag_news", seeds=(42, 73)):
-        if spec.alpha == 0 and spec.seed in wanted.get(
-            (spec.embedding, spec.model, spec.n_train), ()
-        ):
-            results.write_record(
-                results.Record(spec, "made up", {"acc": 0.5}, spec.n_train, 10, 1.0, "CPU")
-            )
+        row = spec.embedding, spec.model, spec.n_train
+        if spec.alpha == 0 and spec.seed in wanted.get(row, ()):
+            facts = ({"acc": 0.5}, spec.n_train, 10, 1.0, "CPU")
+            results.write_record(results.Record(spec, "made up", *facts))
     found = report.recorded("classification", "ag_news", None)
-    assert found.groupby(["embedding", "model", "n_train"]).size().to_dict() == {
-        ("spacy", "ffn", 20_000): 2,
-        ("infersent-random", "ffn", ALL): 2,
-        ("infersent-random", "cnn", 20_000): 2,
-    }, "the convolutional network on all documents has not all the seeds"
-    assert (
-        report.recorded("classification", "ag_news", "infersent-random")["key"].tolist()
-        == found[found["embedding"] == "infersent-random"]["key"].tolist()
-    )
+    # The convolutional network on all documents has not all the seeds.
+    taken = [(*row, 2) for row, seeds in wanted.items() if len(seeds) == 2]
+    counts = found.groupby(["embedding", "model", "n_train"]).size()
+    assert sorted((*row, count) for row, count in counts.items()) == sorted(taken)
+    of_random = found[found["embedding"] == "infersent-random"]["key"].tolist()
+    own = report.recorded("classification", "ag_news", "infersent-random")
+    assert own["key"].tolist() == of_random
     assert report.recorded("classification", "ag_news", "infersent").empty
 
 
