@@ -182,9 +182,11 @@ def test_words_are_deleted_at_the_ratio_asked_for_and_keep_their_order():
     assert task.queries != denoise(LONG, ratio=0.3, seed=4).queries
 
 
-def test_one_word_is_always_left():  # and any can be: test_tsdae.py
+def test_one_word_is_left_if_all_would_be_deleted():  # and any can be: test_tsdae.py
     assert all(len(query.split()) == 1 for query in denoise(LONG, ratio=1).queries)
-    assert delete_words("one", 1, np.random.default_rng(0)) == "one"
+    random = np.random.default_rng(0)
+    lengths = [len(delete_words("one two three", 0.6, random).split()) for _ in range(3000)]
+    assert np.mean(lengths) == pytest.approx(3 * 0.4 + 0.6**3, abs=0.06) and min(lengths) == 1
 
 
 def test_texts_that_cannot_be_noised_are_refused():
