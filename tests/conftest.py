@@ -246,10 +246,14 @@ def unpacked_wheel(wheel, tmp_path_factory):
     return folder
 
 
+def environment_without(*starts):
+    """The environment without the variables whose names begin so."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(starts)}
+
+
 def outside_of_make():
     """The environment without what a `make` that runs the tests hands down to a make in a test."""
-    handed_down = ("LOCK", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
-    return {name: value for name, value in os.environ.items() if name not in handed_down}
+    return environment_without("LOCK", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 
 
 def git_name(content):

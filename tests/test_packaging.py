@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path, PurePath
 
 import pytest
+from conftest import environment_without
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -195,7 +196,7 @@ def minimal(wheel, unpacked_wheel, tmp_path_factory):
         for top in {PurePath(file).parts[0] for file in distribution.files} - {"..", "__pycache__"}:
             if not (site / top).exists():  # several may share a folder
                 (site / top).symlink_to(distribution.locate_file(top))
-    environment = without_our_variables() | {"SNNL_CACHE": str(here / "cache")}
+    environment = environment_without("SNNL_", "PYTHON") | {"SNNL_CACHE": str(here / "cache")}
     environment["PYTHONPATH"] = f"{unpacked_wheel}{os.pathsep}{site}"
 
     def run(*arguments):
@@ -207,11 +208,6 @@ def minimal(wheel, unpacked_wheel, tmp_path_factory):
 
     run.here = here
     return run
-
-
-def without_our_variables():
-    names = ("SNNL_", "PYTHON")
-    return {name: value for name, value in os.environ.items() if not name.startswith(names)}
 
 
 def test_with_the_minimal_packages_every_module_imports_and_a_network_trains(
@@ -307,7 +303,7 @@ def test_pip_installs_the_wheel_into_an_empty_environment_where_it_trains(wheel,
     pins = [f"{name}=={PINS[name]}" for name in sorted(MINIMAL)]
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "-q", wheel, *pins], check=True, cwd=tmp_path)
-    here = {"cwd": tmp_path, "env": without_our_variables()}
+    here = {"cwd": tmp_path, "env": environment_without("SNNL_", "PYTHON")}
     for arguments in (("-c", TRAINS), ("-m", "snnl_book", "list"), TINY_RUN.split()):
         done = subprocess.run([python, *arguments], **here, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")

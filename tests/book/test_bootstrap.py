@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import environment_without
 
 from snnl_book import experiments
 
@@ -177,8 +178,7 @@ def test_a_chapter_has_a_button_for_colab_and_never_shows_the_cell(tmp_path):
 def papermill(python, chapter, folder, **environment):
     """Execute a chapter in a folder outside of the checkout, with the profile tiny."""
     folder.mkdir(exist_ok=True)
-    ours = ("SNNL_DATA", "SNNL_RESULTS", "PYTHONPATH")
-    inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    inherited = environment_without("SNNL_DATA", "SNNL_RESULTS", "PYTHONPATH")
     given = ["-p", "profile", "tiny", "-p", "device", "cpu", "-k", "python3", "--no-progress-bar"]
     path = ROOT / "book" / f"{chapter}.ipynb"
     command = [python, "-m", "papermill", path, folder / "out.ipynb", *given]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import environment_without
 
 from snnl_book import results
 from snnl_book.experiments.plan import FAMILIES
@@ -61,31 +62,18 @@ def carried_out(tmp_path_factory):
     for name in ("pyproject.toml", "requirements/data.txt"):
         (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SNNL_", "GIT_", "PYTHONPATH"))
-    }
-    environment |= {
-        "SNNL_DATA": str(scratch / "data"),
-        "SNNL_CACHE": str(scratch / "cache"),
-        "GIT_CEILING_DIRECTORIES": str(scratch),
-    }
-    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     (scratch / "data").mkdir()
-    tools = {
-        "python": [sys.executable, "-"],
-        "diff": ["git", "apply", "-"],
-        "bash": ["bash", "-e", "-"],
-    }
+    environment = environment_without("SNNL_", "GIT_", "PYTHONPATH")
+    environment |= {"SNNL_DATA": str(scratch / "data"), "SNNL_CACHE": str(scratch / "cache")}
+    environment |= {"GIT_CEILING_DIRECTORIES": str(scratch)}
+    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    tools = {"python": [sys.executable, "-"], "diff": ["git", "apply", "-"], "bash": ["bash", "-e"]}
+    options = {"cwd": copy, "env": environment, "capture_output": True, "text": True}
     said = []
     for kind, text in BLOCKS:
-        done = subprocess.run(
-            tools[kind], input=text, cwd=copy, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, (
-            f"a step of CONTRIBUTING.md no longer works:\n{text}\n{done.stdout}{done.stderr}"
-        )
+        done = subprocess.run(tools[kind], input=text, **options)
+        told = f"a step of CONTRIBUTING.md no longer works:\n{text}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, told
         said += [done.stdout] if kind != "diff" else []
     return copy, said
 

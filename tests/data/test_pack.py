@@ -1,14 +1,13 @@
 """Packs: a folder holds all that a machine without spaCy, network and git needs."""
 
 import functools
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import forget_datasets
+from conftest import environment_without, forget_datasets
 
 from snnl_book import data, embeddings, experiments, results
 from snnl_book.__main__ import main
@@ -160,20 +159,11 @@ def bare(tmp_path, no_network):
     (folder / "sitecustomize.py").write_text(BARE)
 
     def run(*arguments, **variables):
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("SNNL_")
-        }
-        environment |= {"PYTHONPATH": str(folder), "PATH": str(folder), "HOME": str(folder)}
+        places = dict.fromkeys(("PYTHONPATH", "PATH", "HOME"), str(folder))
+        environment = environment_without("SNNL_") | places | variables
         command = [sys.executable, "-m", "snnl_book", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment | variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        options = {"cwd": ROOT, "env": environment, "stdin": subprocess.DEVNULL, "timeout": 300}
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -12,6 +12,7 @@ import torch
 from by_hand import training_of
 
 from snnl_book import data, experiments, results
+from snnl_book.data import DataError
 from snnl_book.experiments import (
     EXPERIMENTS,
     Task,
@@ -270,6 +271,12 @@ def test_a_run_that_breaks_off_is_recorded_as_failed_with_the_reason(
         assert set(record.metrics) == expected and record.curve is None
         assert verdicts("clustering")[spec] == "failed"
         assert other.status == "ok", "the runs after it are made"
+
+
+def test_data_out_of_reach_is_no_failed_run_but_an_error(empty_cache, no_network, results_folder):
+    with pytest.raises(DataError, match="'newsgroups4' is unavailable"):
+        list(run_all([tiny("clustering", "pca")], "cpu"))
+    assert not list(results_folder.rglob("*.csv"))
 
 
 # ---------------------------------------------------------------- many runs
