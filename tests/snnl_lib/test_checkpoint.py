@@ -131,16 +131,12 @@ def test_a_file_is_whole_or_as_it_was_and_old_leftovers_go(tmp_path):
     assert path.read_bytes() == b"first" and sorted(tmp_path.iterdir()) == [new, path]
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
+def test_a_file_that_cannot_be_written_is_named_before_the_training_too(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CacheError, match=r"kept\.pt could not be written"):
-        Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).save(step=1)
-
-
-def test_a_folder_that_cannot_be_written_is_noticed_before_the_training(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CacheError, match=r"kept\.pt could not be written"):
-        Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2)).restore()
+    kept = Checkpoint(tmp_path / "file" / "kept.pt", weight=torch.zeros(2))
+    for use in (kept.restore, lambda: kept.save(step=1)):
+        with pytest.raises(CacheError, match=r"kept\.pt could not be written"):
+            use()
 
 
 @pytest.mark.parametrize("value", [np.zeros(2), range(3), {"path": time}])

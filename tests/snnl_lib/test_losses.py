@@ -836,22 +836,6 @@ def test_autocast_changes_neither_value_nor_gradient(batch):
         assert all(torch.equal(here, there) for here, there in zip(plain, cast, strict=True))
 
 
-@pytest.mark.parametrize(
-    "options", [{"chunk_size": 3}, {"reduction": "none", "ignore_index": 1}], ids=str
-)
-def test_compiled_in_one_graph_it_has_the_same_value_and_gradient(options, batch):
-    def loss(x, y, temperature):
-        return soft_nearest_neighbor_loss(x, y, temperature, **options)
-
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    inputs = batch[0].requires_grad_(), torch.tensor(0.3, requires_grad=True)
-    found, expected = [], []
-    for results, function in ((found, compiled), (expected, loss)):
-        value = function(inputs[0], batch[1], inputs[1])
-        results += [value, *torch.autograd.grad(value.sum(), inputs)]
-    torch.testing.assert_close(found, expected)
-
-
 def test_a_compiled_loss_does_not_look_at_values(batch):
     compiled = torch.compile(soft_nearest_neighbor_loss, backend="eager", fullgraph=True)
     features, labels = batch
