@@ -168,6 +168,7 @@ def _values(judged):
     early, all_seeds, rate = _early_loss(), _early_loss(None), _cut_rate()
     on_top = _on_top_of_cut("the first half only")
     unseen = _unseen_classes("mnist").groupby("label")["value"].mean()
+    newsgroups, harm, lower_rate = _on_newsgroups()
     training = _gains_of_training()
     on_minilm = report.recorded("labels", "ag_news", "minilm").query("metric == 'acc'")
     on_minilm = on_minilm.query("n_train == 20_000").groupby("model")["value"].mean()
@@ -190,6 +191,11 @@ def _values(judged):
         "unseen-ae": f"{unseen['AE']:.3f}",
         "unseen-ae-d": f"{unseen['AE(D)']:.3f}",
         "unseen-exchanged": f"{unseen['AE with a classifier on its code']:.3f}",
+        "newsgroups-ae": f"{newsgroups['AE']:.3f}",
+        "newsgroups-ae-d": f"{newsgroups['AE(D)']:.3f}",
+        "newsgroups-exchanged": f"{newsgroups['AE with a classifier on its code']:.3f}",
+        "newsgroups-harm": f"{-harm['mean']:.3f}",
+        "newsgroups-rate": f"{lower_rate['mean']:.3f}",
         "acc-loss-best": f"{max(with_loss.max(), best_of_layers['with the loss']):.3f}",
         "acc-plain-best": f"{best_of_layers['without']:.3f}",
         "acc-best": f"{max(text_uses.values()):.3f}",
@@ -221,8 +227,24 @@ def _values(judged):
 
 def _unseen_classes(dataset):
     """Return the accuracies of k-means on classes that are not in the training data."""
-    embedding = "spacy" if dataset == "ag_news" else "pixels"
+    embedding = "pixels" if "mnist" in dataset else "spacy"
     return report.recorded("unseen", dataset, embedding).query("metric == 'acc'")
+
+
+def _on_newsgroups():
+    """Return mean accuracies on raw inputs, and what the loss and a lower rate change in classes.
+
+    All are of 20 Newsgroups.
+    """
+    names = ("clustering-readings", "clustering-rivals", "classification", "classification-readings")
+    runs = pd.concat([report.recorded(name, "newsgroups20", seeds="all") for name in names])
+    codes = runs.query("metric == 'acc'").groupby("label")["value"].mean()
+    codes = codes[codes.index.str.endswith(f", {UNSCALED}")]
+    whole = "20,000 documents"
+    lower = f"{whole}, learning rate divided by 10 at halftime, alpha 0"
+    pairs = [("SNNL 100", "Baseline"), (lower, f"{whole}, alpha 0")]
+    harm, lower_rate = report.differences(runs, pairs).to_dict("records")
+    return codes.rename(lambda label: label.removesuffix(f", {UNSCALED}")), harm, lower_rate
 
 
 def _signed(value):

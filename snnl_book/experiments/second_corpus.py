@@ -16,8 +16,8 @@ from snnl_book.experiments.cells import (
     Experiment,
 )
 
-CORPUS = "newsgroups20"
-FEW, ALL = "3,000 documents", "20,000 documents"  # the corpus has 11,293
+CORPUS, DOCUMENTS = "newsgroups20", 11_293  # with a training set of so many
+FEW, ALL = "3,000 documents", "20,000 documents"  # at most
 CUT = "learning rate divided by 10 at halftime"
 _AUTOENCODERS = ("AE", "LC(D)", "AE(D)", text_clustering.AE_CLASSIFIER)
 _LABELS = ("lda-predictions", "logreg-predictions", "kmeans")
