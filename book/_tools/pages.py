@@ -236,7 +236,8 @@ def _on_newsgroups():
 
     All are of 20 Newsgroups.
     """
-    names = ("clustering-readings", "clustering-rivals", "classification", "classification-readings")
+    codes, classes = ("clustering-readings", "clustering-rivals"), "classification"
+    names = (*codes, classes, f"{classes}-readings")
     runs = pd.concat([report.recorded(name, "newsgroups20", seeds="all") for name in names])
     codes = runs.query("metric == 'acc'").groupby("label")["value"].mean()
     codes = codes[codes.index.str.endswith(f", {UNSCALED}")]

@@ -396,10 +396,12 @@ def keyed(records):
     machine.
     """
     names = {
-        (row.embedding, row.model, row.seed, row.settings): row.key
+        (row.dataset, row.embedding, row.model, row.seed, row.settings): row.key
         for row in records.drop_duplicates("key").itertuples()
     }
-    return lambda spec: names.get((spec.embedding, spec.model, spec.seed, spec.settings_text))
+    return lambda spec: names.get(
+        (spec.dataset, spec.embedding, spec.model, spec.seed, spec.settings_text)
+    )
 
 
 def test_a_record_that_no_run_of_the_plan_asks_for_is_listed(records):

@@ -179,11 +179,11 @@ def test_the_answer_is_that_of_the_records_and_of_the_first_page(judged):
     newsgroups, lost, lower_rate = pages._on_newsgroups()  # "better ... on posts", "does harm"
     assert newsgroups["AE with a classifier on its code"] > newsgroups["AE(D)"] + 0.02
     assert lost["high"] < -0.02 and lower_rate["low"] > 0
-    for dataset in ("ag_news", "newsgroups20", "mnist", "fashion_mnist"):  # "much harder"
+    for dataset in ("ag_news", "newsgroups20", "mnist", "fashion_mnist"):  # "harder"
         unseen = pages._unseen_classes(dataset)
         pairs = [(label, "AE") for label in ("AE(D)", "AE with a classifier on its code")]
         harm = report.differences(unseen, pairs)
-        assert (harm["high"] < 0).all() and (harm["mean"] < -0.1).all()
+        assert (harm["high"] < 0).all() and (harm["mean"] < -0.08).all()
     svm, with_loss = (float(numbers[f"minilm-{name}"]) for name in ("svm", "ae-d"))
     assert svm > with_loss > max(means.values())  # "Start from good sentence vectors"
     behind = pages._encoder_behind()  # "slightly less accurately than those on unscaled ones"
