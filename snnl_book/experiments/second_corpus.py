@@ -34,7 +34,8 @@ COMPARED = {
             f"{ALL}, alpha 0",
             f"{ALL}, loss in the first half only",
             f"{ALL}, {CUT}, alpha 0",
-            *("alpha 1", "alpha 10"),  # added when alpha 100 had proved to do harm
+            *("alpha 1", "alpha 10"),  # these and the next were added when the loss had done harm
+            *("100 epochs, alpha 0", "100 epochs"),
         },
     ),
     "clustering": (PAPER_SEEDS, {*text_clustering.LABELS.values()}),
@@ -46,6 +47,7 @@ COMPARED = {
             f"AE(D), {text_clustering.CODE_ONLY}",
             f"AE(D), {text_clustering.RAW_READING}, {text_clustering.CODE_ONLY}",
             *("AE(D), alpha 10", "AE(D), alpha 1000", "AE(D), fixed temperature 0.15"),
+            f"AE(D), {text_clustering.RAW_READING}, normalised codes",
         },
     ),
     "clustering-rivals": (
