@@ -113,9 +113,9 @@ def reading_cells(profile: dict) -> Iterator[Cell]:
         seeds = (*PAPER_SEEDS, *again)
         yield cell("best epoch on a held-out tenth", alpha, held_out=0.1, seeds=seeds)
         yield cell("five hidden layers", alpha, hidden_sizes=[500] * 5)
-        if alpha >= 0:
-            epochs = profile["more_epochs"]
-            yield cell(f"{epochs} epochs", alpha, epochs=epochs)
+    long = {"epochs": profile["more_epochs"]}
+    yield cell(f"{long['epochs']} epochs", 0, **long)
+    yield cell(f"{long['epochs']} epochs", **long)
     steps = {"steps_per_epoch": math.ceil(profile["n_train"] / BATCH_SIZE)}
     for n_train in profile["label_sizes"]:
         few = {"n_train": n_train}
