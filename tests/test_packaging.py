@@ -121,7 +121,7 @@ def test_the_wheel_holds_the_library_the_records_the_papers_numbers_and_nothing_
     assert set(found) == expected | {"snnl_book/requirements-data.txt"}
     assert sum(name.startswith("snnl_book/results/classification/") for name in found) > 50
     assert max(found.values()) < 5e5, "no data set is as small"
-    assert wheel.stat().st_size < 40e6, "the records of about 4,000 runs, with their predictions"
+    assert wheel.stat().st_size < 45e6, "the records of over 4,000 runs, with their predictions"
 
 
 def test_the_wheel_asks_for_the_minimal_packages_and_has_six_extras(wheel):

@@ -56,9 +56,8 @@ def test_a_list_of_claims_has_a_line_for_each(judged):
         "(accuracy, 95 % interval +0.026 to +0.052)."
     )
     assert by_claim["disentangling-classifies-better"].endswith(
-        "Of five comparisons, two are open (one because the interval crosses the limit for "
-        "*marginal*; one because there are fewer than three encoders), two fail and one is unfair "
-        "(our run of the rival scores below its published value)."
+        "Of five comparisons, two are open (the interval crosses the limit for *marginal*), two "
+        "fail and one is unfair (our run of the rival scores below its published value)."
     )
     assert "too few runs for an interval around their best" in by_claim["accuracy-90"]
     annealing = next(line for line in lines if "Annealing improves the clustering." in line)
