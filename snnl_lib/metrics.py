@@ -156,8 +156,8 @@ def query_scores(queries):
 
     The result is a dict of two lists with one float per query: ``map`` holds the average precision,
     and ``mrr`` the reciprocal rank (1 / rank of the first relevant candidate). Raises ValueError if
-    there is no query, the two arrays of a query differ in length, a similarity is not finite, or a
-    query lacks relevant or irrelevant candidates. Beforehand, remove queries that lack either, as
+    ``queries`` is empty, the two arrays of a query differ in length, a similarity is not finite, or
+    a query lacks relevant or irrelevant candidates. Beforehand, remove queries that lack either, as
     is usual for the data sets TREC-QA and AskUbuntu.
 
     >>> query_scores([([0.9, 0.8, 0.1], [False, True, True]), ([0.5, 0.5], [True, False])])

@@ -16,7 +16,7 @@ from claims_picture import svg_of
 from run_pages import page_of
 
 from snnl_book import experiments, report, results
-from snnl_book.experiments import short_texts
+from snnl_book.experiments import second_corpus, short_texts
 from snnl_book.experiments.cells import ALL_SHORT_TEXTS, CONFIRMING_SEEDS
 from snnl_book.experiments.grades import lowest
 from snnl_book.paper import registered_claims
@@ -238,12 +238,11 @@ def _on_newsgroups():
     """
     codes, classes = ("clustering-readings", "clustering-rivals"), "classification"
     names = (*codes, classes, f"{classes}-readings")
-    runs = pd.concat([report.recorded(name, "newsgroups20", seeds="all") for name in names])
+    runs = pd.concat([report.recorded(name, second_corpus.CORPUS, seeds="all") for name in names])
     codes = runs.query("metric == 'acc'").groupby("label")["value"].mean()
     codes = codes[codes.index.str.endswith(f", {UNSCALED}")]
-    whole = "20,000 documents"
-    lower = f"{whole}, learning rate divided by 10 at halftime, alpha 0"
-    pairs = [("SNNL 100", "Baseline"), (lower, f"{whole}, alpha 0")]
+    lower = f"{second_corpus.ALL}, {second_corpus.CUT}, alpha 0"
+    pairs = [("SNNL 100", "Baseline"), (lower, f"{second_corpus.ALL}, alpha 0")]
     harm, lower_rate = report.differences(runs, pairs).to_dict("records")
     return codes.rename(lambda label: label.removesuffix(f", {UNSCALED}")), harm, lower_rate
 

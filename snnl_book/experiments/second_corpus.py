@@ -16,7 +16,7 @@ from snnl_book.experiments.cells import (
     Experiment,
 )
 
-CORPUS, DOCUMENTS = "newsgroups20", 11_293  # with a training set of so many
+CORPUS = "newsgroups20"
 FEW, ALL = "3,000 documents", "20,000 documents"  # at most
 CUT = "learning rate divided by 10 at halftime"
 _AUTOENCODERS = ("AE", "LC(D)", "AE(D)", text_clustering.AE_CLASSIFIER)

@@ -1,5 +1,6 @@
 """Names in the notation, the table of data sets and the entry to cite match the code."""
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -9,9 +10,10 @@ import pytest
 
 from snnl_book import data, embeddings, report, results
 from snnl_book.__main__ import _parser
-from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS
+from snnl_book.experiments import EXPERIMENTS, PROFILES, TEXTS, second_corpus, text_clustering
 from snnl_book.records import STATUSES
 from snnl_book.report import image_rows
+from snnl_lib.seeds import BATCH_SIZE
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 PAGES = {
@@ -186,3 +188,35 @@ def test_an_autoencoder_loses_its_clusters_if_the_loss_stops_early(dataset):
     assert early["high"] < 0
     assert (over_none["high"] < 0) if dataset == "ag_news" else (over_none["low"] > 0)
     assert abs(late["mean"]) < 0.01
+
+
+def test_chapter_9_says_of_the_second_corpus_what_its_records_say():
+    names = second_corpus.COMPARED.keys() - {"unseen"}
+    both = {}
+    for dataset in ("ag_news", second_corpus.CORPUS):
+        runs = pd.concat([report.recorded(name, dataset, seeds="all") for name in names])
+        both[dataset] = runs[~runs["label"].str.contains("each hidden layer")]
+    runs = both[second_corpus.CORPUS]
+
+    def change(label, reference, runs=runs):
+        return report.differences(runs, [(label, reference)]).iloc[0]
+
+    raw, whole = text_clustering.RAW_READING, f"{second_corpus.ALL}, alpha 0"
+    first_half = f"{second_corpus.ALL}, loss in the first half only"
+    assert change("SNNL 100", "Baseline")["high"] < 0 and change(first_half, whole)["high"] < 0
+    assert change(first_half, whole, both["ag_news"])["low"] > 0  # "which helped on AG News"
+    lower = f"{second_corpus.ALL}, {second_corpus.CUT}, alpha 0"  # "helps on both"
+    assert all(change(lower, whole, each)["low"] > 0 for each in both.values())
+    assert change("alpha 10", whole)["high"] < 0 and change("alpha 1", whole)["low"] < 0
+    longer = change("100 epochs", "100 epochs, alpha 0")["mean"]
+    assert -0.035 < longer < -0.03 < 0 and change("SNNL 100", "Baseline")["mean"] < longer
+    ae_d, exchanged = f"AE(D), {raw}", f"{text_clustering.AE_CLASSIFIER}, {raw}"
+    leads = [(exchanged, ae_d), ("logistic regression", ae_d)]
+    leads.append(("support vector machine, 20,000 labels", ae_d))
+    assert all(change(*lead)["low"] > 0 for lead in leads)
+    on_scaled = change(text_clustering.AE_CLASSIFIER, "AE(D)")["mean"]
+    assert on_scaled > change(exchanged, ae_d)["mean"]  # "further behind"
+    assert change(f"{ae_d}, normalised codes", ae_d)["low"] > 0  # "gain a little"
+    assert change(f"{ae_d}, {text_clustering.CODE_ONLY}", ae_d)["high"] < 0
+    steps = [runs.query("n_train > 5000")["n_train"].max() for runs in both.values()]
+    assert 0.5 < math.ceil(steps[1] / BATCH_SIZE) / math.ceil(steps[0] / BATCH_SIZE) < 0.6

@@ -1,8 +1,7 @@
 """The comparisons that are repeated on a second corpus."""
 
 from snnl_book.experiments import second_corpus
-from snnl_book.experiments.cells import PROFILES
-from snnl_book.experiments.plan import EXPERIMENTS, specs
+from snnl_book.experiments.plan import specs
 
 
 def test_each_comparison_that_is_repeated_is_one_of_the_first_corpus():
@@ -14,8 +13,3 @@ def test_each_comparison_that_is_repeated_is_one_of_the_first_corpus():
         assert len(repeated) == len(set(repeated)) == len(seeds) * len(chosen)
         cells = {(spec.model, spec.alpha, spec.temperature, spec.settings) for spec in first}
         assert {(s.model, s.alpha, s.temperature, s.settings) for s in repeated} <= cells
-
-
-def test_an_experiment_that_is_not_repeated_has_no_cells_on_the_second_corpus():
-    for name in EXPERIMENTS.keys() - second_corpus.COMPARED.keys():
-        assert not second_corpus.cells(name, EXPERIMENTS[name], PROFILES["full"])

@@ -125,7 +125,7 @@ def test_askubuntu_is_read_by_titles_without_the_queries_that_have_nothing_to_te
         "installing a plugin",
     )
     flash, wifi = "how do i install flash ?", "café wifi"
-    # A repeated candidate counts once, a similar question that is no candidate is one.
+    # A repeated candidate counts once; a similar question outside the candidates is one as well.
     assert list(spelt_out(test)) == [
         ("automatic updates", [screen, enable, plugin], [enable]),
         (flash, [wifi, plugin, enable, flash], [plugin, flash]),
