@@ -405,7 +405,7 @@ def main(argv=None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        message = "interrupted: finished runs are kept; repeat the command to carry out the rest"
+        message = "interrupted: finished work is kept; repeat the command to do the rest"
         print(message, file=sys.stderr)
         return 130
 

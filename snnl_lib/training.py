@@ -254,10 +254,10 @@ def train(  # noqa: PLR0913 - one argument for each setting of a run
         TypeError: ``features`` is not a floating-point array or tensor, or has another dtype than
             the network; ``labels`` is not an integer array or tensor; or the network does not
             return (output, hidden).
-        ValueError: ``features`` has no rows, differs from ``labels`` in length, or is float64 on a
-            device without float64; a number is out of range; ``weight`` or a layer is unknown;
-            ``regularizer`` is combined with ``layers`` or ``ignore_index``; or a function has no
-            name by which a checkpoint can identify it.
+        ValueError: ``features`` has no rows, is not finite, differs from ``labels`` in length, or
+            is float64 on a device without float64; a number is out of range; ``weight`` or a layer
+            is unknown; ``regularizer`` is combined with ``layers`` or ``ignore_index``; or a
+            function has no name by which a checkpoint can identify it.
         CacheError: the checkpoint is damaged, belongs to a run with different data, a different
             seed or different settings, or cannot be read or written.
 
@@ -396,6 +396,11 @@ def _check_data(features, labels, device):
     if len(labels) != len(features):
         counts = f"{len(labels)} for {len(features)} rows"
         raise ValueError(f"labels must have one entry per row, got {counts}")
+    not_finite = ~features.isfinite()
+    if not_finite.any():
+        row = int(not_finite.nonzero()[0, 0])
+        value = features[not_finite][0].item()
+        raise ValueError(f"features must be finite, but row {row} contains {value}")
 
 
 def _objective(primary, layers, select, regularizer, ignore_index):

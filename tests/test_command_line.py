@@ -540,7 +540,7 @@ def _session_of(path):
     return "" if state == "Z" else session
 
 
-INTERRUPTED = "interrupted: finished runs are kept; repeat the command to carry out the rest\n"
+INTERRUPTED = "interrupted: finished work is kept; repeat the command to do the rest\n"
 
 
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -268,6 +269,17 @@ def test_readings_take_the_steps_that_they_name(monkeypatch):
         (before, labels), (after, _) = seen
         np.testing.assert_allclose(after, step(before, labels), atol=1e-4, err_msg=reading)
         assert outcome.points is None
+    for temperature, reading, power in (
+        ("1.0", "step divided by the falling T", -1),
+        ("annealed", "step times the falling T", 1),
+    ):
+        seen.clear()
+        moving(temperature, reading, epochs=2)
+        for epoch, ((before, labels), (after, _)) in enumerate(pairwise(seen)):
+            falling = (1 + epoch) ** -0.55
+            slope = equation_4(before, labels, falling if temperature == "annealed" else 1.0)[1]
+            step = before - 10 * falling**power * slope
+            np.testing.assert_allclose(after, step, atol=1e-5, err_msg=reading)
     ten, four = (
         moving("1.0", reading, epochs=0).curve["loss"][0] for reading in ("10 classes", None)
     )

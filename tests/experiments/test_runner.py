@@ -279,6 +279,18 @@ def test_data_out_of_reach_is_no_failed_run_but_an_error(empty_cache, no_network
     assert not list(results_folder.rglob("*.csv"))
 
 
+def test_what_a_run_cannot_find_when_it_is_under_way_is_no_failed_run_either(
+    packages, results_folder, monkeypatch
+):
+    def without_weights(*_):
+        raise DataError("the weights are not on this machine")
+
+    carry_out(monkeypatch, "clustering", without_weights)
+    with pytest.raises(DataError, match="the weights are not on this machine"):
+        list(run_all([tiny("clustering", "pca")], "cpu"))
+    assert not list(results_folder.rglob("*.csv"))
+
+
 # ---------------------------------------------------------------- many runs
 
 
