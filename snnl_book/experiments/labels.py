@@ -17,6 +17,8 @@ CLASSIFIERS = {
 ENCODERS = {0: text_clustering.ENCODER, 1: f"{text_clustering.ENCODER} with the loss"}
 """AE(D)'s encoder with a classification layer in place of the decoder, by the loss's weight."""
 SHORT_ENCODER = f"{ENCODERS[0]}, one pass an epoch"
+AS_ENCODER = {"hidden_sizes": text_clustering.ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
+"""The settings by which a classifier has the layers of AE(D)'s encoder, each of them scored."""
 CANDIDATES = [1, 10, 100]  # for C of the support vector machine, one of which is chosen
 FOLDS = 5  # of the training labels, by which it is chosen
 CHOSEN_ON = 5000  # of these at most, as the time for a machine grows with their square
@@ -74,8 +76,7 @@ def better_vector_cells(profile: dict) -> Iterator[Cell]:
     In short training, which suits AE(D) with few labels, and without scaling.
     """
     starts = {"kmeans_starts": profile["kmeans_starts"]}
-    encoder = starts | classification.NETWORKS["ffn"](profile)
-    encoder |= {"hidden_sizes": text_clustering.ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
+    encoder = starts | classification.NETWORKS["ffn"](profile) | AS_ENCODER
     ae_d = text_clustering.settings_of(profile, "ae-d", **text_clustering.RAW)
     for n_train in (*profile["label_sizes"], profile["n_train"]):
         short = f"{n_train:,} labels, one pass an epoch"
@@ -191,8 +192,7 @@ def _encoder_cells(all_images, network, starts, fields):
     few labels, the encoder without the loss also gets AE(D)'s short training.
     """
     reading = f"{fields['n_train']:,} labels"
-    settings = starts | _as_many_steps(network, fields["n_train"], all_images)
-    settings |= {"hidden_sizes": text_clustering.ENCODER_SIZES, "neighbours": codes.NEIGHBOURS}
+    settings = starts | _as_many_steps(network, fields["n_train"], all_images) | AS_ENCODER
     for alpha, label in ENCODERS.items():
         changes = settings | {"reading": f"encoder, {reading}"}
         yield Cell(
