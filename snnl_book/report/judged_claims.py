@@ -94,8 +94,9 @@ def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None
         seeds: use only these (default: all that are recorded).
 
     Returns a row per comparison: label (what it compares), mean, low and high (its interval by rule
-    3), paper (the paper's own value), direction, size, units, counted (the units in words) and
-    records. Raises ClaimError if there is no such claim or reading.
+    3), paper (the paper's own value), direction, size, units, counted (the units in words),
+    provisional (whether the interval leaves out the choice of test documents) and records. Raises
+    ClaimError if there is no such claim or reading.
 
     >>> differences("before-lda", "squared-error")["label"].iloc[0]
     'acc, averaged vectors: AE(D) against linear discriminant analysis'
@@ -118,7 +119,7 @@ def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None
         row["paper"] = np.nan if printed is None else printed
         rows.append(row | {"label": row["says"]})
     columns = ["label", "mean", "low", "high", "paper", "direction", "size", "units", "counted"]
-    return pd.DataFrame(rows)[[*columns, "records"]]
+    return pd.DataFrame(rows)[[*columns, "provisional", "records"]]
 
 
 def earlier(rule: str) -> dict[str, str]:
