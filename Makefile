@@ -83,7 +83,7 @@ format: .venv/.ready  ## correct the style, strip the chapters' outputs, and wri
 	$(PYTHON) -m nbstripout --keep-id book/*.ipynb
 	$(PYTHON) book/_tools/bootstrap.py
 
-reproduce: _build/.data  ## carry out all missing or stale runs of the full profile, the largest (resumable; two to three days on one CPU core)
+reproduce: _build/.data  ## carry out all missing or stale runs of the full profile, the largest (resumable; about three days on one CPU core)
 	$(SNAKEMAKE) results --config profile=full
 
 codecheck: _build/.data  ## repeat a tenth of the runs behind Tables 1 to 4 on a CPU and compare them with results/ (resumable; about an hour on two cores)
