@@ -96,7 +96,7 @@ def differences(name: str, reading: str = "", seeds: Sequence[int] | None = None
     Returns a row per comparison: label (what it compares), mean, low and high (its interval by rule
     3), paper (the paper's own value), direction, size, units, counted (the units in words),
     provisional (whether the interval leaves out the choice of test documents) and records. Raises
-    ClaimError if there is no such claim or reading.
+    ClaimError for an unknown claim or reading.
 
     >>> differences("before-lda", "squared-error")["label"].iloc[0]
     'acc, averaged vectors: AE(D) against linear discriminant analysis'
